@@ -1,0 +1,159 @@
+// Package bus says what Millrace asks of a message bus. Package stream answers
+// with JetStream, package stream/memory with a fake; one conformance suite holds
+// both to what is written here.
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Errors that callers branch on. Implementations wrap them.
+var (
+	// ErrOvertaken: somebody else has published where the publisher expected
+	// its own message to be next. Nothing was stored.
+	ErrOvertaken = errors.New("overtaken by another publisher")
+	// ErrNoStream: the stream does not exist.
+	ErrNoStream = errors.New("no such stream")
+	// ErrSettings: the stream exists with other settings than ours.
+	ErrSettings = errors.New("stream has other settings")
+	// ErrTooLarge: the message is larger than the bus carries.
+	ErrTooLarge = errors.New("message too large for the bus")
+	// ErrClosed: the bus, reader or publisher has been closed.
+	ErrClosed = errors.New("closed")
+)
+
+// Bus is everything that the services ask of the bus. It is safe for
+// concurrent use.
+type Bus interface {
+	Streams
+	Publisher
+	Reader
+	Peers
+	// Healthy is nil while the bus can be used; the error says what is wrong.
+	Healthy() error
+	// Close ends every reader and publisher and the connection.
+	Close() error
+}
+
+// Streams makes sure that streams are there, with the settings that lose
+// nothing.
+type Streams interface {
+	// EnsureKind makes the log and state stream of a kind and records the kind
+	// in their metadata. A stream that exists with other settings is ErrSettings,
+	// with what differs; a state stream that is missing beside an existing log is
+	// made anew.
+	EnsureKind(ctx context.Context, kind kinds.Kind) error
+	// EnsureController makes the turn and outcome stream of a controller, and
+	// the wake stream.
+	EnsureController(ctx context.Context, controller string) error
+	// Kinds are the kinds whose streams exist, sorted by name.
+	Kinds(ctx context.Context) ([]kinds.Kind, error)
+	// Forget removes the streams of a kind that the API server no longer serves.
+	Forget(ctx context.Context, kind kinds.Name) error
+	// StreamState is where a stream stands.
+	StreamState(ctx context.Context, stream string) (State, error)
+}
+
+// State is where a stream stands.
+type State struct {
+	First, Last uint64 // sequences; First is Last+1 when it is empty
+	Messages    uint64
+	Created     time.Time
+}
+
+// Publisher stores messages.
+type Publisher interface {
+	// Append opens a kind's log for its one publisher. Whoever opened it before
+	// will be refused with ErrOvertaken as soon as the new one has appended.
+	Append(ctx context.Context, kind kinds.Name) (Appender, error)
+	// Store stores one message on its subject, if the last message of that
+	// subject has the sequence expect (0: there is none), and gives its
+	// sequence. ErrOvertaken otherwise.
+	Store(ctx context.Context, m events.Message, expect uint64) (sequence uint64, err error)
+	// Put stores one message unconditionally. Messages with the same id within
+	// two minutes are stored once.
+	Put(ctx context.Context, m events.Message, id string) (sequence uint64, err error)
+	// Schedule sets the wake of a key; the last one set counts. A time that has
+	// passed fires at once. It never fires early.
+	Schedule(ctx context.Context, w events.Wake) error
+}
+
+// Appender is the one publisher of a log. Not safe for concurrent use.
+type Appender interface {
+	// Append sends a message in order, without waiting until it is stored; it
+	// may block for back-pressure. After an error nothing more is accepted:
+	// close, open again, and look at the last message to see what was stored.
+	Append(ctx context.Context, m events.Message) error
+	// Flush waits until everything appended is stored.
+	Flush(ctx context.Context) error
+	// Last is the sequence of the last message appended or found.
+	Last() uint64
+	Close() error
+}
+
+// Reader reads streams.
+type Reader interface {
+	// Follow reads a stream in order from a sequence (inclusive; 0 or 1: from
+	// the start) and goes on with what is stored later, until the context ends;
+	// it then returns nil. It survives reconnects without gaps. Batches are as
+	// large as they come; the handler owns them. An error of the handler ends it.
+	// ErrNoStream if the stream is not there or disappears; a stream that was
+	// emptied or made anew behind the reader's back (sequences going back) is
+	// ErrOvertaken.
+	Follow(ctx context.Context, stream string, from uint64, handle func(batch []events.Message) error) error
+	// Work consumes a stream through a durable consumer. Deliveries go to
+	// whoever works under that name; each comes again until it is answered.
+	// Work returns nil when the context ends.
+	Work(ctx context.Context, w Work, handle func(Delivery)) error
+	// Last is the newest message of a subject; ok is false when there is none.
+	Last(ctx context.Context, stream, subject string) (m events.Message, ok bool, err error)
+	// At is the message at a sequence; ok is false when it is not there (any more).
+	At(ctx context.Context, stream string, sequence uint64) (m events.Message, ok bool, err error)
+}
+
+// Work describes a durable consumer.
+type Work struct {
+	Stream  string
+	Durable string
+	// Subject filters; empty means all of the stream.
+	Subject string
+	// HeadersOnly leaves the bodies out.
+	HeadersOnly bool
+	// New starts a consumer that does not exist yet at the end of the stream
+	// instead of its start.
+	New bool
+	// AckWait is how long a delivery may stay unanswered before it comes again;
+	// 0 means 30 s.
+	AckWait time.Duration
+	// MaxPending bounds the deliveries that are unanswered; 0 means 5000.
+	MaxPending int
+}
+
+// Delivery is one message to be answered, in exactly one of three ways. Its
+// methods may be called from any goroutine and do not block on the network.
+type Delivery interface {
+	Message() events.Message
+	// Attempt is how often the message has been delivered, from 1.
+	Attempt() int
+	// Done: never again.
+	Done()
+	// Later: again after a delay of at most a minute.
+	Later(delay time.Duration)
+	// Hopeless: never again, and for this reason.
+	Hopeless(reason string)
+	// Working: not answered yet, but being worked on; restarts AckWait.
+	Working()
+}
+
+// Peers carries what is worth nothing a second later: heartbeats.
+type Peers interface {
+	// Say tells everybody who listens on a topic, now, without storing it.
+	Say(topic string, data []byte) error
+	// Listen hears a topic until the context ends.
+	Listen(ctx context.Context, topic string, hear func(data []byte)) error
+}

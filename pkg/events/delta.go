@@ -1,0 +1,77 @@
+package events
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Op says what a delta reports.
+type Op string
+
+const (
+	// Is reports the object as it is now.
+	Is Op = "is"
+	// Gone reports that the object exists no more; the body is its last state.
+	Gone Op = "gone"
+	// Mark reports that everything of this kind up to ResourceVersion has been
+	// seen. It is about no object.
+	Mark Op = "mark"
+	// Gap reports that changes may be missing before this point: a resume
+	// position was lost and a relist has been compared with the state. It is
+	// about no object and stays in the record as a visible hole.
+	Gap Op = "gap"
+)
+
+// Delta is one change of one object, or a mark in the log of its kind.
+type Delta struct {
+	Kind kinds.Name
+	Ref  Ref // the zero Ref for Mark and Gap
+	Op   Op
+
+	UID             types.UID
+	ResourceVersion string
+	Generation      int64
+	Deleting        bool // the object has a deletionTimestamp
+	Epoch           uint64
+
+	// Sync is true when the object is said again without a change: a keyframe,
+	// or the finding of a relist.
+	Sync bool
+	// By is who made the change, as far as the newest managedFields entry tells.
+	By Manager
+	// At is when the watcher received the change.
+	At time.Time
+
+	Form        kinds.Form
+	ContentType string
+	Body        []byte
+
+	// Trace is the W3C trace context of the change; empty when it is not traced.
+	Trace Trace
+}
+
+// Manager is who last changed an object: its field manager and how it wrote.
+type Manager struct {
+	Name        string
+	Operation   string // "Apply" or "Update"
+	Subresource string
+	Time        time.Time
+}
+
+// Trace is a W3C trace context, in its two header values.
+type Trace struct {
+	Parent string `json:"traceparent,omitempty"`
+	State  string `json:"tracestate,omitempty"`
+}
+
+// ID is the delta's identity for de-duplication: the same change published
+// twice has the same ID.
+func (d Delta) ID() string {
+	if d.Op == Mark || d.Op == Gap {
+		return string(d.Op) + "/" + string(d.Kind) + "/" + d.ResourceVersion
+	}
+	return string(d.Op) + "/" + string(d.UID) + "/" + d.ResourceVersion
+}

@@ -1,0 +1,23 @@
+// Package events is the vocabulary of Millrace: what travels on the bus.
+//
+// Four things travel, each a message in a stream:
+//
+//   - a [Delta], made by the watcher: "this object is now so", "it is gone",
+//     "everything up to here has been seen";
+//   - a [Turn], made by the reconcilers: one question to one controller and
+//     its answer, with every command that follows from it;
+//   - an [Outcome], made by the writer: what became of each command of a turn;
+//   - a [Wake], made by the reconcilers: "ask again at this moment".
+//
+// One life of a message: somebody changes a Deployment. The watcher sees the
+// change and publishes a Delta. A reconciler folds it into its memory, asks the
+// deployment controller, and publishes the Turn: "too few replicas, so create
+// this ReplicaSet". The writer reads the Turn, creates the ReplicaSet with the
+// controller's own identity, and publishes the Outcome. The new ReplicaSet
+// comes back through the watcher as the next Delta, and so on until there is
+// nothing left to want.
+//
+// Everything here is a plain value. There is no client, context, clock or
+// goroutine in this package and the ones below it; [Message] is how a value
+// looks on the wire, and package stream is the only door to the wire itself.
+package events

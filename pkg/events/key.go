@@ -1,0 +1,63 @@
+package events
+
+import (
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Key names what one turn is about: for most controllers an object of the kind
+// they own. Kind is set only by controllers whose keys span kinds, such as the
+// garbage collector.
+type Key struct {
+	Kind      kinds.Name `json:"kind,omitempty"`
+	Namespace string     `json:"namespace,omitempty"`
+	Name      string     `json:"name"`
+}
+
+// Ref names an object, whatever its version or identity.
+type Ref struct {
+	Kind      kinds.Name `json:"kind"`
+	Namespace string     `json:"namespace,omitempty"`
+	Name      string     `json:"name"`
+}
+
+// String writes a key as logs and people have it: "default/web", or
+// "pods:default/web" where the kind belongs to the key.
+func (k Key) String() string {
+	text := k.Name
+	if k.Namespace != "" {
+		text = k.Namespace + "/" + k.Name
+	}
+	if k.Kind != "" {
+		text = string(k.Kind) + ":" + text
+	}
+	return text
+}
+
+// String writes a reference as "pods:default/web".
+func (r Ref) String() string { return Key(r).String() }
+
+// Slot is where the key's messages are filed; see [SlotOf].
+func (k Key) Slot() int { return SlotOf(k.Namespace, k.Name) }
+
+// Slot is where the object's messages are filed; see [SlotOf].
+func (r Ref) Slot() int { return SlotOf(r.Namespace, r.Name) }
+
+// Slots is the number of slots, fixed for ever: an object that moved to another
+// slot would be in its state stream twice.
+const Slots = 16
+
+// SlotOf spreads objects over [Slots] slots by namespace, so that an owner and
+// what it owns share one; cluster-scoped objects are spread by name. It is the
+// 32-bit FNV-1a hash modulo Slots.
+func SlotOf(namespace, name string) int {
+	text := namespace
+	if text == "" {
+		text = name
+	}
+	const offset, prime = 2166136261, 16777619
+	hash := uint32(offset)
+	for i := range len(text) {
+		hash = (hash ^ uint32(text[i])) * prime
+	}
+	return int(hash % Slots)
+}

@@ -1,0 +1,163 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Message is how a value looks on the wire. Subject is left to package subject.
+// Header keys are case-sensitive, as NATS has them.
+type Message struct {
+	Subject string
+	Header  map[string][]string
+	Data    []byte
+	// Stream and Sequence are where the message is stored and Time when; zero
+	// before that.
+	Stream   string
+	Sequence uint64
+	Time     time.Time
+}
+
+// The headers of a delta. The CloudEvents attributes beside them (binary mode)
+// let other consumers read our streams.
+const (
+	HeaderOp          = "Millrace-Op"
+	HeaderUID         = "Kube-Uid"
+	HeaderRV          = "Kube-Rv"
+	HeaderGeneration  = "Kube-Generation"
+	HeaderDeleting    = "Kube-Deleting"
+	HeaderEpoch       = "Millrace-Epoch"
+	HeaderSync        = "Millrace-Sync"
+	HeaderForm        = "Millrace-Form"
+	HeaderContentType = "Content-Type"
+	HeaderManager     = "Kube-Manager" // name, operation, subresource, RFC 3339 time; tab-separated
+	HeaderAt          = "Millrace-At"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+)
+
+// EncodeDelta gives the headers and body of a delta.
+func EncodeDelta(d Delta) Message {
+	h := map[string][]string{
+		HeaderOp:          {string(d.Op)},
+		HeaderRV:          {d.ResourceVersion},
+		HeaderAt:          {d.At.UTC().Format(time.RFC3339Nano)},
+		"ce-specversion":  {"1.0"},
+		"ce-id":           {d.ID()},
+		"ce-source":       {"/millrace/watcher"},
+		"ce-type":         {"io.k8s." + string(d.Kind) + "." + string(d.Op)},
+		HeaderContentType: {d.ContentType},
+	}
+	set := func(key, value string, wanted bool) {
+		if wanted {
+			h[key] = []string{value}
+		}
+	}
+	set("ce-subject", d.Ref.String(), d.Ref.Name != "")
+	set(HeaderUID, string(d.UID), d.UID != "")
+	set(HeaderGeneration, strconv.FormatInt(d.Generation, 10), d.Generation != 0)
+	set(HeaderDeleting, "true", d.Deleting)
+	set(HeaderEpoch, strconv.FormatUint(d.Epoch, 10), d.Epoch != 0)
+	set(HeaderSync, "true", d.Sync)
+	set(HeaderForm, string(d.Form), d.Form != "")
+	set(HeaderManager, d.By.header(), d.By.Name != "")
+	d.Trace.set(h)
+	return Message{Header: h, Data: d.Body}
+}
+
+// DecodeDelta reads a delta; ref is what the message's subject says.
+//
+// Errors: a header is missing or malformed, which only a foreign publisher or
+// damage can cause.
+func DecodeDelta(ref Ref, m Message) (Delta, error) {
+	d := Delta{
+		Kind: ref.Kind, Op: Op(m.Get(HeaderOp)),
+		UID: types.UID(m.Get(HeaderUID)), ResourceVersion: m.Get(HeaderRV),
+		Deleting: m.Get(HeaderDeleting) == "true", Sync: m.Get(HeaderSync) == "true",
+		Form: kinds.Form(m.Get(HeaderForm)), ContentType: m.Get(HeaderContentType), Body: m.Data,
+		Trace: TraceOf(m.Header),
+	}
+	if ref.Name != "" {
+		d.Ref = ref
+	}
+	var err error
+	number := func(key string, bits int) uint64 {
+		text := m.Get(key)
+		if text == "" || err != nil {
+			return 0
+		}
+		var n uint64
+		if n, err = strconv.ParseUint(text, 10, bits); err != nil {
+			err = fmt.Errorf("decode delta of %v: header %s: %w", ref, key, err)
+		}
+		return n
+	}
+	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 64)
+	if err != nil {
+		return Delta{}, err
+	}
+	if text := m.Get(HeaderAt); text != "" {
+		if d.At, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAt, err)
+		}
+	}
+	d.By = parseManager(m.Get(HeaderManager))
+	switch d.Op {
+	case Is, Gone:
+		if d.Ref.Name == "" || d.UID == "" {
+			return Delta{}, fmt.Errorf("decode delta of %v: op %q without a name or %s", ref, d.Op, HeaderUID)
+		}
+	case Mark, Gap:
+	default:
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s is %q, not one of is, gone, mark, gap", ref, HeaderOp, d.Op)
+	}
+	return d, nil
+}
+
+// Get is the first value of a header, or "".
+func (m Message) Get(key string) string {
+	if v := m.Header[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// EncodeJSON gives the headers and body of a Turn, Outcome or Wake.
+func EncodeJSON(value any, trace Trace) (Message, error) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return Message{}, fmt.Errorf("encode %T: %w", value, err)
+	}
+	h := map[string][]string{HeaderContentType: {kinds.JSON}}
+	trace.set(h)
+	return Message{Header: h, Data: body}, nil
+}
+
+// DecodeJSON reads a Turn, Outcome or Wake into value.
+func DecodeJSON(m Message, value any) error {
+	if err := json.Unmarshal(m.Data, value); err != nil {
+		return fmt.Errorf("decode %T from %s message %d: %w", value, m.Stream, m.Sequence, err)
+	}
+	return nil
+}
+
+// TraceOf reads the trace context from headers.
+func TraceOf(header map[string][]string) Trace {
+	m := Message{Header: header}
+	return Trace{Parent: m.Get(HeaderTraceParent), State: m.Get(HeaderTraceState)}
+}
+
+func (t Trace) set(header map[string][]string) {
+	if t.Parent != "" {
+		header[HeaderTraceParent] = []string{t.Parent}
+	}
+	if t.State != "" {
+		header[HeaderTraceState] = []string{t.State}
+	}
+}

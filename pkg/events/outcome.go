@@ -1,0 +1,90 @@
+package events
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Outcome is what became of the commands of one turn.
+type Outcome struct {
+	Controller string `json:"controller"`
+	Key        Key    `json:"key"`
+	Lane       Lane   `json:"lane"`
+	// Turn is the turn's sequence in its stream.
+	Turn    uint64    `json:"turn"`
+	Results []Result  `json:"results"`
+	At      time.Time `json:"at"`
+	Trace   Trace     `json:"trace,omitzero"`
+}
+
+// Status is the fate of a command.
+type Status string
+
+const (
+	// Applied: the request succeeded; Version is the object's new version.
+	Applied Status = "applied"
+	// Unchanged: the effect was there already, or the request changed nothing.
+	Unchanged Status = "unchanged"
+	// Conflict: a condition did not hold (409); look again, decide again.
+	Conflict Status = "conflict"
+	// Absent: the object that the command is about is not there (404).
+	Absent Status = "gone"
+	// Refused: it may not or cannot be done (a rule of the API server, a
+	// promise of the controller, a stale turn); Message says why.
+	Refused Status = "refused"
+	// Failed: the request could not be completed after the writer's retries.
+	Failed Status = "failed"
+	// Skipped: not tried, because an earlier command of the batch failed.
+	Skipped Status = "skipped"
+	// DryRun: the API server accepted it and, as asked, did nothing.
+	DryRun Status = "dry-run"
+)
+
+// Result is the fate of one command.
+type Result struct {
+	// Command is the position in Turn.Commands, from 0.
+	Command int    `json:"command"`
+	Status  Status `json:"status"`
+
+	Ref Ref       `json:"ref,omitzero"`
+	UID types.UID `json:"uid,omitempty"`
+	// Version is the resourceVersion after the write, where the answer had one.
+	Version string `json:"version,omitempty"`
+	// Removed is true when a delete took the object away at once.
+	Removed bool `json:"removed,omitempty"`
+
+	// Code, Reason and Message are the API server's answer to what did not
+	// succeed. Cause is the first detail cause, such as "NamespaceTerminating".
+	Code    int    `json:"code,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Cause   string `json:"cause,omitempty"`
+	Message string `json:"message,omitempty"`
+	// AuditID is the request's id in the API server's audit log.
+	AuditID string `json:"auditID,omitempty"`
+}
+
+// OK is true when the effect that was wanted is there.
+func (r Result) OK() bool {
+	return r.Status == Applied || r.Status == Unchanged || r.Status == DryRun
+}
+
+// OK is true when every command's effect is there.
+func (o Outcome) OK() bool {
+	for _, r := range o.Results {
+		if !r.OK() {
+			return false
+		}
+	}
+	return true
+}
+
+// Failure is the first result that is neither OK nor merely skipped.
+func (o Outcome) Failure() (Result, bool) {
+	for _, r := range o.Results {
+		if !r.OK() && r.Status != Skipped {
+			return r, true
+		}
+	}
+	return Result{}, false
+}

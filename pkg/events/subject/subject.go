@@ -1,0 +1,194 @@
+// Package subject is the grammar of the bus: which subject a message is
+// published on, and which stream holds it.
+//
+//	ev.<kind>.<slot>.<ns>.<name>                          deltas of objects
+//	ev.<kind>._mark                                       marks and gaps
+//	turn.<controller>.<lane>.<slot>.<kind>.<ns>.<name>    turns
+//	outcome.<controller>.<lane>.<slot>.<kind>.<ns>.<name> outcomes
+//	wake.<controller>.<slot>.<kind>.<ns>.<name>           wakes that have fired
+//	sched.<controller>.<slot>.<kind>.<ns>.<name>          wakes that are set
+//
+// Names of objects may hold every character that a subject token may not, so
+// they are percent-escaped; an empty token is "_".
+package subject
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// WakeStream holds the wakes of all controllers, set and fired.
+const WakeStream = "WAKE"
+
+const (
+	none = "_"
+	mark = "_mark"
+)
+
+// LogStream is the stream that holds every delta of a kind.
+func LogStream(kind kinds.Name) string { return "EV_" + kind.Token() }
+
+// StateStream is the stream that holds the last delta of each object of a kind.
+func StateStream(kind kinds.Name) string { return "STATE_" + kind.Token() }
+
+// KindOfStream is the kind of a log or state stream; ok is false for any other
+// stream.
+func KindOfStream(stream string) (kind kinds.Name, ok bool) {
+	for _, prefix := range []string{"EV_", "STATE_"} {
+		if token, found := strings.CutPrefix(stream, prefix); found {
+			return kinds.ParseToken(token), true
+		}
+	}
+	return "", false
+}
+
+// TurnStream is the stream that holds a controller's turns.
+func TurnStream(controller string) string { return "TURN_" + controller }
+
+// OutcomeStream is the stream that holds the outcomes of a controller's turns.
+func OutcomeStream(controller string) string { return "OUTCOME_" + controller }
+
+// Log is every subject of a kind's log.
+func Log(kind kinds.Name) string { return "ev." + kind.Token() + ".>" }
+
+// Delta is the subject of an object's deltas.
+func Delta(ref events.Ref) string {
+	return join("ev", ref.Kind.Token(), strconv.Itoa(ref.Slot()), escape(ref.Namespace), escape(ref.Name))
+}
+
+// Mark is the subject of a kind's marks and gaps.
+func Mark(kind kinds.Name) string { return join("ev", kind.Token(), mark) }
+
+// Turns is every subject of a controller's turns.
+func Turns(controller string) string { return "turn." + controller + ".>" }
+
+// Turn is the subject of a key's turns in a lane.
+func Turn(controller string, lane events.Lane, key events.Key) string {
+	return join("turn", controller, string(lane), keyTokens(key))
+}
+
+// Outcomes is every subject of a controller's outcomes.
+func Outcomes(controller string) string { return "outcome." + controller + ".>" }
+
+// Outcome is the subject of the outcomes of a key's turns in a lane.
+func Outcome(controller string, lane events.Lane, key events.Key) string {
+	return join("outcome", controller, string(lane), keyTokens(key))
+}
+
+// Wakes is every subject of a controller's fired wakes.
+func Wakes(controller string) string { return "wake." + controller + ".>" }
+
+// Wake is the subject on which a key's wake arrives when it fires.
+func Wake(controller string, key events.Key) string {
+	return join("wake", controller, keyTokens(key))
+}
+
+// Schedule is the subject on which a key's wake is set; the last one counts.
+func Schedule(controller string, key events.Key) string {
+	return join("sched", controller, keyTokens(key))
+}
+
+// ParseDelta is the inverse of [Delta]. For the subject of marks it gives the
+// kind alone.
+func ParseDelta(subject string) (events.Ref, error) {
+	t := strings.Split(subject, ".")
+	switch {
+	case len(t) == 3 && t[0] == "ev" && t[2] == mark:
+		return events.Ref{Kind: kinds.ParseToken(t[1])}, nil
+	case len(t) != 5 || t[0] != "ev":
+		return events.Ref{}, fmt.Errorf("parse subject %q: not ev.<kind>.<slot>.<namespace>.<name>", subject)
+	}
+	key, err := parseKey(t[2:3], "_", t[3:])
+	if err != nil {
+		return events.Ref{}, fmt.Errorf("parse subject %q: %w", subject, err)
+	}
+	return events.Ref{Kind: kinds.ParseToken(t[1]), Namespace: key.Namespace, Name: key.Name}, nil
+}
+
+// ParseTurn is the inverse of [Turn] and of [Outcome].
+func ParseTurn(subject string) (controller string, lane events.Lane, key events.Key, err error) {
+	t := strings.Split(subject, ".")
+	if len(t) != 7 || (t[0] != "turn" && t[0] != "outcome") {
+		return "", "", key, fmt.Errorf("parse subject %q: not turn|outcome.<controller>.<lane>.<slot>.<kind>.<namespace>.<name>", subject)
+	}
+	if key, err = parseKey(t[3:4], t[4], t[5:]); err != nil {
+		return "", "", key, fmt.Errorf("parse subject %q: %w", subject, err)
+	}
+	return t[1], events.Lane(t[2]), key, nil
+}
+
+// ParseWake is the inverse of [Wake] and of [Schedule].
+func ParseWake(subject string) (controller string, key events.Key, err error) {
+	t := strings.Split(subject, ".")
+	if len(t) != 6 || (t[0] != "wake" && t[0] != "sched") {
+		return "", key, fmt.Errorf("parse subject %q: not wake|sched.<controller>.<slot>.<kind>.<namespace>.<name>", subject)
+	}
+	if key, err = parseKey(t[2:3], t[3], t[4:]); err != nil {
+		return "", key, fmt.Errorf("parse subject %q: %w", subject, err)
+	}
+	return t[1], key, nil
+}
+
+func keyTokens(key events.Key) string {
+	kind := none
+	if key.Kind != "" {
+		kind = key.Kind.Token()
+	}
+	return join(strconv.Itoa(key.Slot()), kind, escape(key.Namespace), escape(key.Name))
+}
+
+func parseKey(slot []string, kind string, names []string) (key events.Key, err error) {
+	if kind != none {
+		key.Kind = kinds.ParseToken(kind)
+	}
+	if key.Namespace, err = unescape(names[0]); err != nil {
+		return key, err
+	}
+	if key.Name, err = unescape(names[1]); err != nil {
+		return key, err
+	}
+	if want := strconv.Itoa(key.Slot()); slot[0] != want {
+		return key, fmt.Errorf("slot %s, but %v belongs in slot %s", slot[0], key, want)
+	}
+	return key, nil
+}
+
+func join(tokens ...string) string { return strings.Join(tokens, ".") }
+
+// escape makes a name one token. Besides what separates and matches tokens it
+// escapes everything outside printable ASCII, and the bare "_" that stands for
+// the empty name.
+func escape(name string) string {
+	if name == "" {
+		return none
+	}
+	if name == none {
+		return "%5F"
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c <= ' ' || c >= 0x7f || strings.IndexByte(".*>%", c) >= 0:
+			fmt.Fprintf(&b, "%%%02X", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+func unescape(token string) (string, error) {
+	if token == none {
+		return "", nil
+	}
+	name, err := url.PathUnescape(token)
+	if err != nil {
+		return "", fmt.Errorf("token %q: %w", token, err)
+	}
+	return name, nil
+}

@@ -1,0 +1,146 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Turn is one question to one controller and its answer.
+type Turn struct {
+	Controller string `json:"controller"`
+	Key        Key    `json:"key"`
+	Lane       Lane   `json:"lane"`
+
+	// UID, ResourceVersion and Generation identify the key's own object as the
+	// decision saw it; empty when the key is no object or the object is gone.
+	Kind            kinds.Name `json:"kind,omitempty"`
+	UID             types.UID  `json:"uid,omitempty"`
+	ResourceVersion string     `json:"resourceVersion,omitempty"`
+	Generation      int64      `json:"generation,omitempty"`
+
+	// Triggers are the messages that asked for the turn, newest last, at most
+	// MaxTriggers of them.
+	Triggers []Trigger `json:"triggers,omitempty"`
+	// Seen is how far each kind's log had been read.
+	Seen Position `json:"seen,omitempty"`
+	// Now is the moment that the decision was given.
+	Now time.Time `json:"now"`
+
+	Because  string            `json:"because"`
+	Commands []Command         `json:"commands,omitempty"`
+	Shapes   []json.RawMessage `json:"shapes,omitempty"`
+	Notices  []Notice          `json:"notices,omitempty"`
+	WakeAt   *time.Time        `json:"wakeAt,omitempty"`
+
+	// Code is the version of the program that decided.
+	Code string `json:"code,omitempty"`
+	// Token is the fencing token of the decider's lease; 0 without leases.
+	Token uint64 `json:"token,omitempty"`
+	// Attempt counts the turns of this key and lane, from 1, that followed a
+	// failed one without a success in between.
+	Attempt int `json:"attempt,omitempty"`
+
+	Trace Trace `json:"trace,omitzero"`
+}
+
+// MaxTriggers bounds Turn.Triggers.
+const MaxTriggers = 32
+
+// Position is how far each kind's log has been read: stream sequences.
+type Position map[kinds.Name]uint64
+
+// Trigger is a message that asked for a turn.
+type Trigger struct {
+	Stream   string `json:"stream"`
+	Sequence uint64 `json:"sequence"`
+	Ref      Ref    `json:"ref,omitzero"`
+	Trace    Trace  `json:"trace,omitzero"`
+}
+
+// Pack moves bodies that several commands share, and all notices, into the
+// turn's tables, so that 500 births from one template are not 500 templates.
+func (t *Turn) Pack() {
+	uses := map[string]int{}
+	for _, c := range t.Commands {
+		uses[string(c.Body)]++
+	}
+	shapes, notices := map[string]int{}, map[Notice]int{}
+	for i := range t.Commands {
+		c := &t.Commands[i]
+		if len(c.Body) > 0 && uses[string(c.Body)] > 1 {
+			c.Shape = t.shape(c.Body, shapes)
+			c.Body = nil
+		}
+		c.Applied, c.OnApplied = t.notice(c.OnApplied, notices), nil
+		c.Failed, c.OnFailed = t.notice(c.OnFailed, notices), nil
+	}
+}
+
+func (t *Turn) shape(body json.RawMessage, known map[string]int) int {
+	at, ok := known[string(body)]
+	if !ok {
+		t.Shapes = append(t.Shapes, body)
+		at = len(t.Shapes)
+		known[string(body)] = at
+	}
+	return at
+}
+
+func (t *Turn) notice(n *Notice, known map[Notice]int) int {
+	if n == nil {
+		return 0
+	}
+	at, ok := known[*n]
+	if !ok {
+		t.Notices = append(t.Notices, *n)
+		at = len(t.Notices)
+		known[*n] = at
+	}
+	return at
+}
+
+// BodyOf is the body of a command of this turn, shared or its own.
+func (t Turn) BodyOf(c Command) json.RawMessage {
+	if c.Shape > 0 && c.Shape <= len(t.Shapes) {
+		return t.Shapes[c.Shape-1]
+	}
+	return c.Body
+}
+
+// NoticeAt is the notice at a position from 1, nil for 0 and for a position
+// outside the table.
+func (t Turn) NoticeAt(at int) *Notice {
+	if at < 1 || at > len(t.Notices) {
+		return nil
+	}
+	return &t.Notices[at-1]
+}
+
+// SameDecision tells whether two turns decided the same, byte for byte: reason,
+// commands and wake time. When, where and on what they were decided may differ.
+func (t Turn) SameDecision(other Turn) bool {
+	return bytes.Equal(t.decision(), other.decision())
+}
+
+func (t Turn) decision() []byte {
+	// A turn has only fields that encoding/json accepts, or came from JSON.
+	text, _ := json.Marshal(Turn{
+		Controller: t.Controller, Key: t.Key, Lane: t.Lane,
+		Because: t.Because, Commands: t.Commands, Shapes: t.Shapes, Notices: t.Notices, WakeAt: t.WakeAt,
+	})
+	return text
+}
+
+// Wake asks for a turn of a key at a moment. The last wake of a key counts.
+type Wake struct {
+	Controller string    `json:"controller"`
+	Key        Key       `json:"key"`
+	At         time.Time `json:"at"`
+	Because    string    `json:"because,omitempty"`
+	Trace      Trace     `json:"trace,omitzero"`
+}

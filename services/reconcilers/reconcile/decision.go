@@ -1,0 +1,73 @@
+package reconcile
+
+import (
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Decision is what a controller wants: why, what, and when to be asked again.
+type Decision struct {
+	// Because is the reason, a lower-case English phrase that a user may read.
+	Because string
+	// Commands are everything it wants done.
+	Commands []events.Command
+	// WakeAt is when to ask again if nothing changes before; zero means never.
+	WakeAt time.Time
+	// Retry asks for another turn with the key's backoff, although no command
+	// failed: something that the controller waits for announces itself by no
+	// change.
+	Retry bool
+}
+
+// Nothing is the decision to leave things as they are.
+func Nothing(because string) Decision { return Decision{Because: because} }
+
+// Wake is the decision to be asked again at a moment.
+func Wake(at time.Time, because string) Decision { return Decision{Because: because, WakeAt: at} }
+
+// Do is the decision to have commands carried out.
+func Do(because string, commands ...events.Command) Decision {
+	return Decision{Because: because, Commands: commands}
+}
+
+// Join makes one decision of several: all commands in order, the earliest wake,
+// and the reasons of those that do or wait for something, or else the first
+// reason.
+func Join(decisions ...Decision) Decision {
+	var joined Decision
+	var reasons []string
+	for _, d := range decisions {
+		joined.Commands = append(joined.Commands, d.Commands...)
+		joined.Retry = joined.Retry || d.Retry
+		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
+			joined.WakeAt = d.WakeAt
+		}
+		if d.Because != "" && (len(d.Commands) > 0 || !d.WakeAt.IsZero() || d.Retry) {
+			reasons = append(reasons, d.Because)
+		}
+	}
+	if len(reasons) == 0 {
+		for _, d := range decisions {
+			if d.Because != "" {
+				reasons = append(reasons, d.Because)
+				break
+			}
+		}
+	}
+	joined.Because = strings.Join(reasons, "; ")
+	return joined
+}
+
+// In gives the part of the decision that travels in a lane.
+func (d Decision) In(lane events.Lane) Decision {
+	part := d
+	part.Commands = nil
+	for _, c := range d.Commands {
+		if c.Lane() == lane {
+			part.Commands = append(part.Commands, c)
+		}
+	}
+	return part
+}

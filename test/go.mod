@@ -1,0 +1,21 @@
+module github.com/millrace/millrace/test
+
+go 1.26.0
+
+require (
+	github.com/millrace/millrace/cmd v0.0.0
+	github.com/millrace/millrace/pkg/events v0.0.0
+	github.com/millrace/millrace/services/reconcilers v0.0.0
+	github.com/millrace/millrace/services/watcher v0.0.0
+	github.com/millrace/millrace/services/writer v0.0.0
+)
+
+replace github.com/millrace/millrace/pkg/events => ../pkg/events
+
+replace github.com/millrace/millrace/services/watcher => ../services/watcher
+
+replace github.com/millrace/millrace/services/reconcilers => ../services/reconcilers
+
+replace github.com/millrace/millrace/services/writer => ../services/writer
+
+replace github.com/millrace/millrace/cmd => ../cmd
