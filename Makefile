@@ -1,0 +1,64 @@
+# Millrace. Every target is one sentence; what is longer lives in a program.
+
+SHELL := /bin/bash
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+MODULES := pkg/events services/watcher services/reconcilers services/writer cmd test
+PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
+# Modules that need k8s.io/kubernetes itself, outside go.work.
+OUTSIDE := test/oracle
+LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
+SEED ?= 0
+N ?= 2000
+
+.DEFAULT_GOAL := help
+.PHONY: help build run demo test unit sim oracle system e2e bench check lint stories tidy clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/millrace
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+
+run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
+	@if [ -n "$$KUBECONFIG" ]; then exec bin/millrace run; else exec bin/millrace dev; fi
+
+demo: ## play create, heal, roll, undo and delete against what `make run` started
+	$(GO) run ./cmd/demo
+
+test: unit oracle sim system ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+
+unit: ## stories, laws, conformance and architecture
+	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/...
+
+sim: ## the whole system in virtual time: make sim SEED=7 N=100000
+	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N)
+
+oracle: ## the same decisions as upstream's own controllers
+	cd test/oracle && $(GO) test ./...
+
+system: build ## real etcd, kube-apiserver and JetStream, built on first use
+	$(GO) test ./test/system/... -timeout 40m
+
+e2e: build ## Kubernetes' own e2e tests for our controllers
+	$(GO) run ./cmd/e2e
+
+bench: build ## compare with the real kube-controller-manager on this machine
+	$(GO) run ./cmd/bench
+
+check: lint unit ## what a commit must pass
+
+lint: ## gofmt, vet, and golangci-lint where it is installed
+	@out=$$(gofmt -l $(MODULES) $(OUTSIDE)); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet $(PACKAGES)
+	@if command -v golangci-lint >/dev/null; then for m in $(MODULES); do (cd $$m && golangci-lint run ./...) || exit 1; done; fi
+
+stories: ## rewrite the golden part of every story
+	$(GO) test ./services/reconcilers/controllers/... -update
+
+tidy: ## tidy every module and sync the workspace
+	@for m in $(MODULES) $(OUTSIDE); do (cd $$m && $(GO) mod tidy) || exit 1; done; $(GO) work sync
+
+clean: ## remove what make built here (the cache of control plane programs stays)
+	rm -rf bin .millrace

@@ -1,0 +1,115 @@
+// Package health serves what an operator asks a component: is it alive, is it
+// ready, and what do its metrics say.
+//
+// /healthz and /readyz run every named check, /livez only those that a restart
+// would mend. All three answer 200 "ok" or 500 with the checks that failed, and
+// take ?verbose and ?exclude=NAME as Kubernetes' own components do; a check is
+// also served alone, as /readyz/NAME.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Check is one named check: nil while all is well, otherwise what is wrong.
+type Check func() error
+
+// Server serves the checks and metrics of one process.
+type Server struct {
+	live, ready map[string]Check
+	registry    *prometheus.Registry
+}
+
+// New makes a server. live are the checks that a restart would mend; ready are
+// all others. Names must be distinct.
+func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
+	return &Server{live: live, ready: ready, registry: registry}
+}
+
+// Handler serves /healthz, /livez, /readyz (and each check below them) and
+// /metrics.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	all := map[string]Check{}
+	for _, part := range []map[string]Check{s.live, s.ready} {
+		for name, check := range part {
+			all[name] = check
+		}
+	}
+	for path, checks := range map[string]map[string]Check{"/healthz": all, "/readyz": all, "/livez": s.live} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, path[1:], checks) })
+		for name, check := range checks {
+			mux.HandleFunc("GET "+path+"/"+name, func(w http.ResponseWriter, r *http.Request) {
+				answer(w, r, name, map[string]Check{name: check})
+			})
+		}
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	return mux
+}
+
+// Serve listens on address until the context ends.
+//
+// Errors: the address cannot be listened on.
+func (s *Server) Serve(ctx context.Context, address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve health and metrics: %w; choose another --health-address", err)
+	}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health and metrics on %s: %w", address, err)
+	}
+	return nil
+}
+
+// answer runs the checks and writes the verdict in the form of Kubernetes'
+// components. Upstream: apiserver/pkg/server/healthz.
+func answer(w http.ResponseWriter, r *http.Request, what string, checks map[string]Check) {
+	excluded := r.URL.Query()["exclude"]
+	_, verbose := r.URL.Query()["verbose"]
+	names := make([]string, 0, len(checks))
+	for name := range checks {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+
+	var report strings.Builder
+	failed := false
+	for _, name := range names {
+		if slices.Contains(excluded, name) {
+			fmt.Fprintf(&report, "[+]%s excluded: ok\n", name)
+			continue
+		}
+		if err := checks[name](); err != nil {
+			failed = true
+			fmt.Fprintf(&report, "[-]%s failed: %v\n", name, err)
+			continue
+		}
+		fmt.Fprintf(&report, "[+]%s ok\n", name)
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case failed:
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, "%s%s check failed\n", report.String(), what)
+	case verbose:
+		fmt.Fprintf(w, "%s%s check passed\n", report.String(), what)
+	default:
+		fmt.Fprint(w, "ok")
+	}
+}

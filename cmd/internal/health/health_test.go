@@ -1,0 +1,45 @@
+package health_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/cmd/internal/health"
+)
+
+func TestVerdicts(t *testing.T) {
+	busDown := errors.New("no connection")
+	server := health.New(
+		map[string]health.Check{"loop": func() error { return nil }},
+		map[string]health.Check{"bus": func() error { return busDown }, "api": func() error { return nil }},
+		prometheus.NewRegistry())
+	for _, tc := range []struct {
+		path, body string
+		code       int
+	}{
+		{"/livez", "ok", 200},
+		{"/readyz", "[-]bus failed: no connection", 500},
+		{"/healthz", "healthz check failed", 500},
+		{"/readyz?exclude=bus", "ok", 200},
+		{"/readyz?exclude=bus&verbose", "[+]bus excluded: ok", 200},
+		{"/readyz/api", "ok", 200},
+		{"/readyz/bus", "bus check failed", 500},
+		{"/livez/bus", "404", 404},
+		{"/metrics", "", 200},
+	} {
+		t.Run(tc.path, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			body, _ := io.ReadAll(w.Result().Body)
+			if w.Code != tc.code || !strings.Contains(string(body), tc.body) {
+				t.Errorf("got %d %q, want %d with %q", w.Code, body, tc.code, tc.body)
+			}
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package events_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+func TestDeltasRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ref := events.Ref{Kind: "pods", Namespace: rapid.StringMatching(`[a-z]{0,8}`).Draw(t, "namespace"), Name: rapid.StringMatching(`[a-z.]{1,12}`).Draw(t, "name")}
+		d := events.Delta{
+			Kind: ref.Kind, Ref: ref,
+			Op:              rapid.SampledFrom([]events.Op{events.Is, events.Gone}).Draw(t, "op"),
+			UID:             types.UID(rapid.StringMatching(`[a-f0-9-]{1,36}`).Draw(t, "uid")),
+			ResourceVersion: rapid.StringMatching(`[1-9][0-9]{0,12}`).Draw(t, "rv"),
+			Generation:      rapid.Int64Min(0).Draw(t, "generation"),
+			Deleting:        rapid.Bool().Draw(t, "deleting"),
+			Epoch:           rapid.Uint64().Draw(t, "epoch"),
+			Sync:            rapid.Bool().Draw(t, "sync"),
+			By: events.Manager{Name: rapid.StringMatching(`[ -~]{1,20}`).Draw(t, "manager"), Operation: "Update",
+				Subresource: rapid.SampledFrom([]string{"", "status"}).Draw(t, "subresource"), Time: moment(t)},
+			At:          moment(t),
+			Form:        kinds.Full,
+			ContentType: kinds.Protobuf,
+			Body:        rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
+			Trace:       events.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		}
+		got, err := events.DecodeDelta(ref, events.EncodeDelta(d))
+		if err != nil || !reflect.DeepEqual(got, d) {
+			t.Fatalf("%+v came back as %+v, %v", d, got, err)
+		}
+	})
+}
+
+func TestMarksAreAboutNoObject(t *testing.T) {
+	for _, op := range []events.Op{events.Mark, events.Gap} {
+		d := events.Delta{Kind: "pods", Op: op, ResourceVersion: "7", At: time.Unix(9, 0).UTC()}
+		got, err := events.DecodeDelta(events.Ref{Kind: "pods"}, events.EncodeDelta(d))
+		if err != nil || !reflect.DeepEqual(got, d) {
+			t.Errorf("%+v came back as %+v, %v", d, got, err)
+		}
+	}
+}
+
+func TestForeignDeltasAreErrors(t *testing.T) {
+	good := events.Delta{Kind: "pods", Ref: events.Ref{Kind: "pods", Name: "a"}, Op: events.Is, UID: "u", ResourceVersion: "1"}
+	for header, value := range map[string]string{
+		events.HeaderOp: "sideways", events.HeaderUID: "", events.HeaderGeneration: "-1", events.HeaderEpoch: "x", events.HeaderAt: "yesterday",
+	} {
+		m := events.EncodeDelta(good)
+		m.Header[header] = []string{value}
+		if d, err := events.DecodeDelta(good.Ref, m); err == nil {
+			t.Errorf("header %s %q decodes as %+v", header, value, d)
+		}
+	}
+}
+
+func TestPackSharesBodiesAndNotices(t *testing.T) {
+	body := json.RawMessage(`{"kind":"Pod"}`)
+	told := &events.Notice{Reason: "SuccessfulCreate", Message: "Created pod: {name}"}
+	turn := events.Turn{Controller: "c", Because: "too few"}
+	for _, name := range []string{"a", "b", "c"} {
+		notice := *told
+		turn.Commands = append(turn.Commands, events.Command{Verb: events.VerbCreate, Kind: "pods", Name: name, Body: body, OnApplied: &notice})
+	}
+	turn.Commands = append(turn.Commands, events.Command{Verb: events.VerbPatch, Kind: "pods", Name: "d", Body: json.RawMessage(`{}`)})
+	turn.Pack()
+	if len(turn.Shapes) != 1 || len(turn.Notices) != 1 {
+		t.Fatalf("3 births of one shape pack into %d shapes and %d notices", len(turn.Shapes), len(turn.Notices))
+	}
+	for _, c := range turn.Commands[:3] {
+		if string(turn.BodyOf(c)) != string(body) || turn.NoticeAt(c.Applied).Message != told.Message || turn.NoticeAt(c.Failed) != nil {
+			t.Errorf("command %s lost its body or notice", c.Name)
+		}
+	}
+	if string(turn.BodyOf(turn.Commands[3])) != `{}` {
+		t.Error("a body of its own moved away")
+	}
+	if strings.Count(string(mustJSON(t, turn)), `{"kind":"Pod"}`) != 1 {
+		t.Error("the shared body is on the wire more than once")
+	}
+}
+
+func TestSameDecisionIgnoresWhenAndWhere(t *testing.T) {
+	a := events.Turn{Controller: "c", Because: "x", Now: time.Unix(1, 0), Seen: events.Position{"pods": 1}, Code: "v1"}
+	b := a
+	b.Now, b.Seen, b.Code = time.Unix(2, 0), events.Position{"pods": 2}, "v2"
+	if !a.SameDecision(b) {
+		t.Error("the same decision at another time is another decision")
+	}
+	b.Commands = []events.Command{{Verb: events.VerbDelete, Name: "a"}}
+	if a.SameDecision(b) {
+		t.Error("another command is the same decision")
+	}
+}
+
+func TestManagerOfTakesTheNewest(t *testing.T) {
+	at := func(s int64) *metav1.Time { v := metav1.NewTime(time.Unix(s, 0)); return &v }
+	got := events.ManagerOf([]metav1.ManagedFieldsEntry{
+		{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, Time: at(5)},
+		{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: at(9)},
+		{Manager: "old", Time: at(1)},
+		{Manager: "timeless"},
+	})
+	if got.Name != "kubelet" || got.Subresource != "status" || !got.Time.Equal(time.Unix(9, 0)) {
+		t.Errorf("newest manager is %+v", got)
+	}
+}
+
+func TestBodiesRoundTrip(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "u", Labels: map[string]string{"x": "y"}}, Spec: corev1.PodSpec{NodeName: "n"}}
+	body, err := kinds.Encode(kinds.Pods.Kind, pod.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for contentType, body := range map[string][]byte{kinds.Protobuf: body, kinds.JSON: mustJSON(t, pod)} {
+		got, err := kinds.Decode(kinds.Pods.Kind, contentType, body)
+		if err != nil {
+			t.Fatalf("%s: %v", contentType, err)
+		}
+		if p, ok := got.(*corev1.Pod); !ok || !reflect.DeepEqual(p.ObjectMeta, pod.ObjectMeta) || p.Spec.NodeName != "n" {
+			t.Errorf("%s: %+v came back as %+v", contentType, pod, got)
+		}
+	}
+	partial := kinds.Pods.Kind
+	partial.Form = kinds.Metadata
+	meta := &metav1.PartialObjectMetadata{ObjectMeta: pod.ObjectMeta}
+	if body, err = kinds.Encode(partial, meta); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := kinds.Decode(partial, kinds.Protobuf, body); err != nil || got.GetUID() != "u" {
+		t.Errorf("metadata came back as %+v, %v", got, err)
+	}
+	for _, damaged := range [][]byte{nil, []byte("k8s"), body[:len(body)/2]} {
+		if got, err := kinds.Decode(kinds.Pods.Kind, kinds.Protobuf, damaged); err == nil {
+			t.Errorf("damaged bytes decode as %+v", got)
+		}
+	}
+	if _, err := kinds.Decode(kinds.Pods.Kind, "text/plain", body); err == nil {
+		t.Error("an unknown content type is no error")
+	}
+}
+
+func TestVersionsCompare(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"9", "10", -1}, {"10", "9", 1}, {"7", "7", 0}, {"99999999999999999999", "100000000000000000000", -1}, {"x", "5", -1}, {"5", "x", 1}, {"x", "x", 0}, {"x", "y", -1}} {
+		if got := kinds.CompareVersions(tc.a, tc.b); got != tc.want {
+			t.Errorf("%q against %q is %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+func moment(t *rapid.T) time.Time {
+	return time.Unix(rapid.Int64Range(1, 4e9).Draw(t, "time"), 0).UTC()
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
