@@ -1,0 +1,238 @@
+package oracle_test
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+)
+
+const (
+	namespace = "default"
+	owner     = "web"
+	hashLabel = "pod-template-hash"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// chance is true in one of n draws.
+func chance(t *rapid.T, n int, what string) bool { return rapid.IntRange(1, n).Draw(t, what) == 1 }
+
+func small(t *rapid.T, most int, what string) int32 {
+	return int32(rapid.IntRange(0, most).Draw(t, what))
+}
+
+func template(image int) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: fmt.Sprintf("web:v%d", image)}}},
+	}
+}
+
+// ago is a moment in the past, in whole seconds.
+func ago(t *rapid.T, most int, what string) metav1.Time {
+	return metav1.NewTime(time.Now().Add(-time.Duration(rapid.IntRange(10, most).Draw(t, what)) * time.Second).Truncate(time.Second))
+}
+
+// deploymentWorld is a Deployment somewhere in its life, with the ReplicaSets
+// and pods that it may have then.
+func deploymentWorld(t *rapid.T) []runtime.Object {
+	d := arbitraryDeployment(t)
+	world := []runtime.Object{d}
+	for i := range rapid.IntRange(0, 4).Draw(t, "replica sets") {
+		rs := arbitraryReplicaSetOf(t, d, i)
+		world = append(world, rs)
+		if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+			for j := range rapid.IntRange(0, 2).Draw(t, "pods") {
+				world = append(world, podOf(t, rs, j))
+			}
+		}
+	}
+	return world
+}
+
+func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
+	replicas := small(t, 12, "replicas")
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "deployment", ResourceVersion: "100",
+			Generation: 4, CreationTimestamp: ago(t, 5000, "created"), Annotations: map[string]string{"note": "kept"}},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": owner}},
+			Template:             template(rapid.IntRange(1, 3).Draw(t, "image")),
+			RevisionHistoryLimit: ptr(small(t, 3, "history limit")),
+			MinReadySeconds:      small(t, 1, "min ready") * 10,
+			Paused:               chance(t, 5, "paused"),
+		},
+		Status: appsv1.DeploymentStatus{
+			ObservedGeneration: int64(rapid.IntRange(3, 4).Draw(t, "observed")),
+			Replicas:           small(t, 12, "status replicas"), UpdatedReplicas: small(t, 12, "status updated"),
+			ReadyReplicas: small(t, 12, "status ready"), AvailableReplicas: small(t, 12, "status available"),
+		},
+	}
+	if chance(t, 3, "has revision") {
+		d.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(rapid.IntRange(1, 4).Draw(t, "revision"))
+	}
+	if chance(t, 8, "rolls back") {
+		d.Annotations["deprecated.deployment.rollback.to"] = rapid.SampledFrom([]string{"0", "1", "2", "9", "x"}).Draw(t, "rollback to")
+	}
+	if !chance(t, 3, "no deadline") {
+		d.Spec.ProgressDeadlineSeconds = ptr(int32(600))
+	}
+	if chance(t, 3, "collided") {
+		d.Status.CollisionCount = ptr(small(t, 2, "collisions"))
+	}
+	if chance(t, 12, "going away") {
+		d.DeletionTimestamp, d.Finalizers = ptr(ago(t, 60, "deleted")), []string{"example.com/hold"}
+	}
+	d.Spec.Strategy = arbitraryStrategy(t)
+	d.Status.Conditions = arbitraryConditions(t)
+	return d
+}
+
+func arbitraryStrategy(t *rapid.T) appsv1.DeploymentStrategy {
+	if chance(t, 4, "recreate") {
+		return appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	}
+	amounts := []intstr.IntOrString{intstr.FromString("25%"), intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(3), intstr.FromString("50%"), intstr.FromString("100%")}
+	return appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+		MaxSurge:       ptr(rapid.SampledFrom(amounts).Draw(t, "surge")),
+		MaxUnavailable: ptr(rapid.SampledFrom(amounts).Draw(t, "unavailable")),
+	}}
+}
+
+func arbitraryConditions(t *rapid.T) []appsv1.DeploymentCondition {
+	var out []appsv1.DeploymentCondition
+	condition := func(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason string) {
+		out = append(out, appsv1.DeploymentCondition{Type: kind, Status: status, Reason: reason,
+			LastUpdateTime: ago(t, 1200, "updated"), LastTransitionTime: ago(t, 1200, "transition")})
+	}
+	if chance(t, 2, "has progressing") {
+		reason := rapid.SampledFrom([]string{"ReplicaSetUpdated", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused", "DeploymentResumed", "NewReplicaSetCreated", "FoundNewReplicaSet"}).Draw(t, "progressing")
+		status := corev1.ConditionTrue
+		switch reason {
+		case "ProgressDeadlineExceeded":
+			status = corev1.ConditionFalse
+		case "DeploymentPaused", "DeploymentResumed":
+			status = corev1.ConditionUnknown
+		}
+		condition(appsv1.DeploymentProgressing, status, reason)
+	}
+	if chance(t, 2, "has available") {
+		condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable")
+	}
+	return out
+}
+
+func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.ReplicaSet {
+	hash := fmt.Sprintf("hash%d", i)
+	tmpl := template(i%3 + 1)
+	labels := map[string]string{"app": owner, hashLabel: hash}
+	tmpl.Labels = labels
+	replicas := small(t, 8, "rs replicas")
+	ready := min(small(t, 8, "rs ready"), replicas)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: owner + "-" + hash, Namespace: namespace, UID: types.UID("rs-" + hash), ResourceVersion: strconv.Itoa(10 + i),
+			Generation: 2, Labels: labels, CreationTimestamp: ago(t, 4000, "rs created"), Annotations: map[string]string{}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: tmpl, MinReadySeconds: d.Spec.MinReadySeconds},
+		Status: appsv1.ReplicaSetStatus{Replicas: small(t, 8, "rs status"), ReadyReplicas: ready, AvailableReplicas: min(small(t, 8, "rs available"), ready),
+			ObservedGeneration: int64(rapid.IntRange(1, 2).Draw(t, "rs observed"))},
+	}
+	if chance(t, 4, "rs min ready differs") {
+		rs.Spec.MinReadySeconds = 7
+	}
+	if !chance(t, 4, "no terminating") {
+		rs.Status.TerminatingReplicas = ptr(small(t, 2, "terminating"))
+	}
+	if !chance(t, 5, "no rs revision") {
+		rs.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(i + 1)
+	}
+	if !chance(t, 4, "no desired") {
+		desired := *d.Spec.Replicas
+		if chance(t, 4, "scaled meanwhile") {
+			desired = small(t, 12, "desired")
+		}
+		rs.Annotations["deployment.kubernetes.io/desired-replicas"] = strconv.Itoa(int(desired))
+		rs.Annotations["deployment.kubernetes.io/max-replicas"] = strconv.Itoa(int(desired + small(t, 3, "max")))
+	}
+	if chance(t, 8, "failing") {
+		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: "quota", LastTransitionTime: ago(t, 100, "failed")}}
+	}
+	own(t, rs, d)
+	return rs
+}
+
+// own makes the ReplicaSet the Deployment's, an orphan, one whose labels moved
+// on, or somebody else's.
+func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
+	reference := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}
+	switch rapid.IntRange(1, 12).Draw(t, "ownership") {
+	case 1: // an orphan that matches
+	case 2:
+		rs.OwnerReferences = []metav1.OwnerReference{reference}
+		rs.Labels = map[string]string{"app": "else"}
+	case 3:
+		reference.UID = "somebody-else"
+		rs.OwnerReferences = []metav1.OwnerReference{reference}
+	default:
+		rs.OwnerReferences = []metav1.OwnerReference{reference}
+	}
+}
+
+// podOf is a pod of a ReplicaSet, somewhere in its life.
+func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
+	name := fmt.Sprintf("%s-%c", rs.Name, 'a'+i)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i),
+			Labels: rs.Spec.Template.Labels, CreationTimestamp: ago(t, 3000, "pod created"),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}},
+		Spec:   rs.Spec.Template.Spec,
+		Status: corev1.PodStatus{Phase: rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}).Draw(t, "phase")},
+	}
+	if !chance(t, 4, "unassigned") {
+		pod.Spec.NodeName = rapid.SampledFrom([]string{"node-1", "node-2"}).Draw(t, "node")
+	}
+	if pod.Status.Phase == corev1.PodRunning && !chance(t, 3, "unready") {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(t, 2000, "ready since")}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: small(t, 2, "restarts")}}
+	}
+	if chance(t, 6, "costly") {
+		pod.Annotations = map[string]string{"controller.kubernetes.io/pod-deletion-cost": rapid.SampledFrom([]string{"-5", "0", "10", "x"}).Draw(t, "cost")}
+	}
+	if chance(t, 6, "terminating") {
+		pod.DeletionTimestamp = ptr(ago(t, 20, "pod deleted"))
+		pod.Finalizers = []string{"example.com/hold"}
+	}
+	return pod
+}
+
+// replicaSetWorld is a ReplicaSet with pods of its own, orphans and strangers.
+func replicaSetWorld(t *rapid.T) []runtime.Object {
+	d := arbitraryDeployment(t)
+	d.UID = "somebody"
+	rs := arbitraryReplicaSetOf(t, d, 0)
+	rs.Status.FullyLabeledReplicas = small(t, 4, "fully labeled")
+	if chance(t, 8, "rs going away") {
+		rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "rs deleted")), []string{"example.com/hold"}
+	}
+	world := []runtime.Object{rs}
+	for i := range rapid.IntRange(0, 10).Draw(t, "pods") {
+		pod := podOf(t, rs, i)
+		switch rapid.IntRange(1, 10).Draw(t, "pod's ownership") {
+		case 1:
+			pod.OwnerReferences = nil
+		case 2:
+			pod.Labels = map[string]string{"app": "else"}
+		case 3:
+			pod.OwnerReferences[0].UID = "somebody-else"
+		}
+		world = append(world, pod)
+	}
+	return world
+}
