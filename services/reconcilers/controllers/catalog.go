@@ -1,0 +1,124 @@
+// Package controllers is the catalogue: every controller that upstream's
+// kube-controller-manager knows, and which of them Millrace has.
+//
+// A new controller is one folder below this one and one line in [catalog].
+package controllers
+
+import (
+	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
+	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Config is what controllers need to know that is not in the cluster.
+type Config struct {
+	// RootCA is the PEM bundle that the root-ca-certificate-publisher-controller
+	// publishes. Without one that controller does not run.
+	RootCA []byte
+}
+
+// Entry is a line of the catalogue.
+type Entry struct {
+	// Name is upstream's name; Aliases are its other names for --controllers.
+	Name    string
+	Aliases []string
+	// Off is true for what "*" does not include.
+	Off bool
+	// Elsewhere is true for what upstream knows by name but leaves to a
+	// cloud-controller-manager: it may be asked for, and nothing comes of it.
+	Elsewhere bool
+
+	// make builds the controller; nil when Millrace does not have it yet.
+	make func(Config) reconcile.Any
+	// ready tells whether the configuration is enough to run it; nil means always.
+	ready func(Config) bool
+}
+
+// Exists is true when Millrace has the controller.
+func (e Entry) Exists() bool { return e.make != nil }
+
+// Catalog is every controller, in upstream's groups.
+//
+// Upstream: cmd/kube-controller-manager/names and app.NewControllerDescriptors.
+func Catalog() []Entry { return catalog }
+
+var catalog = []Entry{
+	// Workloads.
+	{Name: "deployment-controller", Aliases: []string{"deployment"}},
+	{Name: "replicaset-controller", Aliases: []string{"replicaset"}},
+	{Name: "replicationcontroller-controller", Aliases: []string{"replicationcontroller"}},
+	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
+	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
+	{Name: "job-controller", Aliases: []string{"job"}},
+	{Name: "cronjob-controller", Aliases: []string{"cronjob"}},
+	{Name: "disruption-controller", Aliases: []string{"disruption"}},
+	{Name: "horizontal-pod-autoscaler-controller", Aliases: []string{"horizontalpodautoscaling"}},
+	{Name: "podgroup-protection-controller"},
+
+	// Life and death of objects.
+	{Name: garbagecollector.Controller.Name, Aliases: garbagecollector.Controller.Aliases, make: always(garbagecollector.Controller)},
+	{Name: "namespace-controller", Aliases: []string{"namespace"}},
+	{Name: "pod-garbage-collector-controller", Aliases: []string{"podgc"}},
+	{Name: "ttl-after-finished-controller", Aliases: []string{"ttl-after-finished"}},
+
+	// Identity.
+	{Name: serviceaccount.Controller.Name, Aliases: serviceaccount.Controller.Aliases, make: always(serviceaccount.Controller)},
+	{Name: "serviceaccount-token-controller", Aliases: []string{"serviceaccount-token"}},
+	{Name: rootcapublisher.Name, Aliases: []string{"root-ca-cert-publisher"}, make: publisher, ready: hasRootCA},
+	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
+	{Name: "token-cleaner-controller", Aliases: []string{"tokencleaner"}, Off: true},
+	{Name: "legacy-serviceaccount-token-cleaner-controller", Aliases: []string{"legacy-service-account-token-cleaner"}},
+	{Name: "certificatesigningrequest-approving-controller", Aliases: []string{"csrapproving"}},
+	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
+	{Name: "certificatesigningrequest-cleaner-controller", Aliases: []string{"csrcleaner"}},
+	{Name: "podcertificaterequest-cleaner-controller"},
+	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},
+
+	// Network.
+	{Name: "endpoints-controller", Aliases: []string{"endpoint"}},
+	{Name: "endpointslice-controller", Aliases: []string{"endpointslice"}},
+	{Name: "endpointslice-mirroring-controller", Aliases: []string{"endpointslicemirroring"}},
+	{Name: "service-cidr-controller"},
+
+	// Policy.
+	{Name: "resourcequota-controller", Aliases: []string{"resourcequota"}},
+	{Name: "clusterrole-aggregation-controller", Aliases: []string{"clusterrole-aggregation"}},
+	{Name: "validatingadmissionpolicy-status-controller"},
+
+	// Nodes.
+	{Name: "node-lifecycle-controller", Aliases: []string{"nodelifecycle"}},
+	{Name: "taint-eviction-controller"},
+	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
+	{Name: "ttl-controller", Aliases: []string{"ttl"}},
+
+	// Devices.
+	{Name: "resourceclaim-controller", Aliases: []string{"resource-claim-controller"}},
+	{Name: "device-taint-eviction-controller"},
+	{Name: "resourcepoolstatusrequest-controller"},
+
+	// Storage.
+	{Name: "persistentvolume-binder-controller", Aliases: []string{"persistentvolume-binder"}},
+	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
+	{Name: "persistentvolume-expander-controller", Aliases: []string{"persistentvolume-expander"}},
+	{Name: "ephemeral-volume-controller", Aliases: []string{"ephemeral-volume"}},
+	{Name: "persistentvolumeclaim-protection-controller", Aliases: []string{"pvc-protection"}},
+	{Name: "persistentvolume-protection-controller", Aliases: []string{"pv-protection"}},
+	{Name: "volumeattributesclass-protection-controller"},
+	{Name: "selinux-warning-controller", Off: true},
+	{Name: "storageversion-garbage-collector-controller", Aliases: []string{"storage-version-gc"}},
+	{Name: "storage-version-migrator-controller", Aliases: []string{"svm"}},
+
+	// Clouds.
+	{Name: "service-lb-controller", Aliases: []string{"service"}, Elsewhere: true},
+	{Name: "node-route-controller", Aliases: []string{"route"}, Elsewhere: true},
+	{Name: "cloud-node-lifecycle-controller", Aliases: []string{"cloud-node-lifecycle"}, Elsewhere: true},
+}
+
+func always(c reconcile.Any) func(Config) reconcile.Any {
+	return func(Config) reconcile.Any { return c }
+}
+
+func publisher(c Config) reconcile.Any { return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA}) }
+
+func hasRootCA(c Config) bool { return len(c.RootCA) > 0 }

@@ -1,0 +1,133 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Select gives the controllers that a --controllers list asks for, in the order
+// of the catalogue. Each item is a name or alias, "-" and a name or alias, or
+// "*" for everything that is on by default. The first item that mentions a
+// controller decides; what is not mentioned is off, unless there is a "*".
+//
+// Errors: an item is no controller that upstream knows; or Millrace does not
+// have a controller yet that is asked for by name ("*" means those that it has).
+func Select(list []string, config Config) ([]reconcile.Any, error) {
+	chosen, err := parse(list)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		selected []reconcile.Any
+		missing  []string
+	)
+	for _, e := range catalog {
+		wanted, mentioned := chosen.named[e.Name]
+		switch {
+		case mentioned && !wanted, !mentioned && (!chosen.star || e.Off), e.Elsewhere:
+		case e.make == nil && mentioned:
+			missing = append(missing, e.Name)
+		case e.make == nil, e.ready != nil && !e.ready(config):
+		default:
+			selected = append(selected, e.make(config))
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("select controllers: Millrace does not have %s yet; take %s out of the list and leave it to kube-controller-manager",
+			strings.Join(missing, ", "), pronoun(missing))
+	}
+	return selected, nil
+}
+
+// choice is what a list says.
+type choice struct {
+	star  bool
+	named map[string]bool // by upstream's name: wanted or not; the first mention
+}
+
+func parse(list []string) (choice, error) {
+	c := choice{named: map[string]bool{}}
+	var unknown []error
+	for _, item := range list {
+		item = strings.TrimSpace(item)
+		if item == "*" {
+			c.star = true
+			continue
+		}
+		name, unwanted := strings.CutPrefix(item, "-")
+		e, ok := Find(name)
+		if !ok {
+			unknown = append(unknown, fmt.Errorf("select controllers: %q is not in the list of known controllers", item))
+			continue
+		}
+		if _, mentioned := c.named[e.Name]; !mentioned {
+			c.named[e.Name] = !unwanted
+		}
+	}
+	return c, errors.Join(unknown...)
+}
+
+// Find is the line of the catalogue with a name or alias.
+func Find(name string) (Entry, bool) {
+	for _, e := range catalog {
+		if e.Name == name || slices.Contains(e.Aliases, name) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Kinds are the kinds that controllers read in full, sorted by name, which the
+// watcher must provide for them. every is true when one of them reads the
+// metadata of all kinds besides.
+func Kinds(controllers []reconcile.Any) (full []kinds.Kind, every bool) {
+	for _, c := range controllers {
+		for _, in := range c.Describe().Inputs {
+			if in.Every {
+				every = true
+			} else {
+				full = append(full, in.Kind)
+			}
+		}
+	}
+	slices.SortFunc(full, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return slices.Compact(full), every
+}
+
+// Profile is what the writer must know of a controller to act for it.
+type Profile struct {
+	// Name is the controller's, and so that of its streams.
+	Name string
+	// Identity is the service account in kube-system whose rights it has.
+	Identity string
+	// Source is the component on its Kubernetes Events.
+	Source string
+	// Promise is everything that it may do.
+	Promise reconcile.Writes
+}
+
+// Profiles are the profiles of every controller that Millrace has, whether it is
+// selected or not: a writer serves reconcilers that it does not know.
+func Profiles() []Profile {
+	var profiles []Profile
+	for _, e := range catalog {
+		if e.make == nil {
+			continue
+		}
+		d := e.make(Config{}).Describe()
+		profiles = append(profiles, Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Promise: d.Writes})
+	}
+	return profiles
+}
+
+func pronoun(names []string) string {
+	if len(names) == 1 {
+		return "it"
+	}
+	return "them"
+}

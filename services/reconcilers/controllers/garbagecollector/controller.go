@@ -1,0 +1,152 @@
+// Package garbagecollector deletes what has lost its owners.
+//
+// Every object may name owners. When all of them are gone, the object goes too;
+// when some are gone and some live, it only forgets the dead ones. An owner that
+// is deleted in the foreground waits until the dependents that block it are
+// gone, and an owner that is deleted as an orphan maker first makes its
+// dependents forget it. Both are written on the owner as a finalizer, which is
+// ours to remove.
+//
+// Each object is a key of its own, whatever its kind, and judges itself: an
+// owner with ten thousand dependents is ten thousand small turns, not one large
+// one. The graph is the snapshot. It may lag behind the cluster, and kinds in it
+// are not ordered with respect to each other, so an owner that is not in it is
+// only "absent as far as seen": whatever rests on an absence carries the
+// reference, and the writer looks for that owner live just before it acts. What
+// the writer refused comes back as an outcome and is part of the next view.
+//
+// One thing is left out. Upstream writes an Event on a cluster-scoped object
+// that names a namespaced owner as often as it looks at it; nothing is decided
+// about such an object here, so nothing is told about it either.
+package garbagecollector
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Controller is the garbage collector.
+var Controller = reconcile.Controller[View]{
+	Name:     "garbage-collector-controller",
+	Aliases:  []string{"garbagecollector"},
+	Identity: "generic-garbage-collector",
+	Queue:    "garbage_collector_attempt_to_delete",
+	Inputs:   []reconcile.Input{{Every: true, Keys: keys}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbDelete, Any: true},
+		{Verb: events.VerbPatch, Any: true},
+	},
+	Observe: observe,
+	Decide:  decide,
+}
+
+// Ignored tells whether objects of a kind are never collected, nor looked at as
+// owners.
+//
+// Upstream: pkg/controller/garbagecollector/graph_builder.go, ignoredResources.
+func Ignored(kind kinds.Name) bool {
+	return kind == kinds.NameOf("", "events") || kind == kinds.NameOf("events.k8s.io", "events")
+}
+
+// keys says whose turn a change makes it: that of the object itself, of the
+// dependents that have lost it or must go before it, and of the owners that may
+// have been waiting for it.
+func keys(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	switch {
+	case now.None() && was.None():
+		return nil
+	case now.None():
+		return afterDeath(s, was)
+	case Ignored(now.Kind.Name):
+		return nil
+	case was.None():
+		return afterChange(s, was, now)
+	case was.GetUID() != now.GetUID():
+		// Another object under the same name: a death and a birth in one.
+		return append(afterDeath(s, was), afterChange(s, reconcile.Object{}, now)...)
+	default:
+		return afterChange(s, was, now)
+	}
+}
+
+func afterDeath(s reconcile.Snapshot, gone reconcile.Object) []events.Key {
+	if Ignored(gone.Kind.Name) {
+		return nil
+	}
+	keys := dependents(s, gone)
+	for _, ref := range gone.GetOwnerReferences() {
+		keys = append(keys, leaving(s, ref)...)
+	}
+	return keys
+}
+
+func afterChange(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	var keys []events.Key
+	if concerns(now) && (was.None() || differ(was, now)) {
+		keys = append(keys, keyOf(now))
+	}
+	if waiting(now) && (was.None() || !waiting(was)) {
+		keys = append(keys, dependents(s, now)...)
+	}
+	for _, ref := range now.GetOwnerReferences() {
+		if was.None() || !slices.ContainsFunc(was.GetOwnerReferences(), sameOwner(ref)) {
+			keys = append(keys, leaving(s, ref)...) // it may have to be stripped of an orphan maker
+		}
+	}
+	if was.None() {
+		return keys
+	}
+	for _, ref := range was.GetOwnerReferences() {
+		if !slices.ContainsFunc(now.GetOwnerReferences(), sameOwner(ref)) {
+			keys = append(keys, leaving(s, ref)...)
+		}
+	}
+	return keys
+}
+
+// concerns is true for an object about which there may be something to decide.
+func concerns(o metav1.Object) bool {
+	return len(o.GetOwnerReferences()) > 0 || waiting(o) || orphaning(o)
+}
+
+func differ(was, now metav1.Object) bool {
+	return was.GetDeletionTimestamp().IsZero() != now.GetDeletionTimestamp().IsZero() ||
+		!slices.Equal(was.GetFinalizers(), now.GetFinalizers()) ||
+		!slices.EqualFunc(was.GetOwnerReferences(), now.GetOwnerReferences(), sameReference)
+}
+
+func sameReference(a, b metav1.OwnerReference) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && sameOwner(a)(b)
+}
+
+// sameOwner finds a reference to the same owner that blocks as much.
+func sameOwner(a metav1.OwnerReference) func(metav1.OwnerReference) bool {
+	return func(b metav1.OwnerReference) bool { return a.UID == b.UID && blocks(a) == blocks(b) }
+}
+
+// leaving is the key of an owner that is on its way out and has unfinished
+// business with its dependents.
+func leaving(s reconcile.Snapshot, ref metav1.OwnerReference) []events.Key {
+	owner, ok := s.ByUID(ref.UID)
+	if !ok || !waiting(owner) && !orphaning(owner) {
+		return nil
+	}
+	return []events.Key{keyOf(owner)}
+}
+
+func dependents(s reconcile.Snapshot, owner reconcile.Object) []events.Key {
+	var keys []events.Key
+	for _, d := range s.Dependents(owner.GetUID()) {
+		if !Ignored(d.Kind.Name) {
+			keys = append(keys, keyOf(d))
+		}
+	}
+	return keys
+}
+
+func keyOf(o reconcile.Object) events.Key { return events.Key(o.Ref()) }

@@ -1,0 +1,149 @@
+// Package rootcapublisher puts the cluster's root certificate into every
+// namespace, as the ConfigMap "kube-root-ca.crt".
+//
+// Pods need it to trust the API server. The ConfigMap is made with a namespace,
+// made anew when somebody deletes it, and set right when somebody changes it.
+package rootcapublisher
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Upstream: pkg/controller/certificates/rootcacertpublisher. Users and tools
+// read the names and the description, so they are the same to the letter.
+const (
+	configMap   = "kube-root-ca.crt"
+	certificate = "ca.crt"
+	annotation  = "kubernetes.io/description"
+	description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+// Name is the controller's name.
+const Name = "root-ca-certificate-publisher-controller"
+
+// Config is what the publisher needs to know.
+type Config struct {
+	// RootCA is the certificate bundle to publish, PEM-encoded. The controller
+	// must not be run without one: it would publish that nothing is trusted.
+	RootCA []byte
+}
+
+// New makes the publisher of a certificate bundle. A key is a namespace.
+func New(config Config) reconcile.Controller[View] {
+	bundle := string(config.RootCA)
+	return reconcile.Controller[View]{
+		Name:     Name,
+		Aliases:  []string{"root-ca-cert-publisher"},
+		Identity: "root-ca-cert-publisher",
+		Queue:    "root_ca_cert_publisher",
+		Owns:     &kinds.Namespaces.Kind,
+		Inputs: []reconcile.Input{
+			{Kind: kinds.Namespaces.Kind, Keys: appeared},
+			{Kind: kinds.ConfigMaps.Kind, Keys: touched},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name},
+		},
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, bundle) },
+		Decide:  decide,
+	}
+}
+
+// View is what the turn of one namespace can see.
+type View struct {
+	Namespace string `json:"namespace"`
+	// Bundle is what should be published.
+	Bundle string `json:"bundle"`
+	// Published is the ConfigMap as it is, nil when there is none.
+	Published *corev1.ConfigMap `json:"published,omitempty"`
+	// Closing is true when the API server has refused the last creation because
+	// the namespace is gone or on its way out, which the view has yet to show.
+	Closing bool `json:"closing,omitempty"`
+}
+
+// appeared is a namespace that is new, or changed while it is active.
+func appeared(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if now.None() {
+		return nil
+	}
+	namespace, ok := now.Object.(*corev1.Namespace)
+	if !ok || !was.None() && namespace.Status.Phase != corev1.NamespaceActive {
+		return nil
+	}
+	return []events.Key{{Name: namespace.Name}}
+}
+
+// touched is the namespace of a ConfigMap of ours that somebody changed or
+// deleted.
+func touched(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if now.None() {
+		now = was
+	}
+	if now.None() || now.GetName() != configMap {
+		return nil
+	}
+	return []events.Key{{Name: now.GetNamespace()}}
+}
+
+// observe gives a view also of a namespace that is on its way out, as long as
+// it is there.
+func observe(s reconcile.Snapshot, k events.Key, bundle string) (View, bool) {
+	if _, ok := reconcile.Get(s, kinds.Namespaces, "", k.Name); !ok {
+		return View{}, false
+	}
+	v := View{Namespace: k.Name, Bundle: bundle}
+	if published, ok := reconcile.Get(s, kinds.ConfigMaps, k.Name, configMap); ok {
+		v.Published = published
+	}
+	if last, remembered := s.Last(k, events.Act); remembered {
+		failure, failed := last.Failure()
+		v.Closing = failed && (failure.Cause == string(corev1.NamespaceTerminatingCause) || failure.Status == events.Absent)
+	}
+	return v, true
+}
+
+func decide(v View, _ time.Time) reconcile.Decision {
+	switch {
+	case v.Published != nil && v.right():
+		return reconcile.Nothing("published as it should be")
+	case v.Published != nil:
+		return reconcile.Do("published otherwise than it should be", reconcile.Update(kinds.ConfigMaps.Kind, v.righted()))
+	case v.Closing:
+		return reconcile.Nothing("the namespace is on its way out")
+	default:
+		return reconcile.Do("not published in the namespace yet",
+			reconcile.Create(kinds.ConfigMaps.Kind, v.Namespace, configMap, reconcile.Body(v.fresh())))
+	}
+}
+
+// right compares the data exactly but asks for any description at all: what an
+// administrator wrote there stays.
+func (v View) right() bool {
+	return maps.Equal(v.Published.Data, v.data()) && v.Published.Annotations[annotation] != ""
+}
+
+func (v View) righted() *corev1.ConfigMap {
+	righted := v.Published.DeepCopy()
+	righted.Data = v.data()
+	metav1.SetMetaDataAnnotation(&righted.ObjectMeta, annotation, description)
+	return righted
+}
+
+func (v View) fresh() *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: description}},
+		Data:       v.data(),
+	}
+}
+
+func (v View) data() map[string]string { return map[string]string{certificate: v.Bundle} }
