@@ -1,0 +1,60 @@
+package owner
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Claimant is an owner that looks for its own.
+type Claimant struct {
+	Kind     kinds.Kind
+	Owner    metav1.Object
+	Selector labels.Selector
+}
+
+// Claim says which of some objects are the claimant's and which should change
+// hands. Objects keep the order in which they were given.
+type Claim[T metav1.Object] struct {
+	// Mine has the owner's reference already and matches its selector.
+	Mine []T
+	// Adopted matches and has no controller; it is the owner's once Commands
+	// are carried out, and not before: the owner may be gone by then.
+	Adopted []T
+	// Released has the owner's reference but does not match any more.
+	Released []T
+	// Commands adopt and release, in the order of the objects.
+	Commands []events.Command
+}
+
+// Claims sorts objects of a kind by whether they are the claimant's. An owner on
+// its way out keeps what it has and takes or gives up nothing.
+//
+// Upstream: pkg/controller/controller_ref_manager.go, ClaimObject. Where that
+// looks whether the owner still lives before the first adoption, each adoption
+// here is conditional on it.
+func Claims[T metav1.Object](c Claimant, kind kinds.Of[T], objs []T) Claim[T] {
+	var claim Claim[T]
+	leaving := c.Owner.GetDeletionTimestamp() != nil
+	for _, obj := range objs {
+		controller := metav1.GetControllerOfNoCopy(obj)
+		matches := c.Selector.Matches(labels.Set(obj.GetLabels()))
+		switch {
+		case controller != nil && controller.UID != c.Owner.GetUID():
+			// somebody else's
+		case controller != nil && matches:
+			claim.Mine = append(claim.Mine, obj)
+		case leaving:
+			// nothing changes hands
+		case controller != nil:
+			claim.Released = append(claim.Released, obj)
+			claim.Commands = append(claim.Commands, Release(kind.Kind, obj, c.Owner.GetUID()))
+		case matches && obj.GetDeletionTimestamp() == nil && obj.GetNamespace() == c.Owner.GetNamespace():
+			claim.Adopted = append(claim.Adopted, obj)
+			claim.Commands = append(claim.Commands, Adopt(kind.Kind, obj, c.Kind, c.Owner))
+		}
+	}
+	return claim
+}

@@ -1,0 +1,69 @@
+package owner
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Adopt gives an object a controller, if that lives and the object is still the
+// same.
+func Adopt(kind kinds.Kind, obj metav1.Object, ownerKind kinds.Kind, owner metav1.Object) events.Command {
+	reference := Reference(ownerKind, owner)
+	alive := reconcile.IfAlive(ownerKind, owner)
+	if !mergesByKey(kind) {
+		references := append(slices.Clone(obj.GetOwnerReferences()), reference)
+		return replace(kind, obj, references, alive)
+	}
+	return patch(kind, obj, []metav1.OwnerReference{reference}, alive)
+}
+
+// Release takes the references to owners off an object.
+func Release(kind kinds.Kind, obj metav1.Object, owners ...types.UID) events.Command {
+	if !mergesByKey(kind) {
+		kept := slices.DeleteFunc(slices.Clone(obj.GetOwnerReferences()), func(r metav1.OwnerReference) bool {
+			return slices.Contains(owners, r.UID)
+		})
+		return replace(kind, obj, kept)
+	}
+	type removal struct {
+		Patch string    `json:"$patch"`
+		UID   types.UID `json:"uid"`
+	}
+	removals := make([]removal, 0, len(owners))
+	for _, uid := range owners {
+		removals = append(removals, removal{Patch: "delete", UID: uid})
+	}
+	return patch(kind, obj, removals)
+}
+
+// mergesByKey tells whether the API server can merge owner references one by
+// one. It can for the kinds that it has Go types for; for custom resources a
+// patch must give the whole list. Taking a built-in kind that is not known here
+// for a custom one costs a conflict at worst.
+func mergesByKey(kind kinds.Kind) bool { return kinds.Scheme().Recognizes(kind.GVK()) }
+
+// patch merges references into those that are there. The uid in it makes the
+// API server refuse the patch for another object of that name.
+func patch(kind kinds.Kind, obj metav1.Object, references any, with ...reconcile.Option) events.Command {
+	body := map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "ownerReferences": references}}
+	return reconcile.Patch(kind, obj, types.StrategicMergePatchType, reconcile.Body(body), with...)
+}
+
+// replace gives the whole list, and so only if nobody changed the object.
+func replace(kind kinds.Kind, obj metav1.Object, references []metav1.OwnerReference, with ...reconcile.Option) events.Command {
+	var list any // null takes the field away
+	if len(references) > 0 {
+		list = references
+	}
+	body := map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "ownerReferences": list,
+	}}
+	with = append(with, reconcile.IfUnchanged(obj))
+	return reconcile.Patch(kind, obj, types.MergePatchType, reconcile.Body(body), with...)
+}

@@ -1,0 +1,59 @@
+// Package pod answers the questions that controllers ask about pods: is it
+// there, does it serve, and which one goes first.
+package pod
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Terminal is true when all containers have ended for good.
+func Terminal(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// Active is true for a pod that runs or will, and is not on its way out.
+func Active(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp == nil }
+
+// Terminating is true for a pod on its way out that has not ended yet.
+func Terminating(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp != nil }
+
+// Ready is true when the pod says that it can serve.
+func Ready(p *corev1.Pod) bool {
+	_, ready := ReadySince(p)
+	return ready
+}
+
+// ReadySince is the moment at which the pod became ready; the zero moment when
+// it did not say.
+func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			if c.Status != corev1.ConditionTrue {
+				return time.Time{}, false
+			}
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Available is true when the pod has been ready for long enough.
+func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
+	if minReadySeconds == 0 {
+		return Ready(p)
+	}
+	at, ok := AvailableAt(p, minReadySeconds)
+	return ok && !at.After(now)
+}
+
+// AvailableAt is the moment at which a ready pod is or becomes available. ok is
+// false when none is known: the pod is not ready, or does not say since when.
+func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
+	since, ready := ReadySince(p)
+	if !ready || since.IsZero() {
+		return time.Time{}, false
+	}
+	return since.Add(time.Duration(minReadySeconds) * time.Second), true
+}

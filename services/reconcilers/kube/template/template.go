@@ -1,0 +1,32 @@
+// Package template makes pods of templates.
+package template
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Pod is the body that all pods of one template and owner are born with. It has
+// no name: that is the command's. Make it once for a burst.
+//
+// Upstream: pkg/controller/controller_utils.go, GetPodFromTemplate.
+func Pod(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
+	return reconcile.Body(&corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: kinds.Pods.APIVersion(), Kind: kinds.Pods.Kind.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName:    names.Prefix(parent.GetName()),
+			Labels:          t.Labels,
+			Annotations:     t.Annotations,
+			Finalizers:      t.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{owner.Reference(kind, parent)},
+		},
+		Spec: t.Spec,
+	})
+}
