@@ -1,0 +1,276 @@
+package localcluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options say what cluster to start; the zero value is a good one.
+type Options struct {
+	// Dir holds keys, kubeconfigs, logs and data. Empty: a temporary directory
+	// that Stop removes.
+	Dir string
+	// Keep goes on with the data that an earlier cluster left in Dir. Otherwise
+	// the cluster starts empty, and Stop drops its data.
+	Keep bool
+	// Nodes is the number of simulated nodes (0: 10, negative: none).
+	Nodes int
+	// E2E gives pods and nodes addresses that answer on this machine and serves
+	// metrics and volumes, as Kubernetes' own end-to-end tests expect. Needs root.
+	E2E bool
+	// Lean leaves out logs and exec of simulated pods, which cost a watch on all
+	// pods.
+	Lean bool
+	// NotReadyTaint keeps the admission plugin that taints new nodes until
+	// node-lifecycle-controller has seen them. Without that controller nothing
+	// would ever be scheduled, so the plugin is off by default.
+	NotReadyTaint bool
+	// KCM are the kube-controller-manager processes to start, one each.
+	KCM []KCM
+	// APIServerArgs are further flags of kube-apiserver.
+	APIServerArgs []string
+	// Detached leaves the processes running when the starting process ends; Open
+	// finds them again.
+	Detached bool
+	// Output is told what is being done, above all during the long builds. Nil:
+	// silence.
+	Output io.Writer
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	// Dir is where everything of this cluster lies.
+	Dir string
+	// Server is the URL of the API server.
+	Server string
+	// Programs are the built programs.
+	Programs *Programs
+
+	options  Options
+	ports    ports
+	etcdData string
+	progress *progress
+
+	mu        sync.Mutex
+	processes []*Process // in the order in which they were started
+}
+
+// Start builds what is missing, starts a control plane, and returns when the API
+// server is ready and every node is. A cluster that could not be started whole
+// leaves no process behind; its logs stay in Dir, if that was named.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	c, err := prepare(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// Open finds the detached cluster whose files are in dir.
+func Open(dir string) (*Cluster, error) {
+	data, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return nil, fmt.Errorf("open cluster in %s: %w", dir, err)
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("read %s of %s: %w", stateFile, dir, err)
+	}
+	c := &Cluster{Dir: dir, Server: s.Server, etcdData: s.EtcdData, ports: s.Ports, progress: newProgress(nil)}
+	c.options = Options{Dir: dir, Detached: true, Keep: s.Keep}
+	for _, p := range s.Processes {
+		c.processes = append(c.processes, found(p))
+	}
+	return c, nil
+}
+
+// Stop ends every process, latest first, and drops the data of a cluster that is
+// not kept. It may be called again.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	running := c.processes
+	c.processes = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, p := range slices.Backward(running) {
+		errs = append(errs, p.Stop())
+	}
+	_ = os.Remove(filepath.Join(c.Dir, stateFile))
+	if !c.options.Keep {
+		errs = append(errs, os.RemoveAll(c.etcdData))
+	}
+	if c.options.Dir == "" {
+		errs = append(errs, os.RemoveAll(c.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// Config is the administrator's client configuration, without a limit on
+// requests.
+func (c *Cluster) Config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(Admin))
+	if err != nil {
+		return nil, fmt.Errorf("load kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = -1, -1
+	return config, nil
+}
+
+// Run starts a further program that belongs to this cluster: its log is with the
+// others', and it ends with the cluster. The name must be unused or that of a
+// process that has ended.
+func (c *Cluster) Run(name, path string, args ...string) (*Process, error) {
+	p, err := launch(spec{
+		name: name, path: path, args: args, detached: c.options.Detached,
+		log: filepath.Join(c.Dir, "logs", name+".log"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.processes = append(slices.DeleteFunc(c.processes, func(q *Process) bool { return q.Name == name }), p)
+	c.mu.Unlock()
+	return p, c.save()
+}
+
+// Processes are the processes that were started and not stopped yet.
+func (c *Cluster) Processes() []*Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.processes)
+}
+
+func prepare(options Options) (*Cluster, error) {
+	if options.Nodes == 0 {
+		options.Nodes = 10
+	}
+	if options.E2E && os.Geteuid() != 0 {
+		return nil, errors.New("start cluster for end-to-end tests: routing pod addresses to this machine needs root")
+	}
+	c := &Cluster{options: options, progress: newProgress(options.Output), Dir: options.Dir}
+	var err error
+	if c.Dir == "" {
+		c.Dir, err = os.MkdirTemp("", "millrace-cluster-")
+	} else if c.Dir, err = filepath.Abs(c.Dir); err == nil {
+		err = os.MkdirAll(c.Dir, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make cluster directory: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, stateFile)); err == nil {
+		return nil, fmt.Errorf("start cluster in %s: one is running there already, or was not stopped", c.Dir)
+	}
+	if err := os.MkdirAll(filepath.Join(c.Dir, "logs"), 0o700); err != nil {
+		return nil, fmt.Errorf("make log directory: %w", err)
+	}
+	c.etcdData = etcdData(c.Dir, options.Keep)
+	if !options.Keep {
+		if err := os.RemoveAll(c.etcdData); err != nil {
+			return nil, fmt.Errorf("drop data of an earlier cluster: %w", err)
+		}
+	}
+	if c.Programs, err = FindPrograms(options.Output); err != nil {
+		return nil, err
+	}
+	if c.ports, err = freePorts(); err != nil {
+		return nil, err
+	}
+	c.Server = fmt.Sprintf("https://127.0.0.1:%d", c.ports.APIServer)
+	return c, nil
+}
+
+// etcdData is where etcd writes: in memory where that exists, since a cluster
+// that is dropped in the end needs no disk, and etcd's speed is its disk's.
+func etcdData(dir string, keep bool) string {
+	if info, err := os.Stat("/dev/shm"); !keep && err == nil && info.IsDir() {
+		sum := sha256.Sum256([]byte(dir))
+		return fmt.Sprintf("/dev/shm/millrace-etcd-%x", sum[:6])
+	}
+	return filepath.Join(dir, "etcd")
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	needed := []string{"etcd", "kube-apiserver", "kube-scheduler"}
+	if c.options.Nodes > 0 {
+		needed = append(needed, "kwok")
+		if !c.options.Lean {
+			needed = append(needed, "fakelet")
+		}
+	}
+	if len(c.options.KCM) > 0 {
+		needed = append(needed, "kube-controller-manager")
+	}
+	if err := c.Programs.Build(ctx, needed...); err != nil {
+		return err
+	}
+	if err := c.writeKeys(); err != nil {
+		return err
+	}
+	done := c.progress.step("starting etcd, kube-apiserver and kube-scheduler")
+	err := c.startControlPlane(ctx)
+	if done(err); err != nil {
+		return err
+	}
+	done = c.progress.step(fmt.Sprintf("starting %d simulated nodes", max(c.options.Nodes, 0)))
+	err = c.startNodes(ctx)
+	if done(err); err != nil {
+		return err
+	}
+	for i, kcm := range c.options.KCM {
+		done := c.progress.step("starting kube-controller-manager")
+		_, err := c.StartKCM(ctx, i+1, kcm)
+		if done(err); err != nil {
+			return err
+		}
+	}
+	return c.nodesReady(ctx)
+}
+
+// stateFile is how Open finds a cluster again.
+const stateFile = "cluster.json"
+
+type state struct {
+	Server    string         `json:"server"`
+	EtcdData  string         `json:"etcdData"`
+	Keep      bool           `json:"keep,omitempty"`
+	Ports     ports          `json:"ports"`
+	Processes []processState `json:"processes"`
+}
+
+// save writes what Open needs; only a detached cluster outlives its starter.
+func (c *Cluster) save() error {
+	if !c.options.Detached {
+		return nil
+	}
+	s := state{Server: c.Server, EtcdData: c.etcdData, Keep: c.options.Keep, Ports: c.ports}
+	for _, p := range c.Processes() {
+		s.Processes = append(s.Processes, p.state())
+	}
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode cluster state: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.Dir, stateFile), append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write cluster state: %w", err)
+	}
+	return nil
+}
+
+// readyDeadline is how long a program may take until it answers, on a machine
+// that has other things to do.
+const readyDeadline = 3 * time.Minute

@@ -1,0 +1,145 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+)
+
+// The address ranges of services and pods, which a replacement of
+// kube-controller-manager must be told too.
+const (
+	ServiceCIDR = "10.96.0.0/16"
+	PodCIDR     = "10.244.0.0/16"
+)
+
+// ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
+// [Options].E2E.
+type ports struct {
+	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics int
+}
+
+// freePorts asks the system for ports that nobody uses, all at once so that they
+// differ.
+func freePorts() (ports, error) {
+	var p ports
+	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports{}, fmt.Errorf("find a free port: %w", err)
+		}
+		defer listener.Close()
+		*port = listener.Addr().(*net.TCPAddr).Port
+	}
+	return p, nil
+}
+
+// FreePort is a port of 127.0.0.1 that nobody uses at the moment.
+func FreePort() (int, error) {
+	p, err := freePorts()
+	return p.Etcd, err
+}
+
+// startControlPlane starts etcd, kube-apiserver and kube-scheduler.
+func (c *Cluster) startControlPlane(ctx context.Context) error {
+	etcd, err := c.startProgram("etcd", c.etcdArgs(), false)
+	if err != nil {
+		return err
+	}
+	if err := etcd.Ready(ctx, fmt.Sprintf("http://127.0.0.1:%d/health", c.ports.Etcd)); err != nil {
+		return err
+	}
+	// It keeps nothing, and would wait for every watch to end.
+	server, err := c.startProgram("kube-apiserver", c.apiServerArgs(), true)
+	if err != nil {
+		return err
+	}
+	if err := server.Ready(ctx, c.Server+"/readyz"); err != nil {
+		return err
+	}
+	if err := c.apply(ctx, "rbac.yaml", nil); err != nil {
+		return err
+	}
+	scheduler, err := c.startProgram("kube-scheduler", c.schedulerArgs(), true)
+	if err != nil {
+		return err
+	}
+	return scheduler.Ready(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.Scheduler))
+}
+
+// RestartAPIServer kills kube-apiserver and starts it again on the same port, as a
+// crash would.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	for _, p := range c.Processes() {
+		if p.Name == "kube-apiserver" {
+			if err := p.Kill(); err != nil {
+				return err
+			}
+		}
+	}
+	server, err := c.startProgram("kube-apiserver", c.apiServerArgs(), true)
+	if err != nil {
+		return err
+	}
+	return server.Ready(ctx, c.Server+"/readyz")
+}
+
+// startProgram starts a built program as a process of the same name.
+func (c *Cluster) startProgram(name string, args []string, abrupt bool) (*Process, error) {
+	p, err := c.Run(name, c.Programs.Path(name), args...)
+	if err != nil {
+		return nil, err
+	}
+	p.abrupt = abrupt
+	return p, c.save()
+}
+
+// EtcdEndpoint is the URL of etcd, for tests that compact or restore it.
+func (c *Cluster) EtcdEndpoint() string { return fmt.Sprintf("http://127.0.0.1:%d", c.ports.Etcd) }
+
+func (c *Cluster) etcdArgs() []string {
+	peer := fmt.Sprintf("http://127.0.0.1:%d", c.ports.EtcdPeer)
+	return []string{
+		"--name=millrace", "--data-dir=" + c.etcdData,
+		"--listen-client-urls=" + c.EtcdEndpoint(), "--advertise-client-urls=" + c.EtcdEndpoint(),
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=millrace=" + peer,
+		"--log-level=warn", "--quota-backend-bytes=4294967296",
+	}
+}
+
+func (c *Cluster) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=" + c.EtcdEndpoint(),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.APIServer),
+		"--endpoint-reconciler-type=none", // loopback is no address for an endpoint
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--enable-bootstrap-token-auth=true", "--allow-privileged=true",
+		"--client-ca-file=" + c.key("ca.crt"),
+		"--tls-cert-file=" + c.key("apiserver.crt"), "--tls-private-key-file=" + c.key("apiserver.key"),
+		"--kubelet-client-certificate=" + c.key("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + c.key("apiserver-kubelet-client.key"),
+		"--kubelet-certificate-authority=" + c.key("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.key("sa.pub"), "--service-account-signing-key-file=" + c.key("sa.key"),
+		"--service-cluster-ip-range=" + ServiceCIDR,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--enable-aggregator-routing=true",
+		"--proxy-client-cert-file=" + c.key("front-proxy-client.crt"), "--proxy-client-key-file=" + c.key("front-proxy-client.key"),
+	}
+	if !c.options.NotReadyTaint {
+		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
+	}
+	return append(args, c.options.APIServerArgs...)
+}
+
+func (c *Cluster) schedulerArgs() []string {
+	kubeconfig := c.Kubeconfig(Scheduler)
+	return []string{
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.ports.Scheduler), "--leader-elect=false",
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--cert-dir=" + filepath.Join(c.Dir, "scheduler"),
+		"--kube-api-qps=5000", "--kube-api-burst=10000", // what is measured shall not wait for the scheduler
+	}
+}

@@ -1,0 +1,96 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// AllControllers is every controller of kube-controller-manager, those that are
+// off by default included.
+const AllControllers = "*,bootstrapsigner,tokencleaner"
+
+// KCM says how to run one kube-controller-manager.
+type KCM struct {
+	// Controllers is its --controllers flag; empty: AllControllers.
+	Controllers string
+	// Tuned lifts its limit on requests and gives each controller 50 workers.
+	Tuned bool
+	// Args are further flags.
+	Args []string
+}
+
+// Without names every controller but some, in kube-controller-manager's syntax.
+func Without(controllers ...string) string {
+	list := AllControllers
+	for _, name := range controllers {
+		list += ",-" + name
+	}
+	return list
+}
+
+// StartKCM starts the n-th kube-controller-manager and waits until it answers.
+// Several elect a leader among them.
+func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error) {
+	if err := c.Programs.Build(ctx, "kube-controller-manager"); err != nil {
+		return nil, err
+	}
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	program := c.Programs.Path("kube-controller-manager")
+	args := append(c.kcmArgs(port, kcm.Controllers), kcm.Args...)
+	if kcm.Tuned {
+		tuning, err := kcmTuning(ctx, program)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, tuning...)
+	}
+	p, err := c.Run(fmt.Sprintf("kube-controller-manager-%d", n), program, args...)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Ready(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", port))
+}
+
+func (c *Cluster) kcmArgs(port int, controllers string) []string {
+	if controllers == "" {
+		controllers = AllControllers
+	}
+	kubeconfig := c.Kubeconfig(ControllerManager)
+	return []string{
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--client-ca-file=" + c.key("ca.crt"), "--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"),
+		"--root-ca-file=" + c.RootCAFile(), "--service-account-private-key-file=" + c.ServiceAccountKeyFile(),
+		"--cluster-signing-cert-file=" + c.RootCAFile(), "--cluster-signing-key-file=" + c.RootCAKeyFile(),
+		"--use-service-account-credentials=true", "--controllers=" + controllers,
+		"--allocate-node-cidrs=true", "--cluster-cidr=" + PodCIDR, "--node-cidr-mask-size=22",
+		"--service-cluster-ip-range=" + ServiceCIDR, "--cluster-name=kubernetes",
+	}
+}
+
+// concurrency finds the flags that say how many workers a controller has, in the
+// program's own help, so that a new version's controllers are tuned too.
+var concurrency = regexp.MustCompile(`--(?:[a-z]+-)*concurrent-[a-z-]+`)
+
+func kcmTuning(ctx context.Context, program string) ([]string, error) {
+	help, err := exec.CommandContext(ctx, program, "--help").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("ask kube-controller-manager for its flags: %w", err)
+	}
+	args := []string{"--kube-api-qps=5000", "--kube-api-burst=10000"}
+	names := concurrency.FindAllString(string(help), -1)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !strings.Contains(name, "max") { // a bound on something else
+			args = append(args, name+"=50")
+		}
+	}
+	return args, nil
+}

@@ -1,0 +1,189 @@
+package localcluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Process is one started program.
+type Process struct {
+	// Name tells it from the cluster's other processes.
+	Name string
+	// Path is the program.
+	Path string
+	// PID is its process id.
+	PID int
+	// Log is the file that holds what it wrote.
+	Log string
+
+	abrupt bool
+	ended  chan struct{} // closed at its end; nil for a process that another one started
+}
+
+type spec struct {
+	name, path, log string
+	args            []string
+	detached        bool
+	abrupt          bool // needs no time to end: kill it
+}
+
+// processState is what is remembered of a detached process.
+type processState struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	PID    int    `json:"pid"`
+	Log    string `json:"log"`
+	Abrupt bool   `json:"abrupt,omitempty"`
+}
+
+func (p *Process) state() processState {
+	return processState{Name: p.Name, Path: p.Path, PID: p.PID, Log: p.Log, Abrupt: p.abrupt}
+}
+
+func found(s processState) *Process {
+	return &Process{Name: s.Name, Path: s.Path, PID: s.PID, Log: s.Log, abrupt: s.Abrupt}
+}
+
+// launch starts a program in its own process group, so that an interrupt from
+// the terminal reaches us alone and we end the others in order.
+func launch(s spec) (*Process, error) {
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open log of %s: %w", s.name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(s.path, s.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes(s.detached)
+	p := &Process{Name: s.name, Path: s.path, Log: s.log, abrupt: s.abrupt, ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// A child that is to die with us dies with the thread that started it: that
+		// thread must not end before the child does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.name, err)
+	}
+	p.PID = cmd.Process.Pid
+	return p, nil
+}
+
+// Running reports whether the process is still there.
+func (p *Process) Running() bool {
+	if p.ended == nil {
+		return runs(p.PID, p.Path)
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process at once, as a crash would, and returns when it is gone.
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+
+// Stop asks the process to end and kills it when it takes too long.
+func (p *Process) Stop() error {
+	if p.abrupt {
+		return p.Kill()
+	}
+	if err := p.end(syscall.SIGTERM, 15*time.Second); err == nil {
+		return nil
+	}
+	return p.Kill()
+}
+
+func (p *Process) end(signal syscall.Signal, patience time.Duration) error {
+	if !p.Running() {
+		return nil
+	}
+	if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal %s (%d): %w", p.Name, p.PID, err)
+	}
+	deadline := time.Now().Add(patience)
+	for p.Running() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("end %s (%d): still running %v after %v", p.Name, p.PID, patience, signal)
+		}
+		pause(context.Background(), 10*time.Millisecond)
+	}
+	return nil
+}
+
+// Ready waits until url answers 200. Errors name the process and quote the end of its
+// log: it ended, or did not answer in time.
+func (p *Process) Ready(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	defer cancel()
+	// The certificate is not looked at: some programs make their own, and this only
+	// asks the loopback device whether somebody answers.
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // see above
+	}}
+	for {
+		if !p.Running() {
+			return fmt.Errorf("start %s: it ended; the end of %s:\n%s", p.Name, p.Log, tail(p.Log))
+		}
+		if answers(ctx, client, url) {
+			return nil
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("wait for %s at %s: %w; the end of %s:\n%s", p.Name, url, ctx.Err(), p.Log, tail(p.Log))
+		}
+	}
+}
+
+func answers(ctx context.Context, client *http.Client, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// pause waits, and reports whether it did so to the end.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// tail is the end of a log, for an error message.
+func tail(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	data = bytes.TrimSpace(data)
+	lines := bytes.Split(data, []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
+}

@@ -1,0 +1,237 @@
+package localcluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Programs is the cache of built programs: $MILLRACE_CACHE, else millrace/bin in
+// the user's cache directory. It may be deleted at any time; a program whose
+// pinned version changed is built anew.
+type Programs struct {
+	// Dir is the cache.
+	Dir string
+
+	source   string // the module that pins the versions
+	progress *progress
+}
+
+// program is one entry of the cache.
+type program struct {
+	name   string
+	module string // whose version in go.mod is the program's; empty: a program of our own
+	pkg    string
+	under  string // where its go.mod is, below test/cluster
+	hint   string // how long the first build takes
+	test   bool   // a test binary
+}
+
+// programs is everything that can be built, in the order in which it is needed.
+var programs = []program{
+	{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3", hint: "about a minute"},
+	{name: "kube-apiserver", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-apiserver", hint: "2 to 4 minutes"},
+	{name: "kube-scheduler", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-scheduler", hint: "about a minute"},
+	{name: "kube-controller-manager", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-controller-manager", hint: "about a minute"},
+	{name: "kwok", module: "sigs.k8s.io/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", under: "kwok", hint: "about a minute"},
+	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
+	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
+	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
+	{name: "e2e.test", module: kubernetesModule, pkg: kubernetesModule + "/test/e2e", hint: "about two minutes", test: true},
+}
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+// ProgramNames are the programs that Build knows.
+func ProgramNames() []string {
+	names := make([]string, len(programs))
+	for i, p := range programs {
+		names[i] = p.name
+	}
+	return names
+}
+
+// FindPrograms finds the cache, and the module that pins the versions: in the
+// checkout that holds the working directory, or in that of $MILLRACE_SOURCE.
+// output is told about builds.
+func FindPrograms(output io.Writer) (*Programs, error) {
+	dir := os.Getenv("MILLRACE_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find cache directory (set MILLRACE_CACHE): %w", err)
+		}
+		dir = filepath.Join(base, "millrace", "bin")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find cache directory: %w", err)
+	}
+	root, err := Checkout()
+	if err != nil {
+		return nil, err
+	}
+	return &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}, nil
+}
+
+// Checkout is the root of the source tree: $MILLRACE_SOURCE, else the nearest
+// directory above the working directory that has test/cluster/go.mod.
+func Checkout() (string, error) {
+	if root := os.Getenv("MILLRACE_SOURCE"); root != "" {
+		return root, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find checkout: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "test", "cluster", "go.mod")); err == nil {
+			return dir, nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return "", errors.New("find Millrace's source, from which the control plane is built: run inside a checkout, or set MILLRACE_SOURCE to one")
+		}
+		dir = above
+	}
+}
+
+// Path is where a program is once it is built. It panics on an unknown name.
+func (p *Programs) Path(name string) string {
+	i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
+	if i < 0 {
+		panic("localcluster: no program " + name)
+	}
+	if programs[i].module == "" {
+		name += "-" + p.digest(programs[i])
+	}
+	return filepath.Join(p.Dir, name)
+}
+
+// Build builds those of the named programs that are missing or of another
+// version than the pinned one. Two processes never build at the same time.
+func (p *Programs) Build(ctx context.Context, names ...string) error {
+	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
+		return fmt.Errorf("make cache directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(p.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return fmt.Errorf("open lock of the cache: %w", err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock the cache: %w", err)
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
+		if i < 0 {
+			return fmt.Errorf("build %s: there is no such program; known are %s", name, strings.Join(ProgramNames(), ", "))
+		}
+		if err := p.ensure(ctx, programs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Programs) ensure(ctx context.Context, q program) error {
+	version, err := p.version(q)
+	if err != nil {
+		return err
+	}
+	path := p.Path(q.name)
+	if current(path, q, version) {
+		return nil
+	}
+	done := p.progress.step(fmt.Sprintf("building %s %s (%s the first time)", q.name, version, q.hint))
+	err = p.compile(ctx, q, version, path)
+	done(err)
+	return err
+}
+
+// current reports whether path was built from the pinned version, as Go itself
+// noted in it.
+func current(path string, q program, version string) bool {
+	if q.module == "" { // its name says of what it was built
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	info, err := buildinfo.ReadFile(path)
+	return err == nil && info.Main.Path == q.module && info.Main.Version == version
+}
+
+func (p *Programs) compile(ctx context.Context, q program, version, path string) error {
+	unfinished := fmt.Sprintf("%s.%d", path, os.Getpid())
+	defer os.Remove(unfinished)
+	args := []string{"build"}
+	if q.test {
+		args = []string{"test", "-c"}
+	}
+	args = append(args, "-buildvcs=false", "-o", unfinished, "-ldflags", linkFlags(q, version), q.pkg)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = filepath.Join(p.source, q.under)
+	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", q.name, err, out)
+	}
+	if err := os.Rename(unfinished, path); err != nil {
+		return fmt.Errorf("keep %s: %w", q.name, err)
+	}
+	return nil
+}
+
+// linkFlags tell Kubernetes' programs their version, which they would otherwise
+// not know.
+func linkFlags(q program, version string) string {
+	flags := []string{"-s", "-w"}
+	if q.module != kubernetesModule {
+		return strings.Join(flags, " ")
+	}
+	minor := strings.SplitN(version, ".", 3)[1]
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags, "-X "+pkg+".gitVersion="+version, "-X "+pkg+".gitMajor=1", "-X "+pkg+".gitMinor="+minor, "-X "+pkg+".gitTreeState=clean")
+	}
+	return strings.Join(flags, " ")
+}
+
+// version is what go.mod pins for a program.
+func (p *Programs) version(q program) (string, error) {
+	if q.module == "" {
+		return p.digest(q), nil
+	}
+	file := filepath.Join(p.source, q.under, "go.mod")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read pinned versions: %w", err)
+	}
+	found := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(q.module) + ` (v\S+)`).FindSubmatch(data)
+	if found == nil {
+		return "", fmt.Errorf("read pinned versions: %s does not require %s", file, q.module)
+	}
+	return string(found[1]), nil
+}
+
+// digest names the source of a program of our own, and its dependencies.
+func (p *Programs) digest(q program) string {
+	files, _ := filepath.Glob(filepath.Join(p.source, q.pkg, "*.go"))
+	sum := sha256.New()
+	for _, file := range append(files, filepath.Join(p.source, "go.mod")) {
+		data, err := os.ReadFile(file)
+		if err != nil { // the build will say so
+			continue
+		}
+		fmt.Fprintf(sum, "%s %d\n", filepath.Base(file), len(data))
+		sum.Write(data)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))[:12]
+}
