@@ -10,6 +10,12 @@ require (
 	github.com/millrace/millrace/services/writer v0.0.0
 )
 
+require (
+	k8s.io/api v0.36.3 // indirect
+	k8s.io/apimachinery v0.36.3 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
+
 replace github.com/millrace/millrace/pkg/events => ../pkg/events
 
 replace github.com/millrace/millrace/services/watcher => ../services/watcher

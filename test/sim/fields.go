@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// keepManaged keeps what writers may not change: identity and the way out.
+func keepManaged(next, old metav1.Object) {
+	next.SetUID(old.GetUID())
+	next.SetResourceVersion(old.GetResourceVersion())
+	next.SetGeneration(old.GetGeneration())
+	next.SetCreationTimestamp(old.GetCreationTimestamp())
+	next.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	next.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+}
+
+// restoreSpec undoes what a write to the status subresource may not change.
+// Upstream: the status strategies of apps reset spec and labels, not
+// annotations.
+func restoreSpec(next, old metav1.Object) {
+	next.SetLabels(old.GetLabels())
+	next.SetOwnerReferences(old.GetOwnerReferences())
+	next.SetFinalizers(old.GetFinalizers())
+	switch n := next.(type) {
+	case *appsv1.Deployment:
+		n.Spec = old.(*appsv1.Deployment).Spec
+	case *appsv1.ReplicaSet:
+		n.Spec = old.(*appsv1.ReplicaSet).Spec
+	case *corev1.Pod:
+		n.Spec = old.(*corev1.Pod).Spec
+	}
+}
+
+// restoreStatus undoes what a write to the object itself may not change.
+func restoreStatus(next, old metav1.Object) {
+	switch n := next.(type) {
+	case *appsv1.Deployment:
+		n.Status = old.(*appsv1.Deployment).Status
+	case *appsv1.ReplicaSet:
+		n.Status = old.(*appsv1.ReplicaSet).Status
+	case *corev1.Pod:
+		n.Status = old.(*corev1.Pod).Status
+	}
+}
+
+func equal(a, b metav1.Object) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// equalSpec tells whether the generation stays.
+func equalSpec(a, b metav1.Object) bool {
+	switch x := a.(type) {
+	case *appsv1.Deployment:
+		return equality.Semantic.DeepEqual(x.Spec, b.(*appsv1.Deployment).Spec)
+	case *appsv1.ReplicaSet:
+		return equality.Semantic.DeepEqual(x.Spec, b.(*appsv1.ReplicaSet).Spec)
+	case *corev1.Pod:
+		return equality.Semantic.DeepEqual(x.Spec, b.(*corev1.Pod).Spec)
+	default:
+		panic(fmt.Sprintf("the toy API server does not serve %T", a))
+	}
+}
