@@ -1,0 +1,202 @@
+// Package arch is the law of the architecture: which package may import which,
+// what pure code may not do, and how large things may grow. The rules are data
+// in this file; each names its reason, and a violation repeats it.
+//
+// Only the parser is used, neither the type checker nor the go command, so the
+// law holds in a tree that does not compile at the moment, too.
+package arch
+
+// module is the prefix of every package of ours; the path of a package below it
+// is its directory.
+const module = "github.com/millrace/millrace/"
+
+// Layer is a set of packages under one law. Patterns are import paths, ours
+// without the module's prefix: "*" stands for one element, a last "/..." for
+// everything at and below. The first layer that matches a package is its layer.
+type Layer struct {
+	Name     string
+	Packages []string
+	// Pure code computes: it has no context, clock, logger, randomness,
+	// goroutine or client, and nothing outside can see that it ran.
+	Pure bool
+	// Open layers may import everything but what a door reserves.
+	Open bool
+	// May lists what the packages may import besides the standard library and
+	// what is below their own directory.
+	May []string
+	// Because is the reason, as a violation gives it.
+	Because string
+}
+
+var (
+	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject"}
+	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr"}
+	grammar    = "services/reconcilers/reconcile"
+	knowledge  = "services/reconcilers/kube/..."
+	// instruments are what a shell needs to be seen and to be patient.
+	instruments = []string{
+		"github.com/cenkalti/backoff/v4", "github.com/prometheus/...", "go.opentelemetry.io/...",
+		"golang.org/x/sync/...", "github.com/go-logr/logr", "k8s.io/klog/v2",
+	}
+	// kit is what tests are written with.
+	kit = []string{
+		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
+		"services/reconcilers/reconciletest/...", "go.uber.org/goleak",
+	}
+)
+
+// layers from the bottom up, the special before the general.
+var layers = []Layer{
+	{
+		Name: "vocabulary (L0)", Packages: vocabulary, Pure: true,
+		May:     list(vocabulary, apiTypes),
+		Because: "everything speaks the vocabulary, so it depends on nothing but the API's types",
+	},
+	{
+		Name: "bus", Packages: []string{"pkg/events/bus"},
+		May:     list(vocabulary),
+		Because: "the interfaces of the bus must not know any implementation of it",
+	},
+	{
+		Name: "grammar (L1)", Packages: []string{grammar}, Pure: true,
+		May:     list(vocabulary, apiTypes),
+		Because: "a decision is a value; whatever it needs comes in with the view",
+	},
+	{
+		Name: "knowledge (L1)", Packages: []string{knowledge}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
+		Because: "what controllers share is as pure as they are",
+	},
+	{
+		Name: "catalogue (L1)", Packages: []string{"services/reconcilers/controllers"}, Pure: true,
+		May:     list(vocabulary, []string{grammar, "services/reconcilers/controllers/..."}),
+		Because: "the catalogue lists controllers and does nothing else",
+	},
+	{
+		Name: "controllers (L1)", Packages: []string{"services/reconcilers/controllers/..."}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
+		Because: "a controller knows the vocabulary, the grammar and the API's types; it never imports another controller, a client or a bus",
+	},
+	{
+		Name: "watcher's and writer's middle (L1)", Packages: []string{"services/watcher/translate", "services/writer/plan"}, Pure: true,
+		May:     list(vocabulary, apiTypes),
+		Because: "each service is a pure middle between two doors",
+	},
+	{
+		Name: "test kit", Packages: []string{"services/reconcilers/reconciletest/..."},
+		May:     list(vocabulary, apiTypes, kit, []string{grammar, knowledge}),
+		Because: "the kit tests decisions, which know neither bus nor API server",
+	},
+	{
+		Name: "stream (L2)", Packages: []string{"pkg/events/stream/..."},
+		May: list(vocabulary, apiTypes, instruments, kit,
+			[]string{"pkg/events/bus", "pkg/events/stream/...", "github.com/nats-io/..."}),
+		Because: "the door to JetStream carries messages; it knows neither the services nor the API server",
+	},
+	{
+		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", grammar}),
+		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
+	},
+	{
+		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},
+		Open:    true,
+		Because: "the two doors to the API server",
+	},
+	{Name: "wiring (L4)", Packages: []string{"services/...", "cmd/..."}, Open: true, Because: "wiring puts the parts together"},
+	{Name: "tests and tools", Packages: []string{"test/...", "tools/..."}, Open: true, Because: "tests and tools look at everything"},
+}
+
+// Door is a package that few may import.
+type Door struct {
+	Imports, Except, Keepers []string
+	Because                  string
+}
+
+// credentials are the parts of client-go that wiring handles: it reads
+// kubeconfigs, hands rest.Configs to the doors, and asks a server for its
+// version before it starts anything.
+var credentials = []string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/...", "k8s.io/client-go/discovery"}
+
+// doors hold for test files as well.
+var doors = []Door{
+	{
+		Imports: []string{"github.com/nats-io/..."},
+		Keepers: []string{"pkg/events/stream/...", "test/...", "tools/..."},
+		Because: "pkg/events/stream is the only door to JetStream",
+	},
+	{
+		Imports: []string{"k8s.io/client-go/..."},
+		Except:  credentials,
+		// localcluster is the administrator of the cluster that it starts.
+		Keepers: []string{"cmd/internal/localcluster/...", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
+		Because: "watcher/source and writer/apply are the only doors to the API server",
+	},
+	{
+		Imports: credentials,
+		Keepers: []string{"services/watcher", "services/watcher/source/...", "services/writer", "services/writer/apply/...", "cmd/...", "test/...", "tools/..."},
+		Because: "only the doors to the API server and their wiring hold a Kubernetes credential; reconcilers have none",
+	},
+	{
+		Imports: []string{"k8s.io/kubernetes/...", "k8s.io/kubernetes"},
+		Keepers: []string{"test/...", "tools/..."},
+		Because: "upstream's code is what we are compared with, never what we are made of",
+	},
+}
+
+// impureImports are packages that pure code must not import.
+var impureImports = map[string]string{
+	"context":                              "pure code is never cancelled",
+	"crypto/rand":                          "names and ids derive from inputs",
+	"io/ioutil":                            "pure code touches no file",
+	"log":                                  "the reason of a decision is its log line",
+	"log/slog":                             "the reason of a decision is its log line",
+	"math/rand":                            "names and ids derive from inputs",
+	"math/rand/v2":                         "names and ids derive from inputs",
+	"net":                                  "pure code has no client",
+	"net/http":                             "pure code has no client",
+	"os":                                   "pure code touches no file and no environment",
+	"os/exec":                              "pure code starts no process",
+	"sync":                                 "pure code has no concurrency",
+	"sync/atomic":                          "pure code has no concurrency",
+	"syscall":                              "pure code has no system calls",
+	"unsafe":                               "pure code is safe code",
+	"k8s.io/klog/v2":                       "the reason of a decision is its log line",
+	"k8s.io/apimachinery/pkg/util/uuid":    "names and ids derive from inputs",
+	"k8s.io/apimachinery/pkg/util/wait":    "the shell waits, nobody else",
+	"k8s.io/apimachinery/pkg/util/runtime": "the shell recovers, nobody else",
+	"k8s.io/apimachinery/pkg/watch":        "pure code has no client",
+	"k8s.io/apimachinery/pkg/util/httpstream": "pure code has no client",
+}
+
+// impureCalls are functions that pure code must not use, by import path.
+var impureCalls = map[string][]string{
+	"time":                                 {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"},
+	"fmt":                                  {"Print", "Println", "Printf", "Scan", "Scanf", "Scanln"},
+	"k8s.io/apimachinery/pkg/apis/meta/v1": {"Now", "NowMicro"},
+	"k8s.io/apimachinery/pkg/util/rand":    {"Int", "Intn", "IntnRange", "Int63nRange", "Seed", "Perm", "String"},
+}
+
+// banned are package names that say nothing.
+var banned = []string{"util", "utils", "common", "helper", "helpers", "types", "base", "misc", "manager", "shared", "lib"}
+
+// The sizes that things must stay below.
+const (
+	functionLines = 60
+	fileLines     = 600
+)
+
+// foreign are modules that only build other people's programs, with the
+// versions that those ask for.
+var foreign = []string{"test/cluster/kwok/go.mod"}
+
+// skipped are directories that hold no code of ours.
+var skipped = []string{".git", "testdata", "vendor", "node_modules"}
+
+func list(parts ...[]string) []string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}

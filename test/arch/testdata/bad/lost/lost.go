@@ -1,0 +1,2 @@
+// Package lost is in no layer.
+package lost // want: belongs to no layer

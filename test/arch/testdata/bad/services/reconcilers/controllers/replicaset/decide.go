@@ -1,0 +1,2 @@
+// Package replicaset is a good controller that others should leave alone.
+package replicaset

@@ -1,0 +1,8 @@
+// Package writer is wiring: it may hold a credential, but not use it.
+package writer
+
+import (
+	_ "github.com/millrace/millrace/services/writer/plan"
+	_ "k8s.io/client-go/kubernetes" // want: only doors to the API server
+	_ "k8s.io/client-go/rest"
+)
