@@ -1,7 +1,6 @@
 package garbagecollector
 
 import (
-	"net/http"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +10,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
+
+// unsupportedMediaType is how a server turns down a strategic merge patch.
+const unsupportedMediaType = 415
 
 // builtIn are the groups whose objects can be patched by strategic merge:
 // references are then removed by uid, whatever else changes meanwhile. All other
@@ -119,7 +121,7 @@ func whole(o Object, refs []metav1.OwnerReference, with []reconcile.Option) even
 }
 
 func (v View) strategic(kind kinds.Kind) bool {
-	turnedDown := v.Refused != nil && v.Refused.Code == http.StatusUnsupportedMediaType
+	turnedDown := v.Refused != nil && v.Refused.Code == unsupportedMediaType
 	return slices.Contains(builtIn, kind.Name.Group()) && !turnedDown
 }
 
