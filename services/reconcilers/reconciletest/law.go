@@ -1,0 +1,286 @@
+package reconciletest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Law is something that holds for a controller whatever it sees. Holds gives
+// the breach; it draws what else it needs, such as later moments, from t.
+type Law[V any] struct {
+	Name  string
+	Holds func(t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error
+}
+
+// Laws checks the laws that need to know nothing about a view, and those that
+// the caller adds (see [Indifferent] and [Content]), on what the generator
+// gives. Each law is a subtest. Times in views must be whole seconds, as the API
+// has them.
+func Laws[V any](t *testing.T, c reconcile.Controller[V], views *rapid.Generator[V], now time.Time, more ...Law[V]) {
+	t.Helper()
+	for _, law := range append(Universal[V](), more...) {
+		t.Run(law.Name, rapid.MakeCheck(func(t *rapid.T) {
+			view := views.Draw(t, "view")
+			if err := law.Holds(t, c, view, now); err != nil {
+				t.Fatalf("%s is not %s: %v", c.Name, law.Name, err)
+			}
+		}))
+	}
+}
+
+// Universal are the laws of every view type.
+func Universal[V any]() []Law[V] {
+	return []Law[V]{
+		{Name: "deterministic", Holds: deterministic[V]},
+		{Name: "hands off", Holds: handsOff[V]},
+		{Name: "faithful", Holds: faithful[V]},
+		{Name: "patient", Holds: patient[V]},
+		{Name: "punctual", Holds: punctual[V]},
+		{Name: "robust", Holds: robust[V]},
+	}
+}
+
+// Indifferent is the law that the order of lists in a view does not matter;
+// permute gives a view with its lists in another order, and must not change the
+// one that it is given.
+func Indifferent[V any](permute func(t *rapid.T, view V) V) Law[V] {
+	return Law[V]{Name: "indifferent to order", Holds: func(t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+		return same(c.Decide(view, now), c.Decide(permute(t, view), now))
+	}}
+}
+
+// Content is the law that a controller that gets what it wants stops wanting,
+// within some turns; apply gives the view after a decision was carried out. It
+// catches loops that never end.
+func Content[V any](turns int, apply func(view V, d reconcile.Decision, now time.Time) V) Law[V] {
+	return Law[V]{Name: "content", Holds: func(_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+		var d reconcile.Decision
+		for range turns {
+			if d = c.Decide(view, now); len(d.Commands) == 0 {
+				return nil
+			}
+			view = apply(view, d, now)
+		}
+		return fmt.Errorf("after %d turns it still wants something: %s", turns, d.Because)
+	}}
+}
+
+// deterministic: the same view and moment give the same decision, also when the
+// view was written down and read again in between, as replay does.
+func deterministic[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+	first := c.Decide(view, now)
+	for range 4 {
+		if err := same(first, c.Decide(view, now)); err != nil {
+			return fmt.Errorf("asked again: %w", err)
+		}
+	}
+	text, err := json.Marshal(view)
+	if err != nil {
+		return fmt.Errorf("write the view down: %w", err)
+	}
+	replayed, err := c.Judge(text, now)
+	if err != nil {
+		return err
+	}
+	if err := same(first, replayed); err != nil {
+		return fmt.Errorf("asked on the view as it was written down: %w", err)
+	}
+	return nil
+}
+
+// handsOff: deciding does not change the view, whose objects others share.
+func handsOff[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+	before, err := json.Marshal(view)
+	if err != nil {
+		return fmt.Errorf("write the view down: %w", err)
+	}
+	c.Decide(view, now)
+	after, err := json.Marshal(view)
+	if err != nil {
+		return fmt.Errorf("write the view down: %w", err)
+	}
+	if !bytes.Equal(before, after) {
+		return fmt.Errorf("it changed its view from\n%s\nto\n%s", before, after)
+	}
+	return nil
+}
+
+// faithful: it gives a reason, and its commands keep its promise and say on
+// which object they were decided.
+func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+	d := c.Decide(view, now)
+	if d.Because == "" {
+		return fmt.Errorf("it gives no reason")
+	}
+	for _, command := range d.Commands {
+		if err := keeps(c.Writes, command); err != nil {
+			return fmt.Errorf("%s %s: %w", command.Verb, command.Ref(), err)
+		}
+	}
+	return nil
+}
+
+func keeps(promise reconcile.Writes, c events.Command) error {
+	switch {
+	case !promise.Allows(c):
+		return fmt.Errorf("it did not promise to do only this")
+	case c.Verb == events.VerbRecord && c.OnApplied == nil:
+		return fmt.Errorf("there is nothing to record")
+	case c.Verb == events.VerbRecord:
+		return nil
+	case c.Name == "" || c.Kind == "" || c.Version == "":
+		return fmt.Errorf("name, kind or version is missing")
+	case c.Verb != events.VerbCreate && (c.If == nil || c.If.UID == ""):
+		return fmt.Errorf("it does not depend on the object's uid")
+	case c.Verb == events.VerbUpdate && c.If.ResourceVersion == "":
+		return fmt.Errorf("it does not depend on the object's version")
+	case c.Verb == events.VerbPatch && c.PatchType == "":
+		return fmt.Errorf("the patch has no type")
+	case c.Verb != events.VerbDelete && !json.Valid(c.Body):
+		return fmt.Errorf("the body is no JSON: %q", c.Body)
+	}
+	return nil
+}
+
+// patient: who wants nothing until a moment, or ever, wants nothing before it.
+func patient[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+	d := c.Decide(view, now)
+	if len(d.Commands) > 0 || d.Retry {
+		return nil
+	}
+	end := d.WakeAt
+	if end.IsZero() {
+		end = now.AddDate(10, 0, 0)
+	}
+	if !end.After(now) {
+		return nil // that is not punctual
+	}
+	wait := end.Sub(now)
+	moments := []time.Duration{ // the generator likes the start, so the rest is asked for
+		time.Duration(rapid.Int64Range(0, int64(wait)-1).Draw(t, "while it waits")),
+		wait / 4, wait / 2, 3 * (wait / 4), wait - 1,
+	}
+	for _, passed := range moments {
+		at := now.Add(passed)
+		early := c.Decide(view, at)
+		if len(early.Commands) > 0 || early.Retry || !early.WakeAt.Equal(d.WakeAt) {
+			return fmt.Errorf("at %v it wanted nothing until %v, but at %v it wants %d commands and to be woken at %v",
+				now, d.WakeAt, at, len(early.Commands), early.WakeAt)
+		}
+	}
+	return nil
+}
+
+// punctual: who is woken had a reason to be; it does not fall asleep again
+// until the same moment.
+func punctual[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
+	d := c.Decide(view, now)
+	switch {
+	case d.WakeAt.IsZero():
+		return nil
+	case !d.WakeAt.After(now):
+		return fmt.Errorf("at %v it wants to be woken at %v", now, d.WakeAt)
+	case len(d.Commands) > 0:
+		return nil // the view will be another by then
+	}
+	awake := c.Decide(view, d.WakeAt)
+	if len(awake.Commands) == 0 && !awake.Retry && !awake.WakeAt.After(d.WakeAt) {
+		return fmt.Errorf("woken at %v it has nothing to do: %s", d.WakeAt, awake.Because)
+	}
+	return nil
+}
+
+// robust: fields that are not there do not make it panic.
+func robust[V any](t *rapid.T, c reconcile.Controller[V], view V, now time.Time) (err error) {
+	text, err := json.Marshal(view)
+	if err != nil {
+		return fmt.Errorf("write the view down: %w", err)
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return fmt.Errorf("read the view: %w", err)
+	}
+	if top, ok := value.(map[string]any); ok { // what Observe promises stays
+		for _, name := range sorted(top) {
+			top[name] = thin(t, top[name])
+		}
+	}
+	if text, err = json.Marshal(value); err != nil {
+		return fmt.Errorf("write the thinned view down: %w", err)
+	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("it panics: %v, on %s", cause, text)
+		}
+	}()
+	_, err = c.Judge(text, now)
+	return err
+}
+
+// thin leaves out about one field in eight.
+func thin(t *rapid.T, value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range sorted(value) {
+			if rapid.IntRange(0, 7).Draw(t, "keep "+name) == 7 {
+				delete(value, name)
+				continue
+			}
+			value[name] = thin(t, value[name])
+		}
+	case []any:
+		for i := range value {
+			value[i] = thin(t, value[i])
+		}
+	}
+	return value
+}
+
+func sorted(m map[string]any) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// same is nil for decisions that are the same, byte for byte.
+func same(a, b reconcile.Decision) error {
+	x, err := transcript(a)
+	if err != nil {
+		return err
+	}
+	y, err := transcript(b)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(x, y) {
+		return fmt.Errorf("it decides\n%s\nand then\n%s", x, y)
+	}
+	return nil
+}
+
+// transcript is everything of a decision. It goes through a turn, because there
+// notices are written down, too.
+func transcript(d reconcile.Decision) ([]byte, error) {
+	turn := events.Turn{Because: d.Because, Commands: slices.Clone(d.Commands)}
+	if !d.WakeAt.IsZero() {
+		at := d.WakeAt.UTC()
+		turn.WakeAt = &at
+	}
+	if d.Retry {
+		turn.Attempt = 1
+	}
+	turn.Pack()
+	return json.Marshal(turn)
+}

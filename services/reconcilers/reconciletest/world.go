@@ -1,0 +1,174 @@
+package reconciletest
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// World is a [reconcile.Snapshot] made by hand. It looks everything up by going
+// through it, so that nobody has to trust an index to trust a test.
+type World struct {
+	kinds   []kinds.Kind
+	objects []reconcile.Object
+	last    map[memory]events.Outcome
+}
+
+type memory struct {
+	key  events.Key
+	lane events.Lane
+}
+
+var _ reconcile.Snapshot = (*World)(nil)
+
+// NewWorld is a world in which kinds are read and nothing is there.
+func NewWorld(read ...kinds.Kind) *World {
+	return &World{kinds: read, last: map[memory]events.Outcome{}}
+}
+
+// Put adds objects of a kind, or replaces those of the same names; from now on
+// the kind is read. It gives the world, so that calls can follow each other.
+func (w *World) Put(kind kinds.Kind, objs ...metav1.Object) *World {
+	if _, ok := w.KindOf(kind.Name.Group(), kind.Kind); !ok {
+		w.kinds = append(w.kinds, kind)
+	}
+	for _, obj := range objs {
+		w.Remove(kind.Name, obj.GetNamespace(), obj.GetName())
+		w.objects = append(w.objects, reconcile.Object{Kind: kind, Object: obj})
+	}
+	slices.SortStableFunc(w.objects, byPlace)
+	return w
+}
+
+// Remove takes an object out of the world, if it is there.
+func (w *World) Remove(kind kinds.Name, namespace, name string) {
+	w.objects = slices.DeleteFunc(w.objects, func(o reconcile.Object) bool {
+		return o.Ref() == events.Ref{Kind: kind, Namespace: namespace, Name: name}
+	})
+}
+
+// Remember sets the last outcome of its key and lane.
+func (w *World) Remember(o events.Outcome) *World {
+	w.last[memory{o.Key, o.Lane}] = o
+	return w
+}
+
+// Keys are the keys whose turn a change makes it, by the mapping of the
+// controller for the changed kind: was is nil for a new object, now for one
+// that is gone.
+func (w *World) Keys(c reconcile.Any, kind kinds.Kind, was, now metav1.Object) []events.Key {
+	var keys []events.Key
+	for _, input := range c.Describe().Inputs {
+		if input.Keys != nil && (input.Every || input.Kind.Name == kind.Name) {
+			keys = append(keys, input.Keys(w, object(kind, was), object(kind, now))...)
+		}
+	}
+	return keys
+}
+
+func object(kind kinds.Kind, obj metav1.Object) reconcile.Object {
+	if obj == nil {
+		return reconcile.Object{}
+	}
+	return reconcile.Object{Kind: kind, Object: obj}
+}
+
+func byPlace(a, b reconcile.Object) int {
+	return cmp.Or(
+		cmp.Compare(a.Kind.Name, b.Kind.Name),
+		cmp.Compare(a.GetNamespace(), b.GetNamespace()),
+		cmp.Compare(a.GetName(), b.GetName()),
+	)
+}
+
+// where is every object for which wanted is true, in the order of places.
+func (w *World) where(wanted func(reconcile.Object) bool) []reconcile.Object {
+	var found []reconcile.Object
+	for _, o := range w.objects {
+		if wanted(o) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func bare(objs []reconcile.Object) []metav1.Object {
+	plain := make([]metav1.Object, 0, len(objs))
+	for _, o := range objs {
+		plain = append(plain, o.Object)
+	}
+	return plain
+}
+
+func within(namespace string, o reconcile.Object) bool {
+	return namespace == "" || o.GetNamespace() == namespace
+}
+
+// Get is part of [reconcile.Snapshot].
+func (w *World) Get(kind kinds.Name, namespace, name string) (metav1.Object, bool) {
+	found := w.where(func(o reconcile.Object) bool {
+		return o.Ref() == events.Ref{Kind: kind, Namespace: namespace, Name: name}
+	})
+	if len(found) == 0 {
+		return nil, false
+	}
+	return found[0].Object, true
+}
+
+// List is part of [reconcile.Snapshot].
+func (w *World) List(kind kinds.Name, namespace string) []metav1.Object {
+	return bare(w.where(func(o reconcile.Object) bool { return o.Kind.Name == kind && within(namespace, o) }))
+}
+
+// ControlledBy is part of [reconcile.Snapshot].
+func (w *World) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Object {
+	return bare(w.where(func(o reconcile.Object) bool {
+		ref := metav1.GetControllerOfNoCopy(o)
+		return o.Kind.Name == kind && ref != nil && ref.UID == controller
+	}))
+}
+
+// Orphans is part of [reconcile.Snapshot].
+func (w *World) Orphans(kind kinds.Name, namespace string) []metav1.Object {
+	return bare(w.where(func(o reconcile.Object) bool {
+		return o.Kind.Name == kind && within(namespace, o) && metav1.GetControllerOfNoCopy(o) == nil
+	}))
+}
+
+// ByUID is part of [reconcile.Snapshot].
+func (w *World) ByUID(uid types.UID) (reconcile.Object, bool) {
+	found := w.where(func(o reconcile.Object) bool { return o.GetUID() == uid })
+	if len(found) == 0 {
+		return reconcile.Object{}, false
+	}
+	return found[0], true
+}
+
+// Dependents is part of [reconcile.Snapshot].
+func (w *World) Dependents(uid types.UID) []reconcile.Object {
+	return w.where(func(o reconcile.Object) bool {
+		return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == uid })
+	})
+}
+
+// KindOf is part of [reconcile.Snapshot].
+func (w *World) KindOf(group, kind string) (kinds.Kind, bool) {
+	for _, k := range w.kinds {
+		if k.Name.Group() == group && k.Kind == kind {
+			return k, true
+		}
+	}
+	return kinds.Kind{}, false
+}
+
+// Last is part of [reconcile.Snapshot].
+func (w *World) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
+	o, ok := w.last[memory{k, lane}]
+	return o, ok
+}
