@@ -1,0 +1,163 @@
+// Command e2e runs Kubernetes' own end-to-end tests of the controllers that
+// Millrace replaces, against Millrace: the rest of the work is done by the real
+// kube-controller-manager, started without those controllers.
+//
+// test/e2e/tests.txt names the tests, test/e2e/left-out.tsv those that are left
+// out, each with its reason. The last line printed is the count; the exit code is
+// 0 when every test that was to run passed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// replaced are the controllers that Millrace runs in these tests.
+var replaced = []string{
+	"deployment-controller",
+	"replicaset-controller",
+	"serviceaccount-controller",
+	"root-ca-certificate-publisher-controller",
+	"garbage-collector-controller",
+}
+
+// errFailed says that tests failed; everything about them has been printed.
+var errFailed = errors.New("tests failed")
+
+type options struct {
+	by      string
+	tests   string
+	focus   string
+	out     string
+	binary  string
+	procs   int
+	timeout time.Duration
+	all     bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), or nobody (the negative control, in which tests must fail)")
+	flag.StringVar(&o.tests, "tests", "", "file of test names (default: test/e2e/tests.txt)")
+	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
+	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>)")
+	flag.StringVar(&o.binary, "binary", "", "the millrace program (default: bin/millrace)")
+	flag.IntVar(&o.procs, "procs", 6, "tests at a time")
+	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "the whole run's limit")
+	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, too")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	switch {
+	case errors.Is(err, errFailed):
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		return err
+	}
+	o.complete(root)
+	tests, left, err := selection(o, filepath.Join(root, "test", "e2e", "left-out.tsv"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return fmt.Errorf("make result directory: %w", err)
+	}
+	programs, err := localcluster.FindPrograms(os.Stderr)
+	if err != nil {
+		return err
+	}
+	if err := programs.Build(ctx, "kubectl", "ginkgo", "e2e.test"); err != nil {
+		return err
+	}
+	cluster, err := start(ctx, o)
+	if err != nil {
+		return err
+	}
+	results, err := play(ctx, cluster, o, tests)
+	if err := errors.Join(err, cluster.Stop()); err != nil {
+		return err
+	}
+	return report(os.Stdout, filepath.Join(o.out, "results.tsv"), tests, left, results)
+}
+
+// complete makes every path absolute: the suite runs in the result directory.
+func (o *options) complete(root string) {
+	for _, path := range []struct {
+		of      *string
+		missing string
+	}{
+		{&o.tests, filepath.Join(root, "test", "e2e", "tests.txt")},
+		{&o.out, filepath.Join(root, ".millrace", "e2e-"+o.by)},
+		{&o.binary, filepath.Join(root, "bin", "millrace")},
+	} {
+		if *path.of == "" {
+			*path.of = path.missing
+		} else if absolute, err := filepath.Abs(*path.of); err == nil {
+			*path.of = absolute
+		}
+	}
+}
+
+// start starts the cluster and whoever runs the controllers under test.
+func start(ctx context.Context, o options) (*localcluster.Cluster, error) {
+	controllers := localcluster.Without(replaced...)
+	switch o.by {
+	case "kcm":
+		controllers = localcluster.AllControllers
+	case "millrace", "nobody":
+	default:
+		return nil, fmt.Errorf("--by=%s: it is millrace, kcm or nobody", o.by)
+	}
+	cluster, err := localcluster.Start(ctx, localcluster.Options{
+		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: true, Output: os.Stderr,
+		KCM: []localcluster.KCM{{Controllers: controllers}},
+	})
+	if err != nil || o.by != "millrace" {
+		return cluster, err
+	}
+	if err := startMillrace(ctx, cluster, o); err != nil {
+		return nil, errors.Join(err, cluster.Stop())
+	}
+	return cluster, nil
+}
+
+func startMillrace(ctx context.Context, cluster *localcluster.Cluster, o options) error {
+	port, err := localcluster.FreePort()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(cluster.Dir, "millrace")
+	if err := os.RemoveAll(data); err != nil {
+		return fmt.Errorf("drop data of an earlier run: %w", err)
+	}
+	health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	p, err := cluster.Run("millrace", o.binary, "run",
+		"--kubeconfig="+cluster.Kubeconfig(localcluster.Millrace), "--data-dir="+data, "--root-ca-file="+cluster.RootCAFile(),
+		"--controllers="+strings.Join(replaced, ","), "--health-address="+health)
+	if err != nil {
+		return err
+	}
+	return p.Ready(ctx, "http://"+health+"/readyz")
+}
