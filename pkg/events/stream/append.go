@@ -1,0 +1,161 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	// maxInFlight bounds what one appender has sent and not yet seen stored.
+	maxInFlight = 512
+	// maxBytesInFlight bounds the same in bytes.
+	maxBytesInFlight = 16 << 20
+	// maxAsync is the client library's own bound, for all appenders together.
+	// Ours must be the one that holds: at this one, publishing fails.
+	maxAsync = 1 << 20
+)
+
+// appender publishes with predicted sequences: message i expects the sequence
+// of message i-1 to be the log's last. If one is lost, all after it are
+// refused, so what is stored is always a gap-free beginning of what was given.
+type appender struct {
+	bus    *Bus
+	stream string
+	// life ends when the server refuses our subject, or with Close.
+	life context.Context
+	end  func()
+
+	last uint64
+	sent []sent // not yet known to be stored, oldest first
+	size int    // bytes of sent
+	err  error  // the first error; sticky
+}
+
+type sent struct {
+	future jetstream.PubAckFuture
+	size   int
+}
+
+// Append opens a kind's log for its one publisher; see [bus.Publisher].
+func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+	stream := subject.LogStream(kind)
+	state, err := b.StreamState(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
+	}
+	life, end := b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
+	return &appender{bus: b, stream: stream, life: life, end: end, last: state.Last}, nil
+}
+
+func (a *appender) Append(ctx context.Context, m events.Message) error {
+	if a.err != nil {
+		return a.err
+	}
+	size := len(m.Data) + len(m.Subject)
+	if err := a.reap(ctx, maxInFlight-1, maxBytesInFlight-size); err != nil {
+		return err
+	}
+	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10))
+	if ttl := a.lifetime(m); ttl != "" {
+		out.Header[jetstream.MsgTTLHeader] = []string{ttl}
+	}
+	// No retries: a message that is sent again would come after its successors.
+	future, err := a.bus.js.PublishMsgAsync(out, jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return a.fail(err)
+	}
+	a.last++
+	a.size += size
+	a.sent = append(a.sent, sent{future, size})
+	return nil
+}
+
+// lifetime of a message in log and state: a tombstone leaves the state when
+// nobody can resume behind it any more, a mark when there are newer ones.
+func (a *appender) lifetime(m events.Message) string {
+	switch events.Op(m.Get(events.HeaderOp)) {
+	case events.Gone:
+		return seconds(a.bus.options.LogAge)
+	case events.Mark:
+		return seconds(min(markAge, a.bus.options.LogAge))
+	default:
+		return ""
+	}
+}
+
+func (a *appender) Flush(ctx context.Context) error {
+	if a.err != nil {
+		return a.err
+	}
+	return a.reap(ctx, 0, 0)
+}
+
+// reap waits until at most so many messages and bytes are under way.
+func (a *appender) reap(ctx context.Context, messages, bytes int) error {
+	done := 0
+	var err error
+	for ; done < len(a.sent) && err == nil; done++ {
+		if len(a.sent)-done <= messages && a.size <= max(bytes, 0) {
+			break
+		}
+		if err = a.await(ctx, a.sent[done].future); err == nil {
+			a.size -= a.sent[done].size
+		}
+	}
+	if err != nil {
+		return a.fail(err)
+	}
+	a.sent = a.sent[:copy(a.sent, a.sent[done:])]
+	return nil
+}
+
+func (a *appender) await(ctx context.Context, future jetstream.PubAckFuture) error {
+	select {
+	case ack := <-future.Ok():
+		if ack.Stream != a.stream {
+			return fmt.Errorf("stored in %s", ack.Stream)
+		}
+		return nil
+	case err := <-future.Err():
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-a.life.Done():
+		return context.Cause(a.life)
+	case <-a.bus.closed:
+		return bus.ErrClosed
+	}
+}
+
+func (a *appender) fail(err error) error {
+	err = translated(a.life, err)
+	if unanswered(err) {
+		// The log is gone, or the server is only just starting.
+		if _, lookup := a.bus.info(a.life, a.stream); errors.Is(lookup, bus.ErrNoStream) {
+			err = lookup
+		}
+	}
+	a.bus.stats.failed(err)
+	a.err = fmt.Errorf("append to %s: %w", a.stream, err)
+	return a.err
+}
+
+func (a *appender) Last() uint64 { return a.last }
+
+func (a *appender) Close() error {
+	if !errors.Is(a.err, bus.ErrClosed) {
+		a.err = fmt.Errorf("append to %s: %w", a.stream, bus.ErrClosed)
+	}
+	a.sent = nil
+	a.end()
+	return nil
+}

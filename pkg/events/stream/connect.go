@@ -1,0 +1,210 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Bus is a [bus.Bus] on JetStream.
+type Bus struct {
+	options Options
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	stats   *stats
+
+	// handles are streams that have been read by message.
+	handles sync.Map // name -> jetstream.Stream
+
+	closed    chan struct{}
+	closeOnce sync.Once
+
+	mu sync.Mutex
+	// refusal is the last thing that the server's permissions forbade on this
+	// connection.
+	refusal error
+	// down is why the connection is down.
+	down error
+	// shaken is closed, and replaced, when deliveries may have been lost: after
+	// a reconnect, or when this process was too slow to read.
+	shaken chan struct{}
+	// waiting are the requests that a refusal can end.
+	waiting map[*guard]struct{}
+}
+
+var _ bus.Bus = (*Bus)(nil)
+
+// Connect connects to a server. It waits for the first connection, at most
+// until the context ends; from then on the connection heals by itself.
+func Connect(ctx context.Context, options Options) (*Bus, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bus{
+		options: options, stats: newStats(),
+		closed: make(chan struct{}), shaken: make(chan struct{}), waiting: map[*guard]struct{}{},
+	}
+	if b.conn, err = b.dial(ctx); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	if b.js, err = b.newJetStream(); err != nil {
+		b.conn.Close()
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	return b, nil
+}
+
+// dial tries until the context ends, because services and their server are
+// often started together.
+func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
+	for attempt := 0; ; attempt++ {
+		conn, err := nats.Connect(b.options.URL, b.options.nats(b)...)
+		switch {
+		case err == nil:
+			return conn, nil
+		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil, !pause(ctx, attempt):
+			return nil, err
+		}
+	}
+}
+
+func (b *Bus) newJetStream() (jetstream.JetStream, error) {
+	options := []jetstream.JetStreamOpt{
+		jetstream.WithDefaultTimeout(b.options.Timeout),
+		jetstream.WithPublishAsyncTimeout(b.options.Timeout),
+		jetstream.WithPublishAsyncMaxPending(maxAsync),
+	}
+	if b.options.APIPrefix != "" {
+		return jetstream.NewWithAPIPrefix(b.conn, b.options.APIPrefix, options...)
+	}
+	return jetstream.New(b.conn, options...)
+}
+
+// Healthy is nil while the bus can be used. A refusal by the server's
+// permissions stays until the next reconnect: it will not get better by itself.
+func (b *Bus) Healthy() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.conn.IsClosed():
+		return bus.ErrClosed
+	case b.refusal != nil:
+		return b.refusal
+	case b.conn.IsConnected():
+		return nil
+	case b.down != nil:
+		return fmt.Errorf("disconnected from NATS: %w", b.down)
+	default:
+		return errors.New("disconnected from NATS")
+	}
+}
+
+// Close ends every reader and publisher and the connection.
+func (b *Bus) Close() error {
+	b.closeOnce.Do(func() {
+		close(b.closed)
+		// What has been answered should reach the server: a lost ack is a
+		// message that comes again.
+		_ = b.conn.FlushTimeout(flushTimeout)
+		b.conn.Close()
+	})
+	return nil
+}
+
+func (b *Bus) onDisconnect(_ *nats.Conn, err error) {
+	b.mu.Lock()
+	b.down = err
+	b.mu.Unlock()
+	select {
+	case <-b.closed:
+	default:
+		b.options.Log.Warn("disconnected from NATS", "error", err)
+	}
+}
+
+func (b *Bus) onReconnect(conn *nats.Conn) {
+	b.mu.Lock()
+	b.refusal, b.down = nil, nil
+	b.mu.Unlock()
+	b.shake()
+	b.options.Log.Info("reconnected to NATS", "server", conn.ConnectedUrlRedacted())
+}
+
+// onError hears what the connection cannot answer to a request.
+func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		b.refuse(err)
+	case errors.Is(err, nats.ErrSlowConsumer):
+		b.stats.dropped.Inc()
+		b.shake()
+	}
+	b.options.Log.Warn("NATS connection", "error", err)
+}
+
+// shake makes every reader check that it has missed nothing.
+func (b *Bus) shake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.shaken)
+	b.shaken = make(chan struct{})
+}
+
+func (b *Bus) whenShaken() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.shaken
+}
+
+// guard ends a request that the server has refused: the server names the
+// subject, never the request, so a request says which word to look for.
+type guard struct {
+	about  string
+	cancel context.CancelCauseFunc
+}
+
+// guarded gives a context that ends with the refusal as its cause. The
+// function must be called when the request is over.
+func (b *Bus) guarded(ctx context.Context, about string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g := &guard{about: about, cancel: cancel}
+	b.mu.Lock()
+	b.waiting[g] = struct{}{}
+	b.mu.Unlock()
+	return ctx, func() {
+		b.mu.Lock()
+		delete(b.waiting, g)
+		b.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (b *Bus) refuse(err error) {
+	b.stats.forbidden.Inc()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refusal = &Refusal{err}
+	for g := range b.waiting {
+		if strings.Contains(err.Error(), g.about) {
+			g.cancel(b.refusal)
+		}
+	}
+}
+
+// Refusal is what the server's permissions forbade. It is final until somebody
+// changes them.
+type Refusal struct{ err error }
+
+// Error says what was forbidden.
+func (r *Refusal) Error() string { return r.err.Error() }
+
+// Unwrap is the client library's error.
+func (r *Refusal) Unwrap() error { return r.err }

@@ -1,0 +1,33 @@
+// Package stream is the only door to JetStream: it answers package bus with
+// nats.go, and can run the server inside the process ([Serve]).
+//
+// Streams, by kind and by controller:
+//
+//	EV_<kind>             every delta, kept by age and size; one fenced publisher
+//	STATE_<kind>          mirror of it with one message per subject: the last
+//	                      delta of each object, under the log's own sequence
+//	TURN_<controller>     turns, kept by age and size
+//	OUTCOME_<controller>  outcomes, likewise
+//	WAKE                  wakes, set and fired, one of each per key
+//
+// What holds the design together:
+//
+//   - A log has one publisher. Each message carries the sequence that must be
+//     the last before it, predicted, so that messages are pipelined and yet a
+//     second publisher or a lost message is refused at once ([bus.Appender]).
+//   - A reader of a stream is an ephemeral consumer that is made anew, from the
+//     next sequence, whenever there is any doubt: a reconnect, a missing
+//     heartbeat, a hole in the consumer's own count (never in the stream's: a
+//     state stream is full of holes).
+//   - A log is never read through direct gets: its mirror would answer them
+//     too, without the messages that it has coalesced away. So EV has
+//     allow_direct off, and STATE inherits mirror_direct off from it.
+//   - The server drops what a connection may not do and tells only the
+//     connection's error handler; requests would wait for their timeout. The
+//     handler ends the request that was refused instead, and [Bus.Healthy]
+//     remembers.
+//
+// Goroutines: nats.go owns those that read the connection. [Bus.Follow] runs
+// its handler on the caller's goroutine and is fed by one of nats.go's through
+// a bounded buffer. [Bus.Work] runs its handler on nats.go's.
+package stream

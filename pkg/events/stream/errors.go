@@ -1,0 +1,79 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const flushTimeout = time.Second
+
+// translated gives the client library's errors the names that callers branch
+// on. A context that was ended by a refusal gives the refusal.
+func translated(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	var refusal *Refusal
+	if errors.As(context.Cause(ctx), &refusal) {
+		return refusal
+	}
+	var api jetstream.JetStreamError
+	if errors.As(err, &api) && api.APIError() != nil {
+		switch api.APIError().ErrorCode {
+		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+			return fmt.Errorf("%w: %w", bus.ErrOvertaken, err)
+		case jetstream.JSErrCodeStreamMessageExceedsMaximum:
+			return fmt.Errorf("%w: %w", bus.ErrTooLarge, err)
+		case jetstream.JSErrCodeStreamNotFound:
+			return fmt.Errorf("%w: %w", bus.ErrNoStream, err)
+		}
+	}
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", bus.ErrTooLarge, err)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: %w", bus.ErrNoStream, err)
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", bus.ErrClosed, err)
+	}
+	return err
+}
+
+// final tells the errors that trying again will not mend.
+func final(err error) bool {
+	var refusal *Refusal
+	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
+		errors.Is(err, bus.ErrClosed) || errors.As(err, &refusal)
+}
+
+// unanswered tells that nobody listened to a request: the stream is not there,
+// or the server is only just starting.
+func unanswered(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
+}
+
+const (
+	firstPause = 20 * time.Millisecond
+	longPause  = time.Second
+)
+
+// pause waits before the next attempt, from 0, and longer each time; false
+// when the context has ended.
+func pause(ctx context.Context, attempt int) bool {
+	wait := min(firstPause<<min(attempt, 10), longPause)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

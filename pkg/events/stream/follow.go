@@ -1,0 +1,259 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	// pullMessages and pullBytes bound one request for messages. The bytes keep
+	// large objects from overrunning what client and server buffer.
+	pullMessages = 2000
+	pullBytes    = 16 << 20
+	// heldMessages and heldBytes bound what waits for the handler.
+	heldMessages = 4000
+	heldBytes    = 32 << 20
+	// pullHeartbeat is how often the server says that it is still there; two
+	// missing ones make a reader start anew.
+	pullHeartbeat = 5 * time.Second
+	// readerIdle is when the server removes the consumer of a reader that died.
+	readerIdle = time.Minute
+)
+
+// errShaken ends a session after which deliveries may be missing.
+var errShaken = errors.New("deliveries may have been lost")
+
+// follower is one call of Follow. Each session has a consumer of its own; what
+// a session had received and not handed over is read again by the next.
+type follower struct {
+	bus     *Bus
+	stream  string
+	next    uint64    // the lowest sequence that the handler has not had
+	last    time.Time // when the message before next was stored
+	read    bool      // next is behind a message that has been read
+	created time.Time // when the stream was made, as of the first session
+}
+
+// Follow reads a stream in order and goes on for ever; see [bus.Reader].
+func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	f := &follower{bus: b, stream: stream, next: max(from, 1)}
+	for attempt := 0; ; attempt++ {
+		before := f.next
+		err := f.session(ctx, handle)
+		var own *handlerError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &own):
+			return own.err
+		case final(err):
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		if f.next != before {
+			attempt = 0
+		}
+		b.stats.restarts.WithLabelValues(stream).Inc()
+		b.options.Log.Debug("reading a stream anew", "stream", stream, "from", f.next, "because", err)
+		pause(ctx, attempt)
+	}
+}
+
+// handlerError is an error that the caller gave us, to be given back as it is.
+type handlerError struct{ err error }
+
+func (e *handlerError) Error() string { return e.err.Error() }
+
+func (f *follower) session(ctx context.Context, handle func([]events.Message) error) error {
+	// Before anything is asked, so that no disturbance is missed.
+	shaken := f.bus.whenShaken()
+	request, done := f.bus.guarded(ctx, f.stream)
+	defer done()
+	source, err := f.open(request)
+	if err != nil {
+		return translated(request, err)
+	}
+	feed := newFeed(f.stream)
+	consuming, err := source.Consume(feed.receive,
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
+	if err != nil {
+		return translated(request, err)
+	}
+	defer f.leave(source.CachedInfo().Name)
+	defer consuming.Stop()
+	defer feed.close()
+	for {
+		select {
+		case <-request.Done():
+			return context.Cause(request)
+		case <-f.bus.closed:
+			return bus.ErrClosed
+		case <-shaken:
+			return errShaken
+		case <-feed.ready:
+		}
+		batch, err := feed.take()
+		if err := f.hand(batch, handle); err != nil {
+			return err
+		}
+		if err != nil {
+			return translated(request, err)
+		}
+	}
+}
+
+func (f *follower) hand(batch []events.Message, handle func([]events.Message) error) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	newest := batch[len(batch)-1]
+	sequence, at := newest.Sequence, newest.Time // the handler owns the batch
+	if err := handle(batch); err != nil {
+		return &handlerError{err}
+	}
+	f.next, f.last, f.read = sequence+1, at, true
+	return nil
+}
+
+// open checks that the stream still is the one that was read so far, and makes
+// a consumer for the rest of it.
+func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
+	handle, err := f.bus.js.Stream(ctx, f.stream)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.same(ctx, handle); err != nil {
+		return nil, err
+	}
+	return handle.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: -1,
+		Replicas: 1, MemoryStorage: true, InactiveThreshold: readerIdle,
+	})
+}
+
+// same is ErrOvertaken when the stream was made anew, when its sequences went
+// back, or when another message stands where the last one read was: then the
+// server has lost what it had acknowledged, and has gone on without it.
+func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
+	info := handle.CachedInfo()
+	if f.created.IsZero() {
+		f.created = info.Created
+	}
+	switch {
+	case !info.Created.Equal(f.created):
+		return fmt.Errorf("%w: the stream was made anew at %v", bus.ErrOvertaken, info.Created)
+	case info.State.LastSeq+1 < f.next:
+		return fmt.Errorf("%w: the stream ends at %d, before %d", bus.ErrOvertaken, info.State.LastSeq, f.next-1)
+	case !f.read:
+		return nil
+	}
+	m, err := handle.GetMsg(ctx, f.next-1)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil // coalesced away or expired since
+	case err != nil:
+		return err
+	case !m.Time.Equal(f.last):
+		return fmt.Errorf("%w: message %d was stored at %v, and now another at %v", bus.ErrOvertaken, f.next-1, f.last, m.Time)
+	}
+	return nil
+}
+
+// leave removes the consumer, without waiting: the server would do it by
+// itself after a while.
+func (f *follower) leave(consumer string) {
+	prefix := "$JS.API"
+	if f.bus.options.APIPrefix != "" {
+		prefix = f.bus.options.APIPrefix
+	}
+	_ = f.bus.conn.Publish(prefix+".CONSUMER.DELETE."+f.stream+"."+consumer, nil)
+}
+
+// feed takes messages from the client library's goroutine and keeps them until
+// the handler is free; when it is full it holds that goroutine back.
+type feed struct {
+	stream string
+	ready  chan struct{} // holds a token when there is something to take
+
+	mu       sync.Mutex
+	room     sync.Cond
+	batch    []events.Message
+	size     int
+	received uint64 // the consumer's count of deliveries
+	err      error
+	closed   bool
+}
+
+func newFeed(stream string) *feed {
+	f := &feed{stream: stream, ready: make(chan struct{}, 1)}
+	f.room.L = &f.mu
+	return f
+}
+
+func (f *feed) receive(m jetstream.Msg) {
+	p, err := placeOf(m.Reply())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !f.closed && (len(f.batch) >= heldMessages || f.size >= heldBytes) {
+		f.room.Wait()
+	}
+	switch {
+	case f.closed || f.err != nil:
+		return
+	case err != nil:
+		f.err = err
+	case p.delivery != f.received+1:
+		f.err = fmt.Errorf("%w: delivery %d after %d", errShaken, p.delivery, f.received)
+	default:
+		f.received++
+		f.batch = append(f.batch, delivered(f.stream, m, p))
+		f.size += len(m.Data())
+	}
+	f.signal()
+}
+
+func (f *feed) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.signal()
+}
+
+func (f *feed) signal() {
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take gives all messages that have come, and the error after them.
+func (f *feed) take() ([]events.Message, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	batch := f.batch
+	f.batch, f.size = nil, 0
+	if n := len(batch); n > 0 && f.err == nil {
+		// The next batch is likely to be as large.
+		f.batch = make([]events.Message, 0, min(n, pullMessages))
+	}
+	f.room.Broadcast()
+	return batch, f.err
+}
+
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.room.Broadcast()
+}

@@ -1,0 +1,207 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// stream holds messages. Everything here is called under the bus's lock.
+type stream struct {
+	bus      *Bus
+	name     string
+	kind     *kinds.Kind
+	created  time.Time
+	age      time.Duration // 0: for ever
+	coalesce bool          // keep the last message of each subject only
+	mirror   *stream       // the state stream of a log
+
+	messages map[uint64]events.Message
+	order    []uint64 // their sequences, and some of messages that are gone
+	last     uint64
+	newest   map[string]uint64 // by subject
+	ids      map[string]put
+	durables map[string]*durable
+	// changed is closed, and replaced, when something was stored; and closed
+	// for good when the stream has ended.
+	changed chan struct{}
+	ended   bool
+}
+
+// put is when a message was stored under an id.
+type put struct {
+	sequence uint64
+	at       time.Time
+}
+
+func newStream(b *Bus, name string, age time.Duration, coalesce bool) *stream {
+	return &stream{
+		bus: b, name: name, created: b.clock.Now(), age: age, coalesce: coalesce,
+		messages: map[uint64]events.Message{}, newest: map[string]uint64{}, ids: map[string]put{},
+		durables: map[string]*durable{}, changed: make(chan struct{}),
+	}
+}
+
+// store appends a message, and removes it after ttl unless that is 0.
+func (s *stream) store(m events.Message, ttl time.Duration) uint64 {
+	s.insert(m, s.last+1, s.bus.clock.Now(), ttl)
+	return s.last
+}
+
+func (s *stream) insert(m events.Message, sequence uint64, at time.Time, ttl time.Duration) {
+	m = clone(m)
+	m.Stream, m.Sequence, m.Time = s.name, sequence, at
+	if before, ok := s.newest[m.Subject]; ok && s.coalesce {
+		s.remove(before)
+	}
+	s.last = sequence
+	s.messages[sequence] = m
+	s.newest[m.Subject] = sequence
+	s.order = append(s.order, sequence)
+	if ttl > 0 {
+		s.bus.clock.AfterFunc(ttl, func() {
+			s.bus.mu.Lock()
+			defer s.bus.mu.Unlock()
+			if kept, ok := s.messages[sequence]; ok && kept.Time.Equal(at) {
+				s.remove(sequence)
+			}
+		})
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	for _, d := range s.durables {
+		d.poke()
+	}
+	if s.mirror != nil {
+		s.mirror.insert(m, sequence, at, ttl)
+	}
+}
+
+func (s *stream) remove(sequence uint64) {
+	m, ok := s.messages[sequence]
+	if !ok {
+		return
+	}
+	delete(s.messages, sequence)
+	if s.newest[m.Subject] == sequence {
+		delete(s.newest, m.Subject)
+	}
+	for _, d := range s.durables {
+		d.dismiss(sequence)
+	}
+	if len(s.order) > 2*len(s.messages)+64 {
+		s.order = slices.DeleteFunc(s.order, func(n uint64) bool { _, there := s.messages[n]; return !there })
+	}
+}
+
+// expire removes what is older than the stream keeps.
+func (s *stream) expire(now time.Time) {
+	if s.age == 0 {
+		return
+	}
+	for len(s.order) > 0 {
+		m, there := s.messages[s.order[0]]
+		if there && now.Sub(m.Time) < s.age {
+			return
+		}
+		s.remove(m.Sequence)
+		s.order = s.order[1:]
+	}
+}
+
+func (s *stream) truncate(last uint64) {
+	for _, n := range slices.Clone(s.order) {
+		if n > last {
+			s.remove(n)
+		}
+	}
+	s.order = slices.DeleteFunc(s.order, func(n uint64) bool { return n > last })
+	s.last = min(s.last, last)
+	for _, d := range s.durables {
+		d.next = min(d.next, s.last+1)
+	}
+	// What was the newest of a subject may have been removed.
+	s.newest = map[string]uint64{}
+	for _, n := range s.order {
+		if m, there := s.messages[n]; there {
+			s.newest[m.Subject] = n
+		}
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *stream) end() {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	close(s.changed)
+	for _, d := range s.durables {
+		d.end()
+	}
+}
+
+func (s *stream) first() uint64 {
+	for _, n := range s.order {
+		if _, there := s.messages[n]; there {
+			return n
+		}
+	}
+	return s.last + 1
+}
+
+// from gives at most limit messages from a sequence on.
+func (s *stream) from(sequence uint64, limit int) []events.Message {
+	var batch []events.Message
+	at, _ := slices.BinarySearch(s.order, sequence)
+	for ; at < len(s.order) && len(batch) < limit; at++ {
+		if m, there := s.messages[s.order[at]]; there {
+			batch = append(batch, clone(m))
+		}
+	}
+	return batch
+}
+
+// after finds the first message from a sequence on whose subject matches.
+func (s *stream) after(sequence uint64, filter string) (events.Message, bool) {
+	at, _ := slices.BinarySearch(s.order, sequence)
+	for ; at < len(s.order); at++ {
+		if m, there := s.messages[s.order[at]]; there && matches(filter, m.Subject) {
+			return m, true
+		}
+	}
+	return events.Message{}, false
+}
+
+// clone keeps reader, writer and store from changing each other's messages.
+func clone(m events.Message) events.Message {
+	m.Header = maps.Clone(m.Header)
+	m.Data = bytes.Clone(m.Data)
+	return m
+}
+
+// matches tells whether a subject is covered by a filter; "" covers all.
+func matches(filter, subject string) bool {
+	if filter == "" {
+		return true
+	}
+	for {
+		want, restWanted, moreWanted := strings.Cut(filter, ".")
+		have, rest, more := strings.Cut(subject, ".")
+		switch {
+		case want == ">":
+			return true
+		case want != "*" && want != have:
+			return false
+		case !moreWanted || !more:
+			return moreWanted == more
+		}
+		filter, subject = restWanted, rest
+	}
+}

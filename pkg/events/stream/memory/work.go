@@ -1,0 +1,207 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	defaultAckWait    = 30 * time.Second
+	defaultMaxPending = 5000
+	maxLater          = time.Minute
+)
+
+// durable is a consumer whose place is kept. It is used under the bus's lock.
+type durable struct {
+	stream  *stream
+	work    bus.Work
+	next    uint64              // the lowest sequence that was never delivered
+	pending map[uint64]*pending // delivered and not answered
+	due     []uint64            // of those, what is to be delivered again, in order of need
+	// ready is closed, and replaced, when there may be something to deliver.
+	ready chan struct{}
+}
+
+type pending struct {
+	attempt int
+	due     bool
+	stop    func() bool // of the timer that makes it due
+	round   int         // tells a timer that was stopped too late
+}
+
+// Work consumes a stream through a durable consumer; see [bus.Reader].
+func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	for {
+		d, ready, err := b.next(ctx, w)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("work on %s as %s: %w", w.Stream, w.Durable, err)
+		case d != nil:
+			handle(d)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ready:
+		}
+	}
+}
+
+func (b *Bus) next(ctx context.Context, w bus.Work) (d bus.Delivery, ready <-chan struct{}, err error) {
+	err = b.do(ctx, func() error {
+		s, err := b.stream(w.Stream)
+		if err != nil {
+			return err
+		}
+		consumer := s.durable(w)
+		if taken := consumer.take(); taken != nil {
+			d = taken
+		}
+		ready = consumer.ready
+		return nil
+	})
+	return d, ready, err
+}
+
+func (s *stream) durable(w bus.Work) *durable {
+	w.AckWait = cmp.Or(w.AckWait, defaultAckWait)
+	w.MaxPending = cmp.Or(w.MaxPending, defaultMaxPending)
+	d := s.durables[w.Durable]
+	if d == nil {
+		d = &durable{stream: s, next: 1, pending: map[uint64]*pending{}, ready: make(chan struct{})}
+		if w.New {
+			d.next = s.last + 1
+		}
+		s.durables[w.Durable] = d
+	}
+	d.work = w
+	return d
+}
+
+// take gives the next delivery, or nil: first what comes again, then what is new.
+func (d *durable) take() *delivery {
+	for len(d.due) > 0 {
+		sequence := d.due[0]
+		d.due = d.due[1:]
+		if p := d.pending[sequence]; p != nil && p.due {
+			return d.deliver(d.stream.messages[sequence], p)
+		}
+	}
+	if len(d.pending) >= d.work.MaxPending {
+		return nil
+	}
+	m, ok := d.stream.after(d.next, d.work.Subject)
+	if !ok {
+		return nil
+	}
+	d.next = m.Sequence + 1
+	p := &pending{}
+	d.pending[m.Sequence] = p
+	return d.deliver(m, p)
+}
+
+func (d *durable) deliver(m events.Message, p *pending) *delivery {
+	p.attempt++
+	p.due = false
+	d.dueAfter(m.Sequence, p, d.work.AckWait)
+	m = clone(m)
+	if d.work.HeadersOnly {
+		m.Data = nil
+	}
+	return &delivery{durable: d, message: m, attempt: p.attempt}
+}
+
+// dueAfter makes a pending message come again after a while.
+func (d *durable) dueAfter(sequence uint64, p *pending, wait time.Duration) {
+	if p.stop != nil {
+		p.stop()
+	}
+	p.round++
+	round, b := p.round, d.stream.bus
+	p.stop = b.clock.AfterFunc(wait, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if d.pending[sequence] != p || p.round != round || p.due {
+			return
+		}
+		p.due = true
+		d.due = append(d.due, sequence)
+		d.poke()
+	})
+}
+
+// dismiss forgets a message that was answered, or is there no more.
+func (d *durable) dismiss(sequence uint64) {
+	p := d.pending[sequence]
+	if p == nil {
+		return
+	}
+	p.stop()
+	delete(d.pending, sequence)
+	d.due = slices.DeleteFunc(d.due, func(n uint64) bool { return n == sequence })
+	d.poke()
+}
+
+func (d *durable) poke() {
+	close(d.ready)
+	d.ready = make(chan struct{})
+}
+
+func (d *durable) end() {
+	for _, p := range d.pending {
+		p.stop()
+	}
+	d.poke()
+}
+
+type delivery struct {
+	durable *durable
+	message events.Message
+	attempt int
+	once    sync.Once
+}
+
+func (d *delivery) Message() events.Message { return d.message }
+func (d *delivery) Attempt() int            { return d.attempt }
+func (d *delivery) Hopeless(string)         { d.Done() }
+
+// Done counts even when the message is about to come again, or has.
+func (d *delivery) Done() {
+	d.once.Do(func() { d.pending(func(n uint64, _ *pending) { d.durable.dismiss(n) }) })
+}
+
+func (d *delivery) Later(delay time.Duration) {
+	d.once.Do(func() { d.postpone(min(max(delay, 0), maxLater)) })
+}
+
+func (d *delivery) Working() { d.postpone(d.durable.work.AckWait) }
+
+// postpone does nothing when the message has come again since: then it belongs
+// to its newer delivery.
+func (d *delivery) postpone(wait time.Duration) {
+	d.pending(func(n uint64, p *pending) {
+		if p.attempt == d.attempt {
+			p.due = false
+			d.durable.dueAfter(n, p, wait)
+		}
+	})
+}
+
+func (d *delivery) pending(then func(uint64, *pending)) {
+	b := d.durable.stream.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := d.durable.pending[d.message.Sequence]; p != nil {
+		then(d.message.Sequence, p)
+	}
+}

@@ -1,0 +1,74 @@
+package stream
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// place is where a delivery stands: in its stream, and in its consumer.
+type place struct {
+	attempt  int
+	sequence uint64
+	delivery uint64 // the consumer's own count, without holes
+	time     time.Time
+}
+
+// placeOf reads the reply subject of a delivery without allocating, since this
+// is done for every message:
+//
+//	$JS.ACK.<stream>.<consumer>.<attempt>.<sequence>.<delivery>.<nanoseconds>.<pending>
+//
+// or the same with two more tokens before the stream and perhaps one at the end.
+func placeOf(reply string) (place, error) {
+	before := 4
+	if strings.Count(reply, ".") > 8 {
+		before = 6
+	}
+	rest := reply
+	for range before {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	var numbers [4]uint64
+	for i := range numbers {
+		var token string
+		var more bool
+		token, rest, more = strings.Cut(rest, ".")
+		n, ok := number(token)
+		if !ok || !more {
+			return place{}, fmt.Errorf("%q is not the reply subject of a delivery", reply)
+		}
+		numbers[i] = n
+	}
+	return place{int(numbers[0]), numbers[1], numbers[2], time.Unix(0, int64(numbers[3]))}, nil
+}
+
+func number(digits string) (n uint64, ok bool) {
+	for i := range len(digits) {
+		c := digits[i] - '0'
+		if c > 9 {
+			return 0, false
+		}
+		n = n*10 + uint64(c)
+	}
+	return n, digits != ""
+}
+
+// delivered is the message of a delivery; headers and body are not copied.
+func delivered(stream string, m jetstream.Msg, p place) events.Message {
+	return events.Message{
+		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		Stream: stream, Sequence: p.sequence, Time: p.time,
+	}
+}
+
+func stored(stream string, m *jetstream.RawStreamMsg) events.Message {
+	return events.Message{
+		Subject: m.Subject, Header: m.Header, Data: m.Data,
+		Stream: stream, Sequence: m.Sequence, Time: m.Time,
+	}
+}

@@ -1,0 +1,124 @@
+package stream
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Options say which server to use, and how the streams are kept.
+type Options struct {
+	// URL is the address of the server, or several separated by commas. It is
+	// not used when Server is set.
+	URL string
+	// Server is a server in this process ([Serve]).
+	Server *Server
+	// Name of the connection, as the server's operator sees it.
+	Name string
+
+	// Credentials is a file with the user's JWT and nkey seed; empty: none.
+	Credentials string
+	// TLS of the connection; nil: as the URL's scheme says.
+	TLS *tls.Config
+	// InboxPrefix replaces "_INBOX" where users may listen to their own inbox
+	// only.
+	InboxPrefix string
+	// APIPrefix replaces "$JS.API" where JetStream is imported from another
+	// account.
+	APIPrefix string
+
+	// Replicas of every stream; 0 means 1.
+	Replicas int
+	// LogAge is how long logs, turns and outcomes are kept; 0 means 24 h.
+	LogAge time.Duration
+	// LogBytes bounds each of those streams; 0 means unbounded. The server sets
+	// as much aside, so the sum over all streams must fit its store.
+	LogBytes int64
+
+	// Timeout bounds requests whose context has no deadline; 0 means 5 s.
+	Timeout time.Duration
+	// Log tells of disconnects and refusals; nil: nothing is logged.
+	Log *slog.Logger
+}
+
+const (
+	defaultLogAge  = 24 * time.Hour
+	defaultTimeout = 5 * time.Second
+	// connectTimeout bounds the first connection and each attempt afterwards.
+	connectTimeout = 5 * time.Second
+	// reconnectWait is short because a failover is meant to take less than a
+	// second; the jitter keeps a fleet of services from arriving at once.
+	reconnectWait   = 100 * time.Millisecond
+	reconnectJitter = 100 * time.Millisecond
+	// pingEvery notices a half-open connection after two unanswered pings.
+	pingEvery = 5 * time.Second
+)
+
+func (o Options) withDefaults() (Options, error) {
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.LogAge = cmp.Or(o.LogAge, defaultLogAge)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var wrong []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.URL != "" || o.Server != nil, "neither a URL nor a server in this process")
+	check(o.Replicas == 1 || o.Replicas == 3 || o.Replicas == 5, "%d replicas, not 1, 3 or 5", o.Replicas)
+	check(o.LogAge >= time.Second, "a log age of %v, less than 1 s", o.LogAge)
+	check(o.LogBytes >= 0, "%d log bytes", o.LogBytes)
+	check(o.Timeout > 0, "a timeout of %v", o.Timeout)
+	if len(wrong) > 0 {
+		return o, fmt.Errorf("stream options: %w", errors.Join(wrong...))
+	}
+	return o, nil
+}
+
+func (o Options) nats(b *Bus) []nats.Option {
+	options := []nats.Option{
+		nats.Name(o.Name),
+		nats.Timeout(connectTimeout),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.PingInterval(pingEvery),
+		nats.MaxPingsOutstanding(2),
+		// Nothing is kept for later while the connection is down: whoever
+		// publishes is told, and decides anew.
+		nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(b.onError),
+		nats.DisconnectErrHandler(b.onDisconnect),
+		nats.ReconnectHandler(b.onReconnect),
+		// A password that is being changed is refused for a while; that must
+		// not end the connection for good.
+		nats.IgnoreAuthErrorAbort(),
+	}
+	if o.Server != nil {
+		options = append(options, nats.InProcessServer(o.Server.nats))
+	}
+	if o.Credentials != "" {
+		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	if o.TLS != nil {
+		options = append(options, nats.Secure(o.TLS))
+	}
+	if o.InboxPrefix != "" {
+		options = append(options, nats.CustomInboxPrefix(o.InboxPrefix))
+	}
+	return options
+}
+
+// seconds writes a time to live as the server wants it, rounded up.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%ds", int64(math.Ceil(max(d, time.Second).Seconds())))
+}

@@ -1,0 +1,45 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const peerPrefix = "peer."
+
+// Say tells everybody who listens on a topic; see [bus.Peers].
+func (b *Bus) Say(topic string, data []byte) error {
+	if err := b.conn.Publish(peerPrefix+topic, data); err != nil {
+		return fmt.Errorf("say on %s: %w", topic, translated(context.Background(), err))
+	}
+	return nil
+}
+
+// Listen hears a topic until the context ends; see [bus.Peers].
+func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
+	life, done := b.guarded(ctx, peerPrefix+topic)
+	defer done()
+	heard := make(chan *nats.Msg, 256)
+	sub, err := b.conn.ChanSubscribe(peerPrefix+topic, heard)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", topic, translated(life, err))
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for {
+		select {
+		case m := <-heard:
+			hear(m.Data)
+		case <-life.Done():
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("listen on %s: %w", topic, context.Cause(life))
+		case <-b.closed:
+			return fmt.Errorf("listen on %s: %w", topic, bus.ErrClosed)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Store stores a message if the last one of its subject has the sequence
+// expect; see [bus.Publisher].
+func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
+	return b.publish(ctx, m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+}
+
+// Put stores a message once per id; see [bus.Publisher].
+func (b *Bus) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	return b.publish(ctx, m, jetstream.MsgIDHeader, id)
+}
+
+// Schedule sets the wake of a key; see [bus.Publisher]. The header is written
+// here because the client library cuts it to whole seconds, which would fire
+// early; the server reads and keeps nanoseconds.
+func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
+	m, err := events.EncodeJSON(w, w.Trace)
+	if err != nil {
+		return fmt.Errorf("schedule %s for %v: %w", w.Controller, w.Key, err)
+	}
+	m.Subject = subject.Schedule(w.Controller, w.Key)
+	_, err = b.publish(ctx, m,
+		jetstream.ScheduleHeader, "@at "+moment(w.At),
+		jetstream.ScheduleTargetHeader, subject.Wake(w.Controller, w.Key),
+		jetstream.ScheduleTTLHeader, seconds(wakeAge),
+	)
+	return err
+}
+
+// moment writes a time that the server can count in nanoseconds from 1970.
+func moment(at time.Time) string {
+	first, last := time.Unix(0, 0), time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC)
+	switch {
+	case at.Before(first):
+		at = first
+	case at.After(last):
+		at = last
+	}
+	return at.UTC().Format(time.RFC3339Nano)
+}
+
+// publish stores one message with more headers, given as key, value, ...
+func (b *Bus) publish(ctx context.Context, m events.Message, more ...string) (uint64, error) {
+	request, done := b.guarded(ctx, m.Subject)
+	defer done()
+	ack, err := b.js.PublishMsg(request, outgoing(m, more...))
+	if err != nil {
+		if unanswered(err) {
+			err = b.whyUnanswered(ctx, m.Subject, err)
+		}
+		err = translated(request, err)
+		b.stats.failed(err)
+		return 0, fmt.Errorf("publish on %s: %w", m.Subject, err)
+	}
+	b.stats.published.WithLabelValues(ack.Stream).Inc()
+	return ack.Sequence, nil
+}
+
+// whyUnanswered tells a stream that does not exist from a server that is not
+// ready to serve it.
+func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) error {
+	request, done := b.guarded(ctx, "STREAM.NAMES")
+	defer done()
+	if _, lookup := b.js.StreamNameBySubject(request, subject); lookup != nil {
+		if named := translated(request, lookup); final(named) {
+			return named
+		}
+	}
+	return err
+}
+
+// outgoing copies the headers, since the caller's message may be sent again.
+func outgoing(m events.Message, more ...string) *nats.Msg {
+	header := make(nats.Header, len(m.Header)+len(more)/2)
+	maps.Copy(header, m.Header)
+	for i := 0; i+1 < len(more); i += 2 {
+		header[more[i]] = []string{more[i+1]}
+	}
+	return &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+}
+
+var _ bus.Publisher = (*Bus)(nil)

@@ -1,0 +1,74 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Last is the newest message of a subject; see [bus.Reader].
+func (b *Bus) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	return b.get(ctx, stream, func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
+		return s.GetLastMsgForSubject(ctx, subject)
+	})
+}
+
+// At is the message at a sequence; see [bus.Reader].
+func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	if sequence == 0 {
+		return events.Message{}, false, nil
+	}
+	return b.get(ctx, stream, func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
+		return s.GetMsg(ctx, sequence)
+	})
+}
+
+type getter func(context.Context, jetstream.Stream) (*jetstream.RawStreamMsg, error)
+
+func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Message, bool, error) {
+	handle, err := b.reading(ctx, stream)
+	if err != nil {
+		return events.Message{}, false, err
+	}
+	request, done := b.guarded(ctx, stream)
+	defer done()
+	m, err := ask(request, handle)
+	switch {
+	case err == nil:
+		return stored(stream, m), true, nil
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return events.Message{}, false, nil
+	}
+	// A stream that is gone does not answer direct gets at all.
+	if unanswered(err) {
+		if _, lookup := b.handle(ctx, stream); errors.Is(lookup, bus.ErrNoStream) {
+			err = lookup
+		}
+	}
+	err = translated(request, err)
+	if final(err) {
+		b.handles.Delete(stream)
+	}
+	return events.Message{}, false, fmt.Errorf("read stream %s: %w", stream, err)
+}
+
+// reading gives a handle that has been looked up before, where there is one:
+// what it knows of the stream (that direct gets are allowed) does not change.
+func (b *Bus) reading(ctx context.Context, stream string) (jetstream.Stream, error) {
+	if known, ok := b.handles.Load(stream); ok {
+		return known.(jetstream.Stream), nil
+	}
+	handle, err := b.handle(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	b.handles.Store(stream, handle)
+	return handle, nil
+}
+
+var _ bus.Reader = (*Bus)(nil)

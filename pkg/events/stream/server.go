@@ -1,0 +1,219 @@
+package stream
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// ServerOptions are the settings of a server in this process.
+type ServerOptions struct {
+	// Dir holds the streams; it is made where it is missing.
+	Dir string
+	// Listen is a host:port for connections from other processes, port 0 for
+	// any; empty: only this process can connect.
+	Listen string
+	// Name of the server; empty: "millrace".
+	Name string
+
+	// SyncAlways makes every acknowledged message survive a power failure, at
+	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
+	SyncAlways   bool
+	SyncInterval time.Duration
+	// MaxStore and MaxMemory bound JetStream's use of disk and memory; 0: the
+	// server decides by what the machine has.
+	MaxStore, MaxMemory int64
+	// MaxPayload bounds a message; 0: 8 MiB, so that every object fits that the
+	// API server can hold.
+	MaxPayload int32
+
+	// StartTimeout bounds the start, recovery of the streams included; 0: 1 min.
+	StartTimeout time.Duration
+	// StopTimeout bounds [Server.Close]; 0: 30 s.
+	StopTimeout time.Duration
+	// Log gets the server's log; nil: nothing is logged.
+	Log *slog.Logger
+}
+
+const (
+	defaultMaxPayload   = 8 << 20
+	defaultStartTimeout = time.Minute
+	defaultStopTimeout  = 30 * time.Second
+	// maxOutgoing lets a reader fall behind by a few requests' worth of large
+	// objects before the server hangs up on it.
+	maxOutgoing = 256 << 20
+)
+
+// Server is a JetStream server in this process.
+type Server struct {
+	nats    *server.Server
+	lock    *lock
+	options ServerOptions
+}
+
+// Serve starts a server on a data directory.
+//
+// Errors: the directory cannot be made or written, another process is using
+// it, or what is in it cannot be read; the error says which, and the server is
+// not started.
+func Serve(options ServerOptions) (*Server, error) {
+	options.Name = cmp.Or(options.Name, "millrace")
+	options.MaxPayload = cmp.Or(options.MaxPayload, defaultMaxPayload)
+	options.StartTimeout = cmp.Or(options.StartTimeout, defaultStartTimeout)
+	options.StopTimeout = cmp.Or(options.StopTimeout, defaultStopTimeout)
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	lock, err := lockDirectory(options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("use data directory %s: %w", options.Dir, err)
+	}
+	s := &Server{lock: lock, options: options}
+	if err := s.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start NATS on data directory %s: %w", options.Dir, err), s.lock.release())
+	}
+	return s, nil
+}
+
+func (s *Server) start() error {
+	settings, err := s.options.server()
+	if err != nil {
+		return err
+	}
+	expected, err := streamsOnDisk(s.options.Dir)
+	if err != nil {
+		return err
+	}
+	if s.nats, err = server.NewServer(settings); err != nil {
+		return err
+	}
+	log := &serverLog{to: s.options.Log}
+	s.nats.SetLoggerV2(log, false, false, false)
+	s.nats.Start()
+	switch {
+	case log.fatalError() != nil:
+		err = log.fatalError()
+	case !s.nats.ReadyForConnections(s.options.StartTimeout):
+		err = fmt.Errorf("not ready after %v", s.options.StartTimeout)
+	case !s.nats.JetStreamEnabled():
+		err = errors.New("JetStream is not enabled")
+	default:
+		err = s.complete(expected, log)
+	}
+	if err != nil {
+		return errors.Join(err, s.stop())
+	}
+	return nil
+}
+
+func (o ServerOptions) server() (*server.Options, error) {
+	settings := &server.Options{
+		ServerName: o.Name, StoreDir: o.Dir, JetStream: true,
+		JetStreamMaxStore: o.MaxStore, JetStreamMaxMemory: o.MaxMemory,
+		SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
+		MaxPayload: o.MaxPayload, MaxPending: maxOutgoing,
+		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
+		DontListen: o.Listen == "",
+	}
+	if o.Listen == "" {
+		return settings, nil
+	}
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen address: %w", err)
+	}
+	settings.Host = host
+	if settings.Port, err = strconv.Atoi(port); err != nil {
+		return nil, fmt.Errorf("listen address: port %q: %w", port, err)
+	}
+	if settings.Port == 0 {
+		settings.Port = server.RANDOM_PORT
+	}
+	return settings, nil
+}
+
+// complete compares the streams that are served with those on disk: the server
+// leaves out one that it cannot read, and only logs it.
+func (s *Server) complete(expected []string, log *serverLog) error {
+	account, err := s.nats.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
+	if err != nil {
+		if len(expected) == 0 {
+			return nil
+		}
+		return fmt.Errorf("list the streams: %w", err)
+	}
+	var served []string
+	for _, stream := range account.Streams {
+		served = append(served, stream.Name)
+		if lost := stream.State.Lost; lost != nil {
+			s.options.Log.Error("messages are lost", "stream", stream.Name, "messages", len(lost.Msgs), "bytes", lost.Bytes)
+		}
+	}
+	damaged := slices.DeleteFunc(expected, func(name string) bool { return slices.Contains(served, name) })
+	if len(damaged) == 0 {
+		return nil
+	}
+	return fmt.Errorf("damaged streams %s (%s): restore them from a backup, or remove their folders to begin them anew",
+		strings.Join(damaged, ", "), log.lastWarning())
+}
+
+// streamsOnDisk are the names of the streams in a data directory.
+func streamsOnDisk(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, "jetstream", server.DEFAULT_GLOBAL_ACCOUNT, "streams"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// URL is where other processes can connect; empty when the server listens to
+// this process only.
+func (s *Server) URL() string {
+	if s.options.Listen == "" {
+		return ""
+	}
+	return "nats://" + s.nats.Addr().String()
+}
+
+// Close stops the server, which takes about 10 ms for each durable consumer,
+// and frees the data directory. What has been acknowledged is on disk then.
+func (s *Server) Close() error {
+	if err := s.stop(); err != nil {
+		// Still writing: the directory must not be given to anybody else.
+		return err
+	}
+	return s.lock.release()
+}
+
+func (s *Server) stop() error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+	}()
+	timer := time.NewTimer(s.options.StopTimeout)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("stop NATS: still running after %v", s.options.StopTimeout)
+	}
+}

@@ -1,0 +1,188 @@
+package stream
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	// kindKey is where a stream's metadata holds the descriptor of its kind.
+	kindKey = "millrace.kind"
+	// putWindow is how long the id of a message is remembered.
+	putWindow = 2 * time.Minute
+	// logWindow is as short as it may be: nothing on a log carries an id, since
+	// the expected sequence says more.
+	logWindow = 10 * time.Second
+	// markAge is how long a mark is kept; there will be a newer one.
+	markAge = time.Hour
+	// wakeAge is how long a wake that fired waits for somebody to answer it.
+	wakeAge = 7 * 24 * time.Hour
+)
+
+// record is what logs, turns and outcomes have in common.
+func (o Options) record(name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
+	maxBytes := int64(-1)
+	if o.LogBytes > 0 {
+		maxBytes = o.LogBytes
+	}
+	return jetstream.StreamConfig{
+		Name: name, Subjects: subjects,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		MaxAge: o.LogAge, MaxBytes: maxBytes, Duplicates: min(window, o.LogAge),
+		DenyDelete: true,
+	}
+}
+
+// logSettings: AllowDirect must stay off, or the state stream would answer
+// direct gets in the log's name.
+func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
+	c := o.record(subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
+	c.AllowMsgTTL = true
+	c.Metadata = kindMetadata(kind)
+	return c
+}
+
+func (o Options) stateSettings(kind kinds.Kind) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: subject.StateStream(kind.Name), Mirror: &jetstream.StreamSource{Name: subject.LogStream(kind.Name)},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: -1,
+		AllowMsgTTL: true, AllowDirect: true,
+		Metadata: kindMetadata(kind),
+	}
+}
+
+func (o Options) turnSettings(controller string) jetstream.StreamConfig {
+	c := o.record(subject.TurnStream(controller), putWindow, subject.Turns(controller))
+	c.AllowDirect = true
+	return c
+}
+
+func (o Options) outcomeSettings(controller string) jetstream.StreamConfig {
+	c := o.record(subject.OutcomeStream(controller), putWindow, subject.Outcomes(controller))
+	c.AllowDirect = true
+	return c
+}
+
+// wakeSettings: the server insists on roll-ups where it keeps schedules, since
+// it removes a schedule that has fired by one.
+func (o Options) wakeSettings() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: subject.WakeStream, Subjects: []string{"sched.>", "wake.>"},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: -1, Duplicates: putWindow,
+		AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true, AllowDirect: true,
+	}
+}
+
+func kindMetadata(kind kinds.Kind) map[string]string {
+	text, _ := json.Marshal(kind) // strings and a bool: cannot fail
+	return map[string]string{kindKey: string(text)}
+}
+
+// kindOf reads the descriptor that kindMetadata wrote; ok is false for streams
+// that are not ours.
+func kindOf(metadata map[string]string) (kind kinds.Kind, ok bool, err error) {
+	text, ok := metadata[kindKey]
+	if !ok {
+		return kind, false, nil
+	}
+	if err := json.Unmarshal([]byte(text), &kind); err != nil {
+		return kind, false, fmt.Errorf("read the kind in a stream's metadata: %w", err)
+	}
+	return kind, true, nil
+}
+
+// setting is one thing that must be as we want it. Only what would lose or
+// double something is compared; an operator may set the rest.
+type setting struct {
+	name string
+	of   func(jetstream.StreamConfig) any
+}
+
+var settings = []setting{
+	{"subjects", func(c jetstream.StreamConfig) any { return slices.Sorted(slices.Values(c.Subjects)) }},
+	{"mirror", func(c jetstream.StreamConfig) any { return mirrored(c) }},
+	{"sources", func(c jetstream.StreamConfig) any { return len(c.Sources) }},
+	{"retention", func(c jetstream.StreamConfig) any { return c.Retention }},
+	{"discard", func(c jetstream.StreamConfig) any { return c.Discard }},
+	{"storage", func(c jetstream.StreamConfig) any { return c.Storage }},
+	{"num_replicas", func(c jetstream.StreamConfig) any { return c.Replicas }},
+	{"compression", func(c jetstream.StreamConfig) any { return c.Compression }},
+	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }},
+	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }},
+	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }},
+	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }},
+	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }},
+	{"duplicate_window", func(c jetstream.StreamConfig) any { return window(c) }},
+	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }},
+	{"mirror_direct", func(c jetstream.StreamConfig) any { return c.MirrorDirect }},
+	{"allow_msg_ttl", func(c jetstream.StreamConfig) any { return c.AllowMsgTTL }},
+	{"allow_msg_schedules", func(c jetstream.StreamConfig) any { return c.AllowMsgSchedules }},
+	{"allow_rollup_hdrs", func(c jetstream.StreamConfig) any { return c.AllowRollup }},
+	{"deny_delete", func(c jetstream.StreamConfig) any { return c.DenyDelete }},
+	{"no_ack", func(c jetstream.StreamConfig) any { return c.NoAck }},
+	{"sealed", func(c jetstream.StreamConfig) any { return c.Sealed }},
+	{"subject_delete_marker_ttl", func(c jetstream.StreamConfig) any { return c.SubjectDeleteMarkerTTL }},
+	{"subject_transform", func(c jetstream.StreamConfig) any { return c.SubjectTransform != nil }},
+	{"kind", func(c jetstream.StreamConfig) any { return c.Metadata[kindKey] }},
+}
+
+// differences names every setting of have that is not as in want.
+func differences(have, want jetstream.StreamConfig) []string {
+	var found []string
+	for _, s := range settings {
+		if h, w := s.of(have), s.of(want); !reflect.DeepEqual(h, w) {
+			found = append(found, fmt.Sprintf("%s is %s, want %s", s.name, text(h), text(w)))
+		}
+	}
+	return found
+}
+
+func text(value any) string {
+	if list, ok := value.([]string); ok {
+		return "[" + strings.Join(list, " ") + "]"
+	}
+	if s, ok := value.(string); ok {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprint(value)
+}
+
+func mirrored(c jetstream.StreamConfig) string {
+	if c.Mirror == nil {
+		return ""
+	}
+	if c.Mirror.FilterSubject != "" || len(c.Mirror.SubjectTransforms) > 0 || c.Mirror.OptStartSeq > 1 {
+		return c.Mirror.Name + " (in part)"
+	}
+	return c.Mirror.Name
+}
+
+// unlimited is -1 for each of the ways to say so.
+func unlimited(n int64) int64 {
+	if n <= 0 {
+		return -1
+	}
+	return n
+}
+
+// window is the zero duration for mirrors: nobody publishes to them.
+func window(c jetstream.StreamConfig) time.Duration {
+	if c.Mirror != nil {
+		return 0
+	}
+	return c.Duplicates
+}

@@ -1,0 +1,73 @@
+package stream
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// stats count what the bus does. Labels are streams and durables, which are as
+// many as kinds and controllers; never subjects.
+type stats struct {
+	published   *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+	redelivered *prometheus.CounterVec
+	restarts    *prometheus.CounterVec
+	dropped     prometheus.Counter
+	forbidden   prometheus.Counter
+}
+
+func newStats() *stats {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "bus", Name: name, Help: help}, labels)
+	}
+	one := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "bus", Name: name, Help: help})
+	}
+	return &stats{
+		published:   vec("published_total", "Messages stored, by stream.", "stream"),
+		refused:     vec("publish_failures_total", "Messages that were not stored, by reason.", "reason"),
+		redelivered: vec("redelivered_total", "Deliveries of messages that had been delivered before.", "stream", "consumer"),
+		restarts:    vec("reader_restarts_total", "Times a reader or worker had to start anew.", "stream"),
+		dropped:     one("slow_reader_total", "Times this process was too slow to read what the server sent."),
+		forbidden:   one("forbidden_total", "Requests that the server's permissions forbade."),
+	}
+}
+
+func (s *stats) collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.restarts, s.dropped, s.forbidden}
+}
+
+func (s *stats) failed(err error) {
+	var refusal *Refusal
+	reason := "other"
+	switch {
+	case errors.Is(err, bus.ErrOvertaken):
+		reason = "overtaken"
+	case errors.Is(err, bus.ErrTooLarge):
+		reason = "too_large"
+	case errors.Is(err, bus.ErrNoStream):
+		reason = "no_stream"
+	case errors.Is(err, bus.ErrClosed):
+		reason = "closed"
+	case errors.As(err, &refusal):
+		reason = "forbidden"
+	}
+	s.refused.WithLabelValues(reason).Inc()
+}
+
+// Describe makes a Bus a [prometheus.Collector].
+func (b *Bus) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range b.stats.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect makes a Bus a [prometheus.Collector].
+func (b *Bus) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range b.stats.collectors() {
+		c.Collect(ch)
+	}
+}

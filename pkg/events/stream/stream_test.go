@@ -1,0 +1,58 @@
+package stream_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+)
+
+// serve starts a server on a directory, and stops it with the test unless the
+// test has.
+func serve(t testing.TB, options stream.ServerOptions) *stream.Server {
+	t.Helper()
+	if options.Dir == "" {
+		options.Dir = t.TempDir()
+	}
+	s, err := stream.Serve(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func connect(t testing.TB, options stream.Options) *stream.Bus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), streamtest.Patience)
+	defer cancel()
+	b, err := stream.Connect(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func TestConformsInProcess(t *testing.T) {
+	streamtest.Conform(t, func(t *testing.T) bus.Bus {
+		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+	})
+}
+
+func TestConformsOverTCP(t *testing.T) {
+	streamtest.Conform(t, func(t *testing.T) bus.Bus {
+		s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+		return connect(t, stream.Options{URL: s.URL()})
+	})
+}
+
+func TestTombstonesExpire(t *testing.T) {
+	const age = 2 * time.Second
+	streamtest.Expire(t, age, func(t *testing.T) bus.Bus {
+		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{}), LogAge: age})
+	})
+}

@@ -1,0 +1,180 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// EnsureKind makes the log and the state stream of a kind; see [bus.Streams].
+// A state stream without its log is removed and made anew with it: it would
+// wait for sequences that the new log does not have.
+func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
+	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
+	there, err := b.compare(ctx, log, state)
+	if err != nil {
+		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
+	}
+	if there[1] && !there[0] {
+		if err := b.remove(ctx, state.Name); err != nil {
+			return fmt.Errorf("remove the state stream that lost its log: %w", err)
+		}
+		there[1] = false
+	}
+	if err := b.create(ctx, there, log, state); err != nil {
+		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
+	}
+	return nil
+}
+
+// EnsureController makes the turn and outcome stream of a controller, and the
+// wake stream; see [bus.Streams].
+func (b *Bus) EnsureController(ctx context.Context, controller string) error {
+	wanted := []jetstream.StreamConfig{
+		b.options.turnSettings(controller), b.options.outcomeSettings(controller), b.options.wakeSettings(),
+	}
+	there, err := b.compare(ctx, wanted...)
+	if err == nil {
+		err = b.create(ctx, there, wanted...)
+	}
+	if err != nil {
+		return fmt.Errorf("ensure the streams of %s: %w", controller, err)
+	}
+	return nil
+}
+
+// compare tells which of the streams are there. It is ErrSettings, with every
+// difference of all of them, unless those are as wanted.
+func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (there []bool, err error) {
+	var wrong []string
+	for _, want := range wanted {
+		info, err := b.info(ctx, want.Name)
+		switch {
+		case errors.Is(err, bus.ErrNoStream):
+			there = append(there, false)
+		case err != nil:
+			return nil, err
+		default:
+			there = append(there, true)
+			for _, d := range differences(info.Config, want) {
+				wrong = append(wrong, want.Name+": "+d)
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("%w: %s", bus.ErrSettings, strings.Join(wrong, "; "))
+	}
+	return there, nil
+}
+
+func (b *Bus) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
+	for i, want := range wanted {
+		if there[i] {
+			continue
+		}
+		request, done := b.guarded(ctx, want.Name)
+		made, err := b.js.CreateStream(request, want)
+		err = translated(request, err)
+		done()
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			// Somebody was quicker, with other settings.
+			_, err = b.compare(ctx, want)
+		}
+		if err != nil {
+			return fmt.Errorf("create stream %s: %w", want.Name, err)
+		}
+		if made == nil {
+			continue
+		}
+		if wrong := differences(made.CachedInfo().Config, want); len(wrong) > 0 {
+			return fmt.Errorf("%w: the server made %s with %s", bus.ErrSettings, want.Name, strings.Join(wrong, "; "))
+		}
+	}
+	return nil
+}
+
+// Kinds are the kinds whose logs exist, sorted by name.
+func (b *Bus) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	request, done := b.guarded(ctx, "STREAM.LIST")
+	defer done()
+	var found []kinds.Kind
+	list := b.js.ListStreams(request, jetstream.WithStreamListSubject("ev.>"))
+	for info := range list.Info() {
+		kind, ours, err := kindOf(info.Config.Metadata)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", info.Config.Name, err)
+		}
+		if ours && info.Config.Name == subject.LogStream(kind.Name) {
+			found = append(found, kind)
+		}
+	}
+	if err := translated(request, list.Err()); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	slices.SortFunc(found, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return found, nil
+}
+
+// Forget removes the streams of a kind; it is no error when they are not there.
+func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
+	// The mirror goes first, so that it never stands there without its log.
+	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
+		if err := b.remove(ctx, name); err != nil {
+			return fmt.Errorf("forget %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (b *Bus) remove(ctx context.Context, name string) error {
+	request, done := b.guarded(ctx, name)
+	defer done()
+	if err := translated(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {
+		return fmt.Errorf("delete stream %s: %w", name, err)
+	}
+	return nil
+}
+
+// StreamState is where a stream stands.
+func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
+	info, err := b.info(ctx, name)
+	if err != nil {
+		return bus.State{}, err
+	}
+	return stateOf(info), nil
+}
+
+func stateOf(info *jetstream.StreamInfo) bus.State {
+	s := bus.State{First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created}
+	if s.Messages == 0 {
+		s.First = s.Last + 1
+	}
+	return s
+}
+
+func (b *Bus) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	handle, err := b.handle(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return handle.CachedInfo(), nil
+}
+
+// handle asks the server for a stream, now.
+func (b *Bus) handle(ctx context.Context, name string) (jetstream.Stream, error) {
+	request, done := b.guarded(ctx, name)
+	defer done()
+	handle, err := b.js.Stream(request, name)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", name, translated(request, err))
+	}
+	return handle, nil
+}

@@ -1,0 +1,323 @@
+package streamtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func testLast(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	stream, at := subject.TurnStream(controller), subject.Turn(controller, events.Act, key("a"))
+	if _, ok, err := b.Last(k.ctx, stream, at); ok || err != nil {
+		t.Errorf("the last of nothing: %v, %v", ok, err)
+	}
+	if _, ok, err := b.At(k.ctx, stream, 1); ok || err != nil {
+		t.Errorf("the first of nothing: %v, %v", ok, err)
+	}
+	if _, ok, err := b.At(k.ctx, stream, 0); ok || err != nil {
+		t.Errorf("message 0: %v, %v", ok, err)
+	}
+	n, err := b.Store(k.ctx, turn("a", "1"), 0)
+	k.must(err)
+	_, err = b.Store(k.ctx, turn("b", "other"), 0)
+	k.must(err)
+	n, err = b.Store(k.ctx, turn("a", "2"), n)
+	k.must(err)
+	m, ok, err := b.Last(k.ctx, stream, at)
+	k.must(err)
+	if !ok || m.Sequence != n || string(m.Data) != "2" || m.Subject != at || m.Stream != stream || m.Time.IsZero() {
+		t.Errorf("the last is %+v, %v", m, ok)
+	}
+	if m.Get(events.HeaderContentType) != kinds.JSON {
+		t.Errorf("the headers are %v", m.Header)
+	}
+	m, ok, err = b.At(k.ctx, stream, 1)
+	k.must(err)
+	if !ok || string(m.Data) != "1" || m.Subject != at {
+		t.Errorf("the first is %+v, %v", m, ok)
+	}
+}
+
+func testFollow(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	a := k.appender(kinds.Pods.Kind)
+	for i := 1; i <= 10; i++ {
+		k.append(a, k.pod(fmt.Sprint("pod-", i), i))
+	}
+	log := subject.LogStream("pods")
+	all, one, some, end := k.follow(log, 0), k.follow(log, 1), k.follow(log, 4), k.follow(log, 11)
+	k.eventually("what is there is read", func() bool {
+		return len(all.messages()) == 10 && len(one.messages()) == 10 && len(some.messages()) == 7
+	})
+	for i := 11; i <= 500; i++ {
+		k.must(a.Append(k.ctx, k.pod(fmt.Sprint("pod-", i%20), i)))
+	}
+	k.must(a.Flush(k.ctx))
+	for r, from := range map[*reading]uint64{all: 1, one: 1, some: 4, end: 11} {
+		k.eventually("what was stored later is read", func() bool { return len(r.messages()) == 501-int(from) })
+		for i, n := range r.sequences() {
+			if n != from+uint64(i) {
+				t.Fatalf("message %d from %d has sequence %d", i, from, n)
+			}
+		}
+		r.cancel()
+		k.must(k.end(r))
+	}
+	// A state has holes, which are no gaps.
+	state := k.follow(subject.StateStream("pods"), 0)
+	k.eventually("the state is read", func() bool {
+		s := state.sequences()
+		return len(s) > 0 && s[len(s)-1] == 500
+	})
+	if !slices.IsSorted(state.sequences()) {
+		t.Errorf("the state came as %v", state.sequences())
+	}
+}
+
+func testFollowHandlerError(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
+	mine := errors.New("mine")
+	if err := b.Follow(k.ctx, subject.LogStream("pods"), 0, func([]events.Message) error { return mine }); err != mine {
+		t.Errorf("the handler's error came back as %v", err)
+	}
+	// Also one that has a meaning to the bus itself.
+	if err := b.Follow(k.ctx, subject.LogStream("pods"), 0, func([]events.Message) error { return context.Canceled }); err != context.Canceled {
+		t.Errorf("the handler's error came back as %v", err)
+	}
+}
+
+func testFollowForgotten(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
+	r := k.follow(subject.StateStream("pods"), 0)
+	k.eventually("the stream is read", func() bool { return len(r.messages()) == 1 })
+	k.must(b.Forget(k.ctx, kinds.Pods.Name))
+	if err := k.end(r); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("Follow of a stream that disappeared: %v, want ErrNoStream", err)
+	}
+}
+
+func testFollowBeyondTheEnd(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1), k.pod("a", 2))
+	err := k.end(k.follow(subject.LogStream("pods"), 4))
+	if !errors.Is(err, bus.ErrOvertaken) {
+		t.Errorf("Follow from 4 of a stream that ends at 2: %v, want ErrOvertaken", err)
+	}
+}
+
+func testWork(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	for i := range 5 {
+		_, err := b.Store(k.ctx, turn(fmt.Sprint("key-", i), fmt.Sprint(i)), 0)
+		k.must(err)
+	}
+	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer"}
+	w := k.work(job)
+	for i := range 5 {
+		d := k.next(w)
+		m := d.Message()
+		if m.Sequence != uint64(i+1) || d.Attempt() != 1 || string(m.Data) != fmt.Sprint(i) ||
+			m.Stream != job.Stream || m.Time.IsZero() || m.Get(events.HeaderContentType) != kinds.JSON {
+			t.Fatalf("delivery %d is %+v, attempt %d", i, m, d.Attempt())
+		}
+		d.Done()
+		d.Done() // a second answer is harmless
+	}
+	k.stop(w)
+	// The place is kept under the name, and only there.
+	n, err := b.Store(k.ctx, turn("later", "later"), 0)
+	k.must(err)
+	if d := k.next(k.work(job)); d.Message().Sequence != n {
+		t.Errorf("after a pause the work goes on at %d, want %d", d.Message().Sequence, n)
+	}
+	job.Durable = "other"
+	job.Subject = subject.Turn(controller, events.Act, key("key-3"))
+	other := k.work(job)
+	d := k.next(other)
+	if d.Message().Sequence != 4 {
+		t.Errorf("the filtered consumer begins at %d, want 4", d.Message().Sequence)
+	}
+	d.Done()
+	k.silence(other, 200*time.Millisecond)
+}
+
+func testWorkAnswers(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	for _, name := range []string{"unanswered", "later", "hopeless", "working", "done"} {
+		_, err := b.Store(k.ctx, turn(name, name), 0)
+		k.must(err)
+	}
+	const wait = time.Second
+	w := k.work(bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: wait})
+	var held bus.Delivery
+	begun := map[string]time.Time{}
+	for range 5 {
+		d := k.next(w)
+		name := string(d.Message().Data)
+		begun[name] = time.Now()
+		switch name {
+		case "later":
+			d.Later(300 * time.Millisecond)
+		case "hopeless":
+			d.Hopeless("cannot be\nread")
+		case "working":
+			held = d
+		case "done":
+			d.Done()
+		}
+	}
+	// Say every so often that the work goes on, for three times AckWait.
+	tick := time.NewTicker(wait / 5)
+	defer tick.Stop()
+	again := map[string]int{}
+	for deadline := time.After(3 * wait); deadline != nil; {
+		select {
+		case <-tick.C:
+			held.Working()
+		case <-deadline:
+			deadline = nil
+		case d := <-w.deliveries:
+			name := string(d.Message().Data)
+			again[name]++
+			least := map[string]time.Duration{"unanswered": wait, "later": 300 * time.Millisecond}[name]
+			if took := time.Since(begun[name]); d.Attempt() != 2 || took < least-50*time.Millisecond {
+				t.Errorf("%s came again after %v, attempt %d", name, took, d.Attempt())
+			}
+			d.Done()
+		}
+	}
+	for name, want := range map[string]int{"unanswered": 1, "later": 1, "hopeless": 0, "working": 0, "done": 0} {
+		if again[name] != want {
+			t.Errorf("%s came again %d times, want %d", name, again[name], want)
+		}
+	}
+	held.Later(0)
+	if d := k.next(w); string(d.Message().Data) != "working" {
+		t.Errorf("after Later(0) came %s", d.Message().Data)
+	}
+}
+
+func testWorkNew(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	_, err := b.Store(k.ctx, turn("old", "old"), 0)
+	k.must(err)
+	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "new", New: true}
+	w := k.work(job)
+	k.silence(w, 300*time.Millisecond)
+	_, err = b.Store(k.ctx, turn("young", "young"), 0)
+	k.must(err)
+	d := k.next(w)
+	if string(d.Message().Data) != "young" {
+		t.Errorf("the first delivery is %s", d.Message().Data)
+	}
+	d.Done()
+	k.stop(w)
+	// It exists now: it goes on where it stood, and not at the end.
+	_, err = b.Store(k.ctx, turn("meanwhile", "meanwhile"), 0)
+	k.must(err)
+	if d := k.next(k.work(job)); string(d.Message().Data) != "meanwhile" {
+		t.Errorf("the consumer goes on with %s", d.Message().Data)
+	}
+}
+
+func testWorkShared(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 10 * time.Second}
+	one, two := k.work(job), k.work(job)
+	const n = 400
+	for i := range n {
+		_, err := b.Store(k.ctx, turn(fmt.Sprint("key-", i), ""), 0)
+		k.must(err)
+	}
+	seen := map[uint64]int{}
+	shares := map[*working]int{}
+	for len(seen) < n {
+		var d bus.Delivery
+		from := one
+		select {
+		case d = <-one.deliveries:
+		case d = <-two.deliveries:
+			from = two
+		case <-time.After(Patience):
+			t.Fatalf("%d of %d delivered", len(seen), n)
+		}
+		seen[d.Message().Sequence]++
+		shares[from]++
+		d.Done()
+	}
+	for sequence, times := range seen {
+		if times != 1 {
+			t.Errorf("message %d was delivered %d times", sequence, times)
+		}
+	}
+	// When one leaves, the other gets everything.
+	k.stop(one)
+	for i := range 20 {
+		_, err := b.Store(k.ctx, turn(fmt.Sprint("more-", i), ""), 0)
+		k.must(err)
+	}
+	for range 20 {
+		k.next(two).Done()
+	}
+}
+
+func testWorkHeadersOnly(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 7))
+	d := k.next(k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: controller, HeadersOnly: true}))
+	if m := d.Message(); len(m.Data) != 0 || m.Get(events.HeaderRV) != "7" {
+		t.Errorf("headers only gives %d bytes and version %q", len(m.Data), m.Get(events.HeaderRV))
+	}
+}
+
+func testWorkMaxPending(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	for i := range 10 {
+		_, err := b.Store(k.ctx, turn(fmt.Sprint("key-", i), ""), 0)
+		k.must(err)
+	}
+	w := k.work(bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", MaxPending: 3})
+	held := []bus.Delivery{k.next(w), k.next(w), k.next(w)}
+	k.silence(w, 300*time.Millisecond)
+	held[1].Done()
+	if d := k.next(w); d.Message().Sequence != 4 {
+		t.Errorf("the fourth delivery is of %d", d.Message().Sequence)
+	}
+}
+
+// testWorkCoalesces: on a state, what was overwritten is not delivered any
+// more, and what overwrote it is, even while the former is in hand.
+func testWorkCoalesces(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	a := k.appender(kinds.Pods.Kind)
+	for i := 1; i <= 50; i++ {
+		k.must(a.Append(k.ctx, k.pod("a", i)))
+	}
+	k.must(a.Flush(k.ctx))
+	stream := subject.StateStream("pods")
+	k.eventually("the state has caught up", func() bool { return k.state(stream).Last == 50 })
+	w := k.work(bus.Work{Stream: stream, Durable: controller, MaxPending: 1})
+	d := k.next(w)
+	if d.Message().Sequence != 50 {
+		t.Errorf("the first delivery is of %d, want 50", d.Message().Sequence)
+	}
+	k.append(a, k.pod("a", 51))
+	young := k.next(w)
+	if young.Message().Sequence != 51 || young.Attempt() != 1 {
+		t.Errorf("then came %d, attempt %d; want 51, 1", young.Message().Sequence, young.Attempt())
+	}
+	d.Later(0) // of what is there no more: nothing comes of it
+	young.Done()
+	k.silence(w, 300*time.Millisecond)
+}

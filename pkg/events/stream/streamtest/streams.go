@@ -1,0 +1,169 @@
+package streamtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func testStreams(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	if err := b.Healthy(); err != nil {
+		t.Fatalf("a new bus is not healthy: %v", err)
+	}
+	widgets := kinds.Kind{Name: "widgets.example.com", Version: "v1beta1", Kind: "Widget", Form: kinds.Metadata}
+	k.must(b.EnsureKind(k.ctx, widgets))
+	k.must(b.EnsureKind(k.ctx, kinds.Deployments.Kind))
+	k.must(b.EnsureKind(k.ctx, kinds.Deployments.Kind)) // again: nothing changes
+	k.must(b.EnsureController(k.ctx, controller))
+	found, err := b.Kinds(k.ctx)
+	k.must(err)
+	if want := []kinds.Kind{kinds.Deployments.Kind, kinds.Pods.Kind, widgets}; !slices.Equal(found, want) {
+		t.Errorf("kinds are %+v, want %+v", found, want)
+	}
+	for _, stream := range []string{
+		subject.LogStream(widgets.Name), subject.StateStream(widgets.Name),
+		subject.TurnStream(controller), subject.OutcomeStream(controller), subject.WakeStream,
+	} {
+		s := k.state(stream)
+		if s.First != 1 || s.Last != 0 || s.Messages != 0 || s.Created.IsZero() {
+			t.Errorf("a new %s stands at %+v", stream, s)
+		}
+	}
+}
+
+func testSettings(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
+	other := kinds.Pods.Kind
+	other.Form = kinds.Metadata
+	if err := b.EnsureKind(k.ctx, other); !errors.Is(err, bus.ErrSettings) {
+		t.Fatalf("another form of a kind that is there: %v, want ErrSettings", err)
+	}
+	found, err := b.Kinds(k.ctx)
+	k.must(err)
+	if !slices.Equal(found, []kinds.Kind{kinds.Pods.Kind}) {
+		t.Errorf("after ErrSettings the kinds are %+v", found)
+	}
+	if got := k.state(subject.LogStream("pods")).Messages; got != 1 {
+		t.Errorf("after ErrSettings the log holds %d messages, want 1", got)
+	}
+}
+
+func testForget(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
+	k.must(b.Forget(k.ctx, kinds.Pods.Name))
+	k.must(b.Forget(k.ctx, kinds.Pods.Name)) // it is forgotten already
+	found, err := b.Kinds(k.ctx)
+	k.must(err)
+	if len(found) != 0 {
+		t.Errorf("after Forget there are %+v", found)
+	}
+	for _, stream := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
+		if _, err := b.StreamState(k.ctx, stream); !errors.Is(err, bus.ErrNoStream) {
+			t.Errorf("state of %s after Forget: %v, want ErrNoStream", stream, err)
+		}
+	}
+	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind))
+	if s := k.state(subject.LogStream("pods")); s.Last != 0 {
+		t.Errorf("a log that was made anew stands at %+v", s)
+	}
+}
+
+func testNoStream(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	absent := kinds.Deployments.Name
+	m := turn("a", "{}")
+	m.Subject = subject.Turn("nobody", "act", key("a"))
+	for what, try := range map[string]func(context.Context) error{
+		"StreamState": func(ctx context.Context) error {
+			_, err := b.StreamState(ctx, subject.LogStream(absent))
+			return err
+		},
+		"Append": func(ctx context.Context) error { _, err := b.Append(ctx, absent); return err },
+		"Store":  func(ctx context.Context) error { _, err := b.Store(ctx, m, 0); return err },
+		"Put":    func(ctx context.Context) error { _, err := b.Put(ctx, m, "id"); return err },
+		"Last": func(ctx context.Context) error {
+			_, _, err := b.Last(ctx, subject.StateStream(absent), "ev.x")
+			return err
+		},
+		"At": func(ctx context.Context) error {
+			_, _, err := b.At(ctx, subject.StateStream(absent), 1)
+			return err
+		},
+		"Follow": func(ctx context.Context) error { return b.Follow(ctx, subject.StateStream(absent), 0, nil) },
+		"Work": func(ctx context.Context) error {
+			return b.Work(ctx, bus.Work{Stream: subject.StateStream(absent), Durable: "d"}, nil)
+		},
+	} {
+		if err := try(k.ctx); !errors.Is(err, bus.ErrNoStream) {
+			t.Errorf("%s without a stream: %v, want ErrNoStream", what, err)
+		}
+	}
+}
+
+func testClose(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	r := k.follow(subject.StateStream("pods"), 0)
+	w := k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: "d"})
+	a := k.appender(kinds.Pods.Kind)
+	k.append(a, k.pod("a", 1))
+	k.next(w).Done()
+	k.eventually("the reader has read", func() bool { return len(r.messages()) == 1 })
+	k.must(b.Close())
+	k.must(b.Close()) // again: nothing happens
+	if err := k.end(r); !errors.Is(err, bus.ErrClosed) {
+		t.Errorf("Follow on a closed bus: %v, want ErrClosed", err)
+	}
+	<-w.ended
+	if !errors.Is(w.err, bus.ErrClosed) {
+		t.Errorf("Work on a closed bus: %v, want ErrClosed", w.err)
+	}
+	if err := b.Healthy(); !errors.Is(err, bus.ErrClosed) {
+		t.Errorf("Healthy on a closed bus: %v, want ErrClosed", err)
+	}
+	if _, err := b.Store(k.ctx, turn("a", "{}"), 0); !errors.Is(err, bus.ErrClosed) {
+		t.Errorf("Store on a closed bus: %v, want ErrClosed", err)
+	}
+	err := a.Append(k.ctx, k.pod("a", 2))
+	if err == nil {
+		err = a.Flush(k.ctx)
+	}
+	if !errors.Is(err, bus.ErrClosed) {
+		t.Errorf("Append on a closed bus: %v, want ErrClosed", err)
+	}
+}
+
+func testPeers(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	ctx, cancel := context.WithCancel(k.ctx)
+	heard := make(chan string, 1000)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Listen(ctx, "watcher", func(data []byte) {
+			select {
+			case heard <- string(data):
+			default:
+			}
+		})
+	}()
+	k.eventually("somebody hears", func() bool {
+		k.must(b.Say("watcher", []byte("alive")))
+		k.must(b.Say("other", []byte("elsewhere")))
+		return len(heard) > 0
+	})
+	cancel()
+	k.must(<-ended)
+	close(heard)
+	for text := range heard {
+		if text != "alive" {
+			t.Errorf("heard %q on the topic", text)
+		}
+	}
+}

@@ -1,0 +1,296 @@
+// Package streamtest is what every bus must pass: the sentences of package bus
+// as tests. Run it with [Conform].
+package streamtest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Patience is how long a test waits for what must happen.
+const Patience = 20 * time.Second
+
+// Conform tests a bus. Each test opens an empty one, whose messages are bounded
+// by 8 MiB, and leaves closing it to t.Cleanup of open.
+func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, bus.Bus)
+	}{
+		{"Streams", testStreams},
+		{"Settings", testSettings},
+		{"Forget", testForget},
+		{"NoStream", testNoStream},
+		{"Append", testAppend},
+		{"AppendOvertaken", testAppendOvertaken},
+		{"AppendAfterForget", testAppendAfterForget},
+		{"State", testState},
+		{"StateIsFoldOfLog", testStateIsFoldOfLog},
+		{"Store", testStore},
+		{"StoreRace", testStoreRace},
+		{"Put", testPut},
+		{"TooLarge", testTooLarge},
+		{"LargestObject", testLargestObject},
+		{"Schedule", testSchedule},
+		{"Last", testLast},
+		{"Follow", testFollow},
+		{"FollowHandlerError", testFollowHandlerError},
+		{"FollowForgotten", testFollowForgotten},
+		{"FollowBeyondTheEnd", testFollowBeyondTheEnd},
+		{"Work", testWork},
+		{"WorkAnswers", testWorkAnswers},
+		{"WorkNew", testWorkNew},
+		{"WorkShared", testWorkShared},
+		{"WorkHeadersOnly", testWorkHeadersOnly},
+		{"WorkMaxPending", testWorkMaxPending},
+		{"WorkCoalesces", testWorkCoalesces},
+		{"Peers", testPeers},
+		{"Close", testClose},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+	}
+}
+
+// Expire tests that a tombstone leaves log and state. Logs of the bus that open
+// gives are kept for age, and its time passes by itself.
+func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
+	b := open(t)
+	k := newKit(t, b)
+	a := k.appender(kinds.Pods.Kind)
+	k.append(a, k.pod("stays", 1), k.pod("goes", 2))
+	k.append(a, k.gone("goes", 3))
+	k.eventually("the tombstone is in the state", func() bool {
+		return k.last(subject.StateStream("pods"), "goes").Get(events.HeaderOp) == string(events.Gone)
+	})
+	k.eventually("the tombstone has left the state", func() bool {
+		_, ok, err := b.Last(k.ctx, subject.StateStream("pods"), subject.Delta(podRef("goes")))
+		return err == nil && !ok
+	})
+	k.eventually("the log is empty", func() bool {
+		return k.state(subject.LogStream("pods")).Messages == 0
+	})
+	if got := k.last(subject.StateStream("pods"), "stays"); got.Sequence != 1 {
+		t.Errorf("the object that lives is at %d in the state, want 1", got.Sequence)
+	}
+	// The log goes on where it was.
+	k.append(a, k.pod("late", 4))
+	if got := a.Last(); got != 4 {
+		t.Errorf("after expiry the log goes on at %d, want 4", got)
+	}
+}
+
+// kit is what the tests share.
+type kit struct {
+	*testing.T
+	bus bus.Bus
+	ctx context.Context
+}
+
+func newKit(t *testing.T, b bus.Bus) *kit {
+	t.Helper()
+	k := &kit{T: t, bus: b, ctx: t.Context()}
+	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind))
+	k.must(b.EnsureController(k.ctx, controller))
+	return k
+}
+
+const controller = "replicaset-controller"
+
+func (k *kit) must(err error) {
+	k.Helper()
+	if err != nil {
+		k.Fatal(err)
+	}
+}
+
+func (k *kit) eventually(what string, holds func() bool) {
+	k.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			k.Fatalf("after %v still not: %s", Patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+func podRef(name string) events.Ref {
+	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
+}
+
+// pod is a delta of a pod; its body says which version it is.
+func (k *kit) pod(name string, version int) events.Message {
+	return k.delta(name, version, events.Is)
+}
+
+func (k *kit) gone(name string, version int) events.Message {
+	return k.delta(name, version, events.Gone)
+}
+
+func (k *kit) delta(name string, version int, op events.Op) events.Message {
+	ref := podRef(name)
+	m := events.EncodeDelta(events.Delta{
+		Kind: ref.Kind, Ref: ref, Op: op, UID: "uid-of-pod", ResourceVersion: strconv.Itoa(version),
+		Form: kinds.Full, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"version":%d}`, version),
+		Trace: events.Trace{Parent: "00-aa-bb-01"},
+	})
+	m.Subject = subject.Delta(ref)
+	return m
+}
+
+func (k *kit) appender(kind kinds.Kind) bus.Appender {
+	k.Helper()
+	a, err := k.bus.Append(k.ctx, kind.Name)
+	k.must(err)
+	k.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+func (k *kit) append(a bus.Appender, messages ...events.Message) {
+	k.Helper()
+	for _, m := range messages {
+		k.must(a.Append(k.ctx, m))
+	}
+	k.must(a.Flush(k.ctx))
+}
+
+func (k *kit) state(stream string) bus.State {
+	k.Helper()
+	s, err := k.bus.StreamState(k.ctx, stream)
+	k.must(err)
+	return s
+}
+
+// last is the newest message about a pod; the zero one when there is none.
+func (k *kit) last(stream, pod string) events.Message {
+	k.Helper()
+	m, _, err := k.bus.Last(k.ctx, stream, subject.Delta(podRef(pod)))
+	k.must(err)
+	return m
+}
+
+func key(name string) events.Key { return events.Key{Namespace: "default", Name: name} }
+
+func turn(name, body string) events.Message {
+	return events.Message{
+		Subject: subject.Turn(controller, events.Act, key(name)),
+		Header:  map[string][]string{events.HeaderContentType: {kinds.JSON}}, Data: []byte(body),
+	}
+}
+
+// reading is a Follow under way, and what it has read.
+type reading struct {
+	mu     sync.Mutex
+	read   []events.Message
+	ended  chan struct{}
+	err    error
+	cancel context.CancelFunc
+}
+
+func (k *kit) follow(stream string, from uint64) *reading {
+	ctx, cancel := context.WithCancel(k.ctx)
+	r := &reading{ended: make(chan struct{}), cancel: cancel}
+	k.Cleanup(func() { cancel(); <-r.ended })
+	go func() {
+		defer close(r.ended)
+		r.err = k.bus.Follow(ctx, stream, from, func(batch []events.Message) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.read = append(r.read, batch...)
+			return nil
+		})
+	}()
+	return r
+}
+
+func (r *reading) messages() []events.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read[:len(r.read):len(r.read)]
+}
+
+func (r *reading) sequences() []uint64 {
+	var all []uint64
+	for _, m := range r.messages() {
+		all = append(all, m.Sequence)
+	}
+	return all
+}
+
+// end waits for the end of a Follow, and gives its error.
+func (k *kit) end(r *reading) error {
+	k.Helper()
+	select {
+	case <-r.ended:
+		return r.err
+	case <-time.After(Patience):
+		k.Fatalf("Follow has not ended after %v", Patience)
+		return nil
+	}
+}
+
+// working is a Work under way.
+type working struct {
+	deliveries chan bus.Delivery
+	ended      chan struct{}
+	err        error
+	cancel     context.CancelFunc
+}
+
+func (k *kit) work(w bus.Work) *working {
+	ctx, cancel := context.WithCancel(k.ctx)
+	r := &working{deliveries: make(chan bus.Delivery, 10000), ended: make(chan struct{}), cancel: cancel}
+	k.Cleanup(func() { cancel(); <-r.ended })
+	go func() {
+		defer close(r.ended)
+		r.err = k.bus.Work(ctx, w, func(d bus.Delivery) { r.deliveries <- d })
+	}()
+	return r
+}
+
+func (k *kit) stop(w *working) {
+	k.Helper()
+	w.cancel()
+	select {
+	case <-w.ended:
+		k.must(w.err)
+	case <-time.After(Patience):
+		k.Fatalf("Work has not ended after %v", Patience)
+	}
+}
+
+func (k *kit) next(w *working) bus.Delivery {
+	k.Helper()
+	select {
+	case d := <-w.deliveries:
+		return d
+	case <-w.ended:
+		k.Fatalf("Work has ended: %v", w.err)
+	case <-time.After(Patience):
+		k.Fatalf("no delivery after %v", Patience)
+	}
+	return nil
+}
+
+// silence: nothing comes for a while that is long beside what the bus needs.
+func (k *kit) silence(w *working, while time.Duration) {
+	k.Helper()
+	select {
+	case d := <-w.deliveries:
+		k.Fatalf("unexpected delivery of %d, attempt %d", d.Message().Sequence, d.Attempt())
+	case <-time.After(while):
+	}
+}

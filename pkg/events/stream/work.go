@@ -1,0 +1,190 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	// workMessages bounds one request for deliveries: few enough that they are
+	// answered within a short AckWait, and many enough for full speed.
+	workMessages = 256
+
+	defaultAckWait    = 30 * time.Second
+	defaultMaxPending = 5000
+	// maxLater bounds a delay: until it has passed, the delivery takes up room
+	// in MaxPending.
+	maxLater = time.Minute
+)
+
+// Work consumes a stream through a durable consumer; see [bus.Reader]. The
+// handler is called for one delivery at a time, and should only file it away:
+// while it runs, those behind it grow older.
+func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	worker := &worker{bus: b, work: w, handle: handle}
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		err := worker.session(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case final(err) && !errors.Is(err, bus.ErrOvertaken):
+			return fmt.Errorf("work on %s as %s: %w", w.Stream, w.Durable, err)
+		}
+		if time.Since(began) > longPause {
+			attempt = 0
+		}
+		b.stats.restarts.WithLabelValues(w.Stream).Inc()
+		b.options.Log.Debug("attaching to a consumer anew", "stream", w.Stream, "consumer", w.Durable, "because", err)
+		pause(ctx, attempt)
+	}
+}
+
+type worker struct {
+	bus    *Bus
+	work   bus.Work
+	handle func(bus.Delivery)
+}
+
+func (w *worker) session(ctx context.Context) error {
+	shaken := w.bus.whenShaken()
+	request, done := w.bus.guarded(ctx, w.work.Stream)
+	defer done()
+	consumer, err := w.durable(request)
+	if err != nil {
+		return translated(request, err)
+	}
+	desk := &desk{worker: w}
+	broken := make(chan error, 1)
+	consuming, err := consumer.Consume(desk.receive,
+		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
+		jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			select {
+			case broken <- err:
+			default:
+			}
+		}))
+	if err != nil {
+		return translated(request, err)
+	}
+	// Drain and not Stop: what has been fetched is given back at once, so that
+	// others need not wait for AckWait.
+	defer consuming.Drain()
+	defer desk.close()
+	select {
+	case <-request.Done():
+		return context.Cause(request)
+	case <-w.bus.closed:
+		return bus.ErrClosed
+	case <-shaken:
+		return errShaken
+	case err := <-broken:
+		return translated(request, err)
+	}
+}
+
+func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxPending) }
+
+// durable attaches to the consumer, and makes it first where it is missing.
+// Where it starts is not changed afterwards: it stands where it stands.
+func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
+	want := jetstream.ConsumerConfig{
+		Durable: w.work.Durable, FilterSubject: w.work.Subject,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: cmp.Or(w.work.AckWait, defaultAckWait),
+		MaxDeliver: -1, MaxAckPending: w.maxPending(), HeadersOnly: w.work.HeadersOnly,
+	}
+	if w.work.New {
+		want.DeliverPolicy = jetstream.DeliverNewPolicy
+	}
+	js := w.bus.js
+	found, err := js.Consumer(ctx, w.work.Stream, w.work.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		// Create and not CreateOrUpdate: two that start together must not have
+		// the second move where the first began.
+		return js.CreateOrUpdateConsumer(ctx, w.work.Stream, want)
+	case err != nil:
+		return nil, err
+	}
+	have := found.CachedInfo().Config
+	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
+		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject {
+		return found, nil
+	}
+	want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
+	return js.UpdateConsumer(ctx, w.work.Stream, want)
+}
+
+// desk is where the deliveries of one session arrive.
+type desk struct {
+	worker *worker
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (d *desk) receive(m jetstream.Msg) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		_ = m.Nak() // lost: it comes again after AckWait
+		return
+	}
+	w := d.worker
+	p, err := placeOf(m.Reply())
+	if err != nil {
+		w.bus.options.Log.Error("a delivery without a place", "stream", w.work.Stream, "error", err)
+		return
+	}
+	if p.attempt > 1 {
+		w.bus.stats.redelivered.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
+	}
+	w.handle(&delivery{wire: m, stream: w.work.Stream, place: p})
+}
+
+func (d *desk) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// delivery answers by publishing on the delivery's reply subject, without
+// waiting. An answer that is lost means that the message comes again, which
+// everybody must be able to bear anyhow; so errors are not reported. A second
+// answer is ignored by the client library.
+type delivery struct {
+	wire   jetstream.Msg
+	stream string
+	place  place
+}
+
+func (d *delivery) Message() events.Message { return delivered(d.stream, d.wire, d.place) }
+func (d *delivery) Attempt() int            { return d.place.attempt }
+func (d *delivery) Done()                   { _ = d.wire.Ack() }
+func (d *delivery) Working()                { _ = d.wire.InProgress() }
+
+func (d *delivery) Later(delay time.Duration) {
+	if delay <= 0 {
+		_ = d.wire.Nak()
+		return
+	}
+	_ = d.wire.NakWithDelay(min(delay, maxLater))
+}
+
+// Hopeless gives the reason to the server, which tells it to whoever listens
+// to its advisories.
+func (d *delivery) Hopeless(reason string) {
+	_ = d.wire.TermWithReason(strings.Join(strings.Fields(reason), " "))
+}
