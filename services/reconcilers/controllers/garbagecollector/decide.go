@@ -68,8 +68,18 @@ func (v View) release(now time.Time) reconcile.Decision {
 	if len(v.Dependents) == 0 {
 		return reconcile.Do("no dependent blocks its deletion", v.dropFinalizer(metav1.FinalizerDeleteDependents))
 	}
-	// A moment on a grid, so that thousands of dying dependents ask for one wake.
-	return reconcile.Wake(now.Truncate(recheck).Add(2*recheck), "waits for dependents that block its deletion")
+	return reconcile.Wake(v.nextLook(now), "waits for dependents that block its deletion")
+}
+
+// nextLook is the next of the moments, counted from the deletion, at which a
+// waiting owner looks again. It does not move while its dependents die, so
+// thousands of them ask for one wake.
+func (v View) nextLook(now time.Time) time.Time {
+	since := now.Sub(v.Object.Meta.DeletionTimestamp.Time) % recheck
+	if since < 0 { // deletionTimestamp lies ahead during a grace period
+		since += recheck
+	}
+	return now.Add(recheck - since)
 }
 
 // judge decides about an object with owner references that is not being
@@ -152,11 +162,11 @@ func (v View) delete(how metav1.DeletionPropagation, absent []metav1.OwnerRefere
 // Upstream: pkg/controller/garbagecollector/graph_builder.go,
 // reportInvalidNamespaceOwnerRef.
 func (v View) tell() reconcile.Option {
-	for i, owner := range v.Owners {
-		if !owner.Elsewhere || owner.State == Solid || owner.State == Waiting {
+	for i, ref := range v.Object.Meta.OwnerReferences {
+		if i >= len(v.Owners) || !v.Owners[i].Elsewhere {
 			continue
 		}
-		object, ref := v.Object, v.Object.Meta.OwnerReferences[i]
+		object := v.Object
 		about := reconcile.About(object.Kind, &object.Meta)
 		about.ResourceVersion = ""
 		return reconcile.Tell(&events.Notice{

@@ -96,12 +96,9 @@ func (v View) unblock(refs, absent []metav1.OwnerReference) events.Command {
 // words that no strategic merge protects, so the whole list is replaced if
 // nobody has changed the object.
 func (v View) dropFinalizer(finalizer string) events.Command {
-	rest := slices.DeleteFunc(slices.Clone(v.Object.Meta.Finalizers), func(f string) bool { return f == finalizer })
-	if rest == nil {
-		rest = []string{}
-	}
+	rest := slices.DeleteFunc(append([]string{}, v.Object.Meta.Finalizers...), func(f string) bool { return f == finalizer })
 	var p patch
-	p.Metadata.ResourceVersion, p.Metadata.Finalizers = v.Object.Meta.ResourceVersion, &rest
+	p.Metadata.UID, p.Metadata.ResourceVersion, p.Metadata.Finalizers = v.Object.Meta.UID, v.Object.Meta.ResourceVersion, &rest
 	return reconcile.Patch(v.Object.Kind, &v.Object.Meta, types.MergePatchType, reconcile.Body(p), reconcile.IfUnchanged(&v.Object.Meta))
 }
 
@@ -116,7 +113,7 @@ func whole(o Object, refs []metav1.OwnerReference, with []reconcile.Option) even
 		refs = []metav1.OwnerReference{}
 	}
 	var p patch
-	p.Metadata.ResourceVersion, p.Metadata.OwnerReferences = o.Meta.ResourceVersion, refs
+	p.Metadata.UID, p.Metadata.ResourceVersion, p.Metadata.OwnerReferences = o.Meta.UID, o.Meta.ResourceVersion, refs
 	return reconcile.Patch(o.Kind, &o.Meta, types.MergePatchType, reconcile.Body(p), append(with, reconcile.IfUnchanged(&o.Meta))...)
 }
 

@@ -39,8 +39,8 @@ type Object struct {
 // Owner is what the view knows about the target of an owner reference.
 type Owner struct {
 	State State `json:"state"`
-	// Elsewhere is true when an object with the reference's uid lives in
-	// another namespace than the one where the reference points.
+	// Elsewhere is true for an owner that is not where the reference points,
+	// while an object with its uid lives in another namespace.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
@@ -137,7 +137,8 @@ func relevant(s reconcile.Snapshot, v View) []Object {
 	case orphaning(&v.Object.Meta):
 		return pick(s.Dependents(uid), func(reconcile.Object) bool { return true })
 	case waiting(&v.Object.Meta):
-		return pick(s.Dependents(uid), func(d reconcile.Object) bool { return blocksOwner(d, uid) })
+		// What owns itself does not wait for itself; upstream would for ever.
+		return pick(s.Dependents(uid), func(d reconcile.Object) bool { return d.GetUID() != uid && blocksOwner(d, uid) })
 	case v.Object.Meta.DeletionTimestamp == nil && !v.any(Solid) && v.any(Waiting):
 		all := s.Dependents(uid)
 		if going := pick(all, func(d reconcile.Object) bool { return waiting(d) }); len(going) > 0 {
