@@ -109,6 +109,9 @@ const (
 	Act Lane = "act"
 	// Tell turns only report; one may be under way beside an act turn.
 	Tell Lane = "tell"
+	// Park turns carry no commands. They record that a key or message is set
+	// aside, and why; see design rule I17.
+	Park Lane = "park"
 )
 
 // Lane is where the command travels.

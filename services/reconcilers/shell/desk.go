@@ -1,0 +1,264 @@
+package shell
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Desk is the desk of one controller. It is a state machine for one goroutine:
+// what happens is said to it through its methods, [Desk.Step] makes one turn,
+// and what it wants done it says through its Door.
+//
+// Two rules keep it safe beside other replicas. A turn is stored with the
+// sequence of the last turn of its key and lane that this desk knows, so that of
+// two desks one is refused. And a turn that acts is decided only when the last
+// one has its outcome and everything that was applied has been seen again.
+type Desk struct {
+	name       string
+	controller reconcile.Any
+	described  reconcile.Description
+	memory     *Memory
+	door       Door
+	settings   Settings
+
+	now      time.Time
+	entries  map[events.Key]*entry
+	queue    queue
+	timers   timers
+	waiting  map[kinds.Name][]*ticket
+	awaiting map[kinds.Name][]*entry
+	reaching map[kinds.Name]bool
+	shut     map[kinds.Name]bool
+	hand     []*ticket
+	renewing bool
+	storing  int
+	tally    Tally
+	parked   map[events.Key]*entry
+}
+
+// Tally counts what a desk did. All but Depth, Hand and Parked only grow.
+type Tally struct {
+	Depth, Hand, Parked int
+	Adds, Retries       int
+	Nothing             int // turns that decided nothing
+	Acts, Tells         int // turns stored
+	Overtaken           int
+	Shut                int // times that the fence held something back
+	Broken              int // turns and mappings that panicked or broke a rule
+}
+
+// entry is what a desk knows of a key.
+type entry struct {
+	key            events.Key
+	dirty          bool // wants a turn
+	queued, urgent bool
+	queuedAt       time.Time
+	tickets        []*ticket
+	triggers       []events.Trigger
+	trace          events.Trace
+
+	round        *round
+	missed       bool // something asked for a look during the round
+	recalling    int  // answers that are still to come
+	recallFailed bool
+	known        bool // both lanes are known from the streams
+	act, tell    lane
+	listed       []kinds.Name // the kinds in whose awaiting list it is
+	worried      bool         // a timer looks after effects that stay away
+	paced        time.Time    // no report before
+
+	wake    time.Time // the moment that is scheduled
+	alarm   time.Time // the earliest timer that looks at it again
+	retries int       // of Decision.Retry and of the bus
+	until   time.Time // no turn before: the bus or the key is broken
+	broken  int       // attempts in a row that broke
+	parking string    // the reason for which it is being parked
+	doomed  []*ticket // that are answered once it is
+	parked  *Parked
+	message bool // no key, but the name of a message that is parked
+}
+
+// round is a turn whose consequences are being stored.
+type round struct {
+	left    int // answers that are still to come
+	failed  bool
+	whole   bool      // no part of the decision was held back
+	tickets []*ticket // answered when it has succeeded
+}
+
+// NewDesk opens a desk. The memory must know the controller ([Memory.Register]).
+func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Settings, now time.Time) *Desk {
+	described := controller.Describe()
+	return &Desk{
+		name: described.Name, controller: controller, described: described,
+		memory: memory, door: door, settings: settings.filled(), now: now,
+		entries: map[events.Key]*entry{}, waiting: map[kinds.Name][]*ticket{},
+		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
+		parked: map[events.Key]*entry{},
+	}
+}
+
+// Name is the controller's.
+func (d *Desk) Name() string { return d.name }
+
+// Shut says that a kind is not folded far enough to decide on; nothing is
+// decided until [Desk.Open] says otherwise.
+func (d *Desk) Shut(kind kinds.Name) { d.shut[kind] = true }
+
+// Open says that a kind is folded far enough. A kind that was not shut may be
+// opened.
+func (d *Desk) Open(kind kinds.Name) {
+	delete(d.shut, kind)
+	d.Folded(kind)
+}
+
+// Forgot says that a kind's stream was made anew and is being folded from its
+// start. The tickets of the old stream are no more; keys are those that the
+// forgotten objects made ([Memory.Forget]).
+func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
+	d.Shut(kind)
+	for _, t := range d.waiting[kind] {
+		d.drop(t)
+	}
+	delete(d.waiting, kind)
+	d.Ask(keys...)
+}
+
+// Ask wants a turn of each key, after those that somebody waits for.
+func (d *Desk) Ask(keys ...events.Key) {
+	for _, k := range keys {
+		d.demand(d.entry(k), false)
+	}
+}
+
+// AskAll wants a turn of every key that an object in the memory makes.
+//
+// Upstream: the first list of an informer enqueues everything once.
+func (d *Desk) AskAll() {
+	var set keySet
+	d.memory.look(d.name, nil, func(s scene) {
+		read := make([]kinds.Name, 0, len(s.memory.kinds))
+		for at := range s.memory.kinds {
+			if s.reader.reads(at) {
+				read = append(read, at)
+			}
+		}
+		slices.Sort(read)
+		for _, at := range read {
+			for _, h := range s.memory.kinds[at].all.items {
+				keys, _ := s.reader.keys(s, change{ref: h.ref, now: h.object}) // its ticket meets the panic again
+				set.add(keys...)
+			}
+		}
+	})
+	d.Ask(set.keys...)
+}
+
+// Advance moves the desk's clock; timers whose time has come fire.
+func (d *Desk) Advance(now time.Time) {
+	if now.After(d.now) {
+		d.now = now
+	}
+	for {
+		t, ok := d.timers.due(d.now)
+		if !ok {
+			return
+		}
+		t.fire()
+	}
+}
+
+// Next is when the next timer fires; ok is false when none is set.
+func (d *Desk) Next() (at time.Time, ok bool) {
+	if len(d.timers.list) == 0 {
+		return time.Time{}, false
+	}
+	return d.timers.list[0].at, true
+}
+
+// Busy tells whether Step has something to do.
+func (d *Desk) Busy() bool { return len(d.shut) == 0 && d.queue.depth > 0 }
+
+// Step looks at one key and makes its turn if it may have one. It gives false
+// when no key is waiting to be looked at.
+func (d *Desk) Step() bool {
+	if len(d.shut) > 0 {
+		return false
+	}
+	e := d.queue.pop()
+	if e == nil {
+		return false
+	}
+	if d.settings.Waited != nil {
+		d.settings.Waited(d.now.Sub(e.queuedAt))
+	}
+	d.turn(e)
+	return true
+}
+
+// Storing is the number of turns, wakes and recalls without an answer.
+func (d *Desk) Storing() int { return d.storing }
+
+// Leave hands back every ticket, so that another replica has it at once. The
+// desk must not be used afterwards.
+func (d *Desk) Leave() {
+	for _, t := range d.hand {
+		if t.handle != nil {
+			t.handle.Later(0)
+		}
+	}
+	d.hand = nil
+}
+
+// Tally is what the desk did so far.
+func (d *Desk) Tally() Tally {
+	t := d.tally
+	t.Depth, t.Hand, t.Parked = d.queue.depth, len(d.hand), len(d.parked)
+	return t
+}
+
+func (d *Desk) entry(key events.Key) *entry {
+	e, ok := d.entries[key]
+	if !ok {
+		e = &entry{key: key}
+		d.entries[key] = e
+	}
+	return e
+}
+
+// demand makes a key dirty.
+func (d *Desk) demand(e *entry, urgent bool) {
+	e.dirty = true
+	if d.queue.push(e, d.now, urgent) {
+		d.tally.Adds++
+	}
+}
+
+// revisit puts a key that is dirty already back into the queue, because
+// something that it waited for may have happened.
+func (d *Desk) revisit(e *entry) {
+	if e.dirty {
+		d.queue.push(e, d.now, true)
+	}
+}
+
+// alarm has a key looked at again at a moment, if it is still dirty then. An
+// earlier alarm does for a later one, since every look sets what it needs.
+func (d *Desk) alarm(e *entry, at time.Time) {
+	if !e.alarm.IsZero() && !at.Before(e.alarm) {
+		return
+	}
+	e.alarm = at
+	d.timers.set(at, func() {
+		if e.alarm.Equal(at) {
+			e.alarm = time.Time{}
+		}
+		d.revisit(e)
+	})
+}
+
+func (d *Desk) position(kind kinds.Name) uint64 { return d.memory.Position(kind) }

@@ -1,0 +1,101 @@
+package shell
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Door is what a desk asks of the world. None of its methods blocks, and none
+// may call the desk back before it has returned; the answers arrive later as the
+// desk's methods named below.
+type Door interface {
+	// Store stores a turn on the subject of its key and lane, whose last message
+	// must have the sequence expect. Answer: [Desk.Stored].
+	Store(turn events.Turn, expect uint64)
+	// Recall finds the last turn and outcome of a key and lane, the turn first.
+	// Answer: [Desk.Recalled].
+	Recall(key events.Key, lane events.Lane)
+	// Schedule sets the wake of a key. Answer: [Desk.Scheduled].
+	Schedule(wake events.Wake)
+	// Reach finds the last sequence of a kind's state stream. Answer:
+	// [Desk.Reached].
+	Reach(kind kinds.Name)
+}
+
+// Handle is a delivery that waits for its answer, as [bus.Delivery] is one.
+type Handle interface {
+	// Done: never again.
+	Done()
+	// Later: again after a delay of at most a minute.
+	Later(delay time.Duration)
+	// Hopeless: never again, and for this reason.
+	Hopeless(reason string)
+	// Working: not answered yet, but being worked on.
+	Working()
+}
+
+// Past is what the streams remember of a key and lane.
+type Past struct {
+	// Sequence is the last turn's; 0 when the stream holds none.
+	Sequence uint64
+	// Turn is the last turn, nil when there is none.
+	Turn *events.Turn
+	// Outcome is the newest outcome, nil when there is none.
+	Outcome *events.Outcome
+}
+
+// Settings are a desk's measures. The zero value means the defaults, except
+// that a negative Pace means none.
+type Settings struct {
+	// Code is the version of the program, for the record.
+	Code string
+	// Pace is the least time between two reports of a key; 0 means 50 ms.
+	Pace time.Duration
+	// Patience is how long an effect may stay unseen before the fence looks
+	// whether it can still come; 0 means 2 s.
+	Patience time.Duration
+	// Hold is the longest wait for which tickets are kept in hand; a longer one
+	// becomes a wake in the stream. 0 means 10 s.
+	Hold time.Duration
+	// Working is how often the tickets in hand are renewed; 0 means 500 ms.
+	Working time.Duration
+	// Backoff is the wait after the first failure, doubled by each further one
+	// up to MaxBackoff; 0 means 5 ms and 1000 s.
+	Backoff, MaxBackoff time.Duration
+	// Attempts is how often a key may break before it is parked; 0 means 5.
+	Attempts int
+	// Waited is told how long each key stood in the queue; may be nil.
+	Waited func(time.Duration)
+}
+
+func (s Settings) filled() Settings {
+	fill := func(d *time.Duration, otherwise time.Duration) {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	fill(&s.Pace, 50*time.Millisecond)
+	fill(&s.Patience, 2*time.Second)
+	fill(&s.Hold, 10*time.Second)
+	fill(&s.Working, 500*time.Millisecond)
+	fill(&s.Backoff, 5*time.Millisecond)
+	fill(&s.MaxBackoff, 1000*time.Second)
+	s.Pace = max(s.Pace, 0)
+	if s.Attempts == 0 {
+		s.Attempts = 5
+	}
+	return s
+}
+
+// delay is the wait after n failures in a row.
+//
+// Upstream: client-go's per-item exponential failure rate limiter.
+func (s Settings) delay(n int) time.Duration {
+	d := s.Backoff
+	for ; n > 1 && d < s.MaxBackoff; n-- {
+		d *= 2
+	}
+	return min(d, s.MaxBackoff)
+}

@@ -1,0 +1,380 @@
+package shell
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The fence. A lane is settled when its last stored turn has its outcome and
+// everything that the outcome says was applied has come back to the memory.
+// Both halves are needed: with "my reads have caught up with my applied writes"
+// alone, a turn whose commands still wait for the writer is decided twice.
+//
+// Nothing of it is kept anywhere but in the turn and outcome streams, so that it
+// survives restarts: a desk that does not know a key recalls it.
+
+// lane is the fence of one key in one lane.
+type lane struct {
+	turn      uint64         // the last turn stored, as far as is known
+	outcome   uint64         // the turn that the newest outcome is of
+	dues      []due          // what was applied and has not come back
+	failures  int            // failed turns in a row
+	notBefore time.Time      // no turn before, because of the failures
+	last      events.Outcome // the newest outcome, while it is worth remembering
+	remember  bool
+}
+
+// due is an applied result that has not come back.
+type due struct {
+	result events.Result
+	since  time.Time
+	epoch  uint64 // of the kind when the outcome arrived
+	asked  bool   // for the end of the stream
+	goal   uint64 // the end of the stream; 0 while it is not known
+}
+
+func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.dues) == 0 }
+
+func (e *entry) lane(of events.Lane) *lane {
+	if of == events.Act {
+		return &e.act
+	}
+	return &e.tell
+}
+
+// mayAct: nothing of the key is under way in either lane.
+func (e *entry) mayAct() bool { return e.act.settled() && e.tell.settled() }
+
+// mayTell: no report of the key is under way.
+func (e *entry) mayTell() bool { return e.tell.settled() }
+
+// Outcome says what became of a turn, this replica's or another's.
+func (d *Desk) Outcome(o events.Outcome) {
+	e, ok := d.entries[o.Key]
+	if !ok || (o.Lane != events.Act && o.Lane != events.Tell) {
+		return // a key that is asked for later recalls it
+	}
+	l := e.lane(o.Lane)
+	if o.Turn <= l.outcome {
+		return
+	}
+	d.learn(e, l, o, l.failures+1)
+	if d.clear(e); l.settled() {
+		d.revisit(e)
+	}
+}
+
+// learn takes in the newest outcome of a lane; failures is how many in a row it
+// makes, if it is one.
+func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
+	l.turn, l.outcome = max(l.turn, o.Turn), o.Turn
+	l.last, l.remember = o, true
+	l.dues = nil
+	for _, r := range o.Results {
+		// What was found unchanged may also be unseen as yet: a birth that was
+		// carried out twice, say, whose first outcome was never stored.
+		if r.Ref.Kind != "" && (r.Status == events.Applied || r.Status == events.Unchanged && (r.Version != "" || r.Removed)) {
+			l.dues = append(l.dues, due{result: r, since: d.now})
+		}
+	}
+	d.await(e, l)
+	if o.OK() {
+		l.failures, l.notBefore = 0, time.Time{}
+		return
+	}
+	l.failures, l.notBefore = failures, d.now.Add(d.settings.delay(failures))
+	if stale(o) {
+		// Looking again is the cure: the first time at once.
+		if l.notBefore = d.now; failures > 1 {
+			l.notBefore = d.now.Add(d.settings.delay(failures - 1))
+		}
+	}
+	d.tally.Retries++
+}
+
+// stale tells whether nothing but the age of the view made a turn fail.
+func stale(o events.Outcome) bool {
+	for _, r := range o.Results {
+		switch {
+		case r.OK(), r.Status == events.Conflict, r.Status == events.Skipped:
+		case r.Status == events.Refused && r.Reason == "Stale":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// await has the lane looked at whenever a kind that it waits for is folded.
+func (d *Desk) await(e *entry, l *lane) {
+	if len(l.dues) == 0 {
+		return
+	}
+	d.memory.look(d.name, nil, func(s scene) {
+		for i := range l.dues {
+			if k, ok := s.memory.kinds[l.dues[i].result.Ref.Kind]; ok {
+				l.dues[i].epoch = k.epoch
+			}
+		}
+	})
+	for _, due := range l.dues {
+		d.awaitKind(e, due.result.Ref.Kind)
+	}
+	d.worry(e)
+}
+
+func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
+	if !slices.Contains(e.listed, kind) {
+		e.listed = append(e.listed, kind)
+		d.awaiting[kind] = append(d.awaiting[kind], e)
+	}
+}
+
+// recheck looks which keys that waited for a kind need it no longer.
+func (d *Desk) recheck(kind kinds.Name) {
+	list := d.awaiting[kind]
+	if len(list) == 0 {
+		return
+	}
+	var still []*entry
+	for _, e := range list {
+		act, tell := e.act.settled(), e.tell.settled()
+		if d.clear(e); e.awaits(kind) {
+			still = append(still, e)
+		} else {
+			e.listed = slices.DeleteFunc(e.listed, func(k kinds.Name) bool { return k == kind })
+		}
+		if act != e.act.settled() || tell != e.tell.settled() {
+			d.revisit(e)
+		}
+	}
+	d.awaiting[kind] = still
+}
+
+func (e *entry) awaits(kind kinds.Name) bool {
+	for _, l := range []*lane{&e.act, &e.tell} {
+		for _, due := range l.dues {
+			if due.result.Ref.Kind == kind {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clear strikes out what has come back.
+func (d *Desk) clear(e *entry) {
+	if len(e.act.dues)+len(e.tell.dues) > 0 {
+		d.memory.look(d.name, nil, func(s scene) {
+			for _, l := range []*lane{&e.act, &e.tell} {
+				open := l.dues[:0]
+				for _, due := range l.dues {
+					if !s.returned(due.result) && !s.lost(due) {
+						open = append(open, due)
+					}
+				}
+				l.dues = open
+			}
+		})
+	}
+	for _, l := range []*lane{&e.act, &e.tell} {
+		if l.settled() && l.remember && l.last.OK() {
+			l.last, l.remember = events.Outcome{}, false
+		}
+	}
+}
+
+// lost tells whether an effect cannot come back any more: it was made and undone
+// while nobody kept a trace of it. The kind's log has been folded beyond its
+// version, and the state stream up to where it ended after that was known.
+func (s scene) lost(u due) bool {
+	k, ok := s.memory.kinds[u.result.Ref.Kind]
+	return !ok || u.goal > 0 && k.position >= u.goal-1 && s.beyond(u)
+}
+
+func (s scene) beyond(u due) bool {
+	k, ok := s.memory.kinds[u.result.Ref.Kind]
+	if !ok || k.epoch > u.epoch {
+		return true // the API server was restored to a time before the effect
+	}
+	_, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]
+	return !there && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
+}
+
+// impatient asks where the streams end whose effects have been awaited for too
+// long.
+func (d *Desk) impatient(e *entry) {
+	d.clear(e)
+	d.revisit(e)
+	if len(e.act.dues)+len(e.tell.dues) == 0 {
+		return
+	}
+	var ask []kinds.Name
+	d.memory.look(d.name, nil, func(s scene) {
+		for _, l := range []*lane{&e.act, &e.tell} {
+			for i, due := range l.dues {
+				if due.goal == 0 && s.beyond(due) {
+					l.dues[i].asked = true
+					ask = append(ask, due.result.Ref.Kind)
+				}
+			}
+		}
+	})
+	for _, kind := range ask {
+		if !d.reaching[kind] {
+			d.reaching[kind] = true
+			d.door.Reach(kind)
+		}
+	}
+	d.worry(e)
+}
+
+func (d *Desk) worry(e *entry) {
+	if e.worried {
+		return
+	}
+	e.worried = true
+	d.timers.set(d.now.Add(d.settings.Patience), func() {
+		e.worried = false
+		d.impatient(e)
+	})
+}
+
+// Reached answers [Door.Reach]: the state stream of the kind ended at sequence
+// when it was looked at.
+func (d *Desk) Reached(kind kinds.Name, sequence uint64, err error) {
+	delete(d.reaching, kind)
+	if err != nil {
+		return // the next impatience asks again
+	}
+	for _, e := range d.awaiting[kind] {
+		for _, l := range []*lane{&e.act, &e.tell} {
+			for i, due := range l.dues {
+				if due.asked && due.goal == 0 && due.result.Ref.Kind == kind {
+					l.dues[i].goal = sequence + 1 // 0 means unknown
+				}
+			}
+		}
+	}
+	d.recheck(kind)
+}
+
+// recall finds out what the streams know of a key.
+func (d *Desk) recall(e *entry) {
+	e.recalling = 2
+	d.storing += 2
+	d.door.Recall(e.key, events.Act)
+	d.door.Recall(e.key, events.Tell)
+}
+
+// Recalled answers [Door.Recall].
+func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
+	d.storing--
+	e := d.entry(key)
+	if of == events.Park {
+		d.parkRecalled(e, past, err)
+		return
+	}
+	if e.recalling--; err != nil {
+		e.recallFailed = true
+	} else {
+		d.merge(e, e.lane(of), past)
+	}
+	if e.recalling > 0 {
+		return
+	}
+	if e.recallFailed {
+		e.recallFailed = false
+		d.later(e)
+		return
+	}
+	e.known = true
+	d.clear(e)
+	d.hurry(e)
+	d.revisit(e)
+}
+
+// hurry looks at once for effects that came and went before this desk opened.
+func (d *Desk) hurry(e *entry) {
+	if len(e.act.dues)+len(e.tell.dues) > 0 {
+		d.impatient(e)
+	}
+}
+
+func (d *Desk) merge(e *entry, l *lane, past Past) {
+	// The stream may have dropped the turn by its age. The next one is stored
+	// behind what is there, whatever this desk has seen before.
+	l.turn = past.Sequence
+	if o := past.Outcome; o != nil && o.Turn > l.outcome {
+		failures := 1
+		if past.Turn != nil && o.Turn == past.Sequence {
+			failures = max(past.Turn.Attempt, 1)
+		}
+		turn := l.turn
+		d.learn(e, l, *o, failures)
+		l.turn = turn
+	} else if o != nil && o.Turn == l.outcome && past.Turn != nil && o.Turn == past.Sequence && l.failures > 0 {
+		l.failures = max(l.failures, past.Turn.Attempt)
+	}
+}
+
+// Stored answers [Door.Store].
+func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
+	d.storing--
+	e := d.entry(key)
+	if of == events.Park {
+		d.parkStored(e, err)
+		return
+	}
+	if err == nil {
+		d.accepted(e, of, sequence)
+		d.finish(e, false)
+		return
+	}
+	e.known = false // another replica was first, or nobody knows what is stored
+	switch {
+	case errors.Is(err, bus.ErrOvertaken):
+		d.tally.Overtaken++
+	case errors.Is(err, bus.ErrTooLarge):
+		d.strike(e, "store a turn: "+err.Error())
+	default:
+		d.later(e)
+	}
+	d.finish(e, true)
+}
+
+func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
+	l := e.lane(of)
+	l.turn = max(l.turn, sequence)
+	if of == events.Act {
+		d.tally.Acts++
+		return
+	}
+	d.tally.Tells++
+	if d.settings.Pace > 0 {
+		e.paced = d.now.Add(d.settings.Pace)
+	}
+}
+
+// later has a key wait because the bus did not answer as it should.
+func (d *Desk) later(e *entry) {
+	e.retries++
+	d.tally.Retries++
+	e.until = d.now.Add(d.settings.delay(e.retries))
+	d.alarm(e, e.until)
+}
+
+// last is [reconcile.Snapshot]'s Last.
+func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
+	e, ok := d.entries[key]
+	if !ok || (of != events.Act && of != events.Tell) {
+		return events.Outcome{}, false
+	}
+	l := e.lane(of)
+	return l.last, l.remember
+}

@@ -1,0 +1,176 @@
+package shell
+
+import (
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// fact is one message of a state stream, read.
+type fact struct {
+	sequence uint64
+	delta    events.Delta
+	object   reconcile.Object
+	damage   string // why the body could not be read
+}
+
+// change is what one fact did to one object.
+type change struct {
+	ref      events.Ref
+	was, now reconcile.Object
+}
+
+// Fold takes in a batch of messages of a kind's state stream, in order, and
+// gives the position reached. Bodies are decoded before anybody has to wait for
+// the lock. A message that is no delta, which only a foreign publisher or damage
+// can cause, moves the position and nothing else.
+func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
+	m.mu.RLock()
+	k, ok := m.kinds[kind]
+	if !ok {
+		m.mu.RUnlock()
+		return 0
+	}
+	described := k.kind
+	m.mu.RUnlock()
+
+	facts := make([]fact, 0, len(batch))
+	for _, message := range batch {
+		facts = append(facts, read(described, message))
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok = m.kinds[kind]; !ok {
+		return 0
+	}
+	changes := make([]change, 0, len(facts))
+	for _, f := range facts {
+		if c, changed := m.fold(k, f); changed {
+			changes = append(changes, c)
+		}
+		k.position = max(k.position, f.sequence)
+	}
+	k.settle()
+	m.dependents.settle()
+	for _, controller := range m.names {
+		r := m.readers[controller]
+		r.owe(scene{memory: m, reader: r}, changes)
+	}
+	return k.position
+}
+
+func (k *kindMemory) settle() {
+	k.all.settle()
+	k.namespaces.settle()
+	k.controllers.settle()
+	k.uncontrolled.settle()
+}
+
+func read(kind kinds.Kind, message events.Message) fact {
+	f := fact{sequence: message.Sequence}
+	ref, err := subject.ParseDelta(message.Subject)
+	if err != nil || ref.Kind != kind.Name {
+		return f
+	}
+	if f.delta, err = events.DecodeDelta(ref, message); err != nil {
+		f.delta = events.Delta{Ref: ref}
+		f.damage = err.Error()
+		return f
+	}
+	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
+		return f
+	}
+	if f.delta.Form != "" {
+		kind.Form = f.delta.Form
+	}
+	object, err := kinds.Decode(kind, f.delta.ContentType, f.delta.Body)
+	if err != nil {
+		f.damage = err.Error()
+		return f
+	}
+	f.object = reconcile.Object{Kind: kind, Object: object}
+	return f
+}
+
+func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
+	d := f.delta
+	k.epoch = max(k.epoch, d.Epoch)
+	if d.At.After(k.newest) {
+		k.newest = d.At
+	}
+	at := name{d.Ref.Namespace, d.Ref.Name}
+	switch {
+	case f.damage != "":
+		if d.Ref.Name != "" && d.Op != events.Gone {
+			k.damaged[at] = damage{uid: d.UID, version: d.ResourceVersion, reason: f.damage}
+		}
+		if d.Op != events.Gone {
+			return change{}, false
+		}
+		return m.gone(k, at, f) // the end of an object needs no body
+	case d.Op == events.Mark:
+		k.mark = d.ResourceVersion
+		return change{}, false
+	case d.Op == events.Is:
+		delete(k.damaged, at)
+		return m.is(k, at, f)
+	case d.Op == events.Gone:
+		delete(k.damaged, at)
+		return m.gone(k, at, f)
+	default:
+		return change{}, false
+	}
+}
+
+func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
+	d := f.delta
+	if t, dead := k.gone[d.UID]; dead && !newer(d, t.epoch, t.version) {
+		return change{}, false
+	}
+	c := change{ref: d.Ref, now: f.object}
+	if old, ok := k.objects[at]; ok {
+		if !newer(d, old.epoch, old.version) {
+			return change{}, false
+		}
+		if c.was = old.object; old.uid != d.UID {
+			// Its end was overwritten in the state stream by the newcomer.
+			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+		}
+	}
+	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object})
+	return c, true
+}
+
+func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
+	d := f.delta
+	_, known := k.gone[d.UID]
+	old, ok := k.objects[at]
+	if ok && old.uid == d.UID && d.Epoch == old.epoch && kinds.CompareVersions(d.ResourceVersion, old.version) < 0 {
+		return change{}, false
+	}
+	if ok && old.uid == d.UID {
+		last := f.object
+		if last.None() {
+			last = old.object
+		}
+		m.drop(k, old)
+		k.bury(tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: last, name: at})
+		return change{ref: d.Ref, was: old.object}, true
+	}
+	if f.object.None() || known {
+		return change{}, false
+	}
+	k.bury(tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: f.object, name: at})
+	return change{ref: d.Ref, was: f.object}, true
+}
+
+// newer tells whether a delta is later than what is known. A later epoch is
+// later whatever its versions are: the API server was restored from a backup.
+func newer(d events.Delta, epoch uint64, version string) bool {
+	if d.Epoch != epoch {
+		return d.Epoch > epoch
+	}
+	return kinds.CompareVersions(version, d.ResourceVersion) < 0
+}

@@ -1,0 +1,237 @@
+package shell
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Memory is the folded world: the newest state of every object of the kinds
+// that are followed. It is disposable, since the state streams rebuild it, and
+// safe for concurrent use.
+type Memory struct {
+	mu         sync.RWMutex
+	kinds      map[kinds.Name]*kindMemory
+	uids       map[types.UID]*held
+	dependents index[types.UID]
+	readers    map[string]*reader
+	names      []string // of readers, in the order of their arrival
+}
+
+// kindMemory is what is remembered of one kind.
+type kindMemory struct {
+	kind     kinds.Kind
+	position uint64 // sequence of the last message folded
+	epoch    uint64
+	mark     string // everything up to this resourceVersion has been seen
+	newest   time.Time
+
+	objects map[name]*held
+	gone    map[types.UID]tombstone
+	dying   []types.UID // uids in gone, in the order of their end
+	last    map[name]types.UID
+	damaged map[name]damage
+
+	all          shelf
+	namespaces   index[string]
+	controllers  index[types.UID]
+	uncontrolled index[string]
+}
+
+type name struct{ namespace, name string }
+
+// tombstone is what is remembered of an object that is gone.
+type tombstone struct {
+	uid     types.UID
+	version string
+	epoch   uint64
+	at      time.Time
+	object  reconcile.Object // its last state
+	name    name
+}
+
+// damage is a delta whose body could not be read.
+type damage struct {
+	uid     types.UID
+	version string
+	reason  string
+}
+
+// Tombstones are kept for a while, so that the fence recognises the end of an
+// object that it waits for. What outlives them is found by the fence's slow
+// path.
+const (
+	tombstoneAge = 10 * time.Minute
+	tombstoneMax = 20000
+)
+
+// NewMemory makes an empty memory.
+func NewMemory() *Memory {
+	return &Memory{
+		kinds: map[kinds.Name]*kindMemory{}, uids: map[types.UID]*held{},
+		dependents: newIndex[types.UID](), readers: map[string]*reader{},
+	}
+}
+
+// Follow prepares for a kind. A kind that is followed already keeps its
+// objects.
+func (m *Memory) Follow(kind kinds.Kind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok := m.kinds[kind.Name]; ok {
+		k.kind = kind
+		return
+	}
+	m.kinds[kind.Name] = &kindMemory{
+		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
+		last: map[name]types.UID{}, damaged: map[name]damage{},
+		namespaces: newIndex[string](), controllers: newIndex[types.UID](), uncontrolled: newIndex[string](),
+	}
+}
+
+// Register makes a controller known before its desk opens: from now on every
+// change that is folded is owed to it.
+func (m *Memory) Register(d reconcile.Description) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.readers[d.Name]; !known {
+		m.names = append(m.names, d.Name)
+	}
+	m.readers[d.Name] = newReader(d)
+}
+
+// Position is how far the kind's state stream has been folded.
+func (m *Memory) Position(kind kinds.Name) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if k, ok := m.kinds[kind]; ok {
+		return k.position
+	}
+	return 0
+}
+
+// Count is the number of objects of a kind.
+func (m *Memory) Count(kind kinds.Name) int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if k, ok := m.kinds[kind]; ok {
+		return len(k.objects)
+	}
+	return 0
+}
+
+// Forget drops everything of a kind, whose stream has been made anew or exists
+// no more, and gives the keys of each controller, by name, that its objects
+// made: their turn it is as soon as the kind has been folded again.
+func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
+	m.mu.Lock()
+	k, ok := m.kinds[kind]
+	if !ok {
+		m.mu.Unlock()
+		return nil
+	}
+	keys := map[string][]events.Key{}
+	for _, controller := range m.names {
+		r, set := m.readers[controller], keySet{}
+		s := scene{memory: m, reader: r}
+		for _, h := range k.all.items {
+			found, _ := r.keys(s, change{ref: h.ref, was: h.object})
+			set.add(found...)
+		}
+		keys[controller] = set.keys
+		r.dropOwed(kind)
+	}
+	for _, h := range k.all.items {
+		m.drop(k, h)
+	}
+	m.dependents.settle()
+	delete(m.kinds, kind)
+	m.mu.Unlock()
+	m.Follow(k.kind)
+	return keys
+}
+
+// put files an object in place of what was held under its name.
+func (m *Memory) put(k *kindMemory, at name, fresh *held) {
+	old, ok := k.objects[at]
+	if ok && old.uid == fresh.uid && sameShelves(old.object, fresh.object) {
+		old.version, old.epoch, old.object = fresh.version, fresh.epoch, fresh.object
+		return
+	}
+	if ok {
+		m.drop(k, old)
+	}
+	k.objects[at] = fresh
+	m.uids[fresh.uid] = fresh
+	k.all.stage(fresh.ref, fresh)
+	k.namespaces.put(at.namespace, fresh)
+	if controller := metav1.GetControllerOfNoCopy(fresh.object.Object); controller != nil {
+		k.controllers.put(controller.UID, fresh)
+	} else {
+		k.uncontrolled.put(at.namespace, fresh)
+	}
+	for _, owner := range fresh.object.GetOwnerReferences() {
+		m.dependents.put(owner.UID, fresh)
+	}
+}
+
+func (m *Memory) drop(k *kindMemory, h *held) {
+	at := name{h.ref.Namespace, h.ref.Name}
+	delete(k.objects, at)
+	if m.uids[h.uid] == h {
+		delete(m.uids, h.uid)
+	}
+	k.all.stage(h.ref, nil)
+	k.namespaces.remove(at.namespace, h)
+	if controller := metav1.GetControllerOfNoCopy(h.object.Object); controller != nil {
+		k.controllers.remove(controller.UID, h)
+	} else {
+		k.uncontrolled.remove(at.namespace, h)
+	}
+	for _, owner := range h.object.GetOwnerReferences() {
+		m.dependents.remove(owner.UID, h)
+	}
+}
+
+// sameShelves tells whether an object is filed as it was before: most changes
+// leave the owners as they are.
+func sameShelves(a, b reconcile.Object) bool {
+	x, y := a.GetOwnerReferences(), b.GetOwnerReferences()
+	if len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if x[i].UID != y[i].UID || controls(x[i]) != controls(y[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func controls(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
+
+// bury remembers the end of an object and forgets the oldest ends.
+func (k *kindMemory) bury(t tombstone) {
+	if _, known := k.gone[t.uid]; !known {
+		k.dying = append(k.dying, t.uid)
+	}
+	k.gone[t.uid] = t
+	k.last[t.name] = t.uid
+	for len(k.dying) > 0 {
+		oldest := k.gone[k.dying[0]]
+		if len(k.dying) <= tombstoneMax && k.newest.Sub(oldest.at) <= tombstoneAge {
+			return
+		}
+		delete(k.gone, oldest.uid)
+		if k.last[oldest.name] == oldest.uid {
+			delete(k.last, oldest.name)
+		}
+		k.dying = k.dying[1:]
+	}
+}

@@ -1,0 +1,131 @@
+package shell
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Parked is a key or message that is set aside. A message is named by the kind,
+// namespace and name of its object.
+type Parked struct {
+	Key    events.Key `json:"key"`
+	Reason string     `json:"reason"`
+	At     time.Time  `json:"at"`
+}
+
+// maxReason bounds the reason of a parked key, which may quote a panic.
+const maxReason = 4 << 10
+
+// strike counts an attempt at a key that broke. After some in a row the key is
+// parked; one that has been parked before gets a single attempt.
+func (d *Desk) strike(e *entry, reason string) {
+	e.broken++
+	d.tally.Broken++
+	if e.parked == nil && e.broken < d.settings.Attempts {
+		e.until = d.now.Add(d.settings.delay(e.broken))
+		d.alarm(e, e.until)
+		return
+	}
+	d.park(e, reason)
+}
+
+// park sets a key aside: its tickets are answered as hopeless as soon as the
+// reason is on record. A later ticket tries again.
+func (d *Desk) park(e *entry, reason string) {
+	e.doomed = append(e.doomed, e.tickets...)
+	if e.round != nil {
+		// Its round is failing and has the tickets: they are no use to it.
+		e.doomed = append(e.doomed, e.round.tickets...)
+		e.round.tickets = nil
+	}
+	e.tickets, e.dirty = nil, false
+	if e.parking != "" {
+		return
+	}
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
+	}
+	e.parking = reason
+	d.recallPark(e)
+}
+
+func (d *Desk) recallPark(e *entry) {
+	d.storing++
+	d.door.Recall(e.key, events.Park)
+}
+
+func (d *Desk) parkRecalled(e *entry, past Past, err error) {
+	if err != nil {
+		d.parkLater(e)
+		return
+	}
+	d.storing++
+	d.door.Store(events.Turn{
+		Controller: d.name, Key: e.key, Lane: events.Park, Triggers: slices.Clone(e.triggers),
+		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace,
+	}, past.Sequence)
+}
+
+func (d *Desk) parkStored(e *entry, err error) {
+	switch {
+	case errors.Is(err, bus.ErrOvertaken):
+		d.recallPark(e)
+		return
+	case err != nil:
+		d.parkLater(e)
+		return
+	}
+	reason := e.parking
+	e.parked, e.parking = &Parked{Key: e.key, Reason: reason, At: d.now}, ""
+	e.retries = 0
+	d.parked[e.key] = e
+	doomed := e.doomed
+	e.doomed = nil
+	d.discharge(doomed, reason)
+	d.revisit(e)
+}
+
+func (d *Desk) parkLater(e *entry) {
+	e.retries++
+	d.timers.set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
+}
+
+// mend says that a key has been decided without breaking.
+func (d *Desk) mend(e *entry) {
+	e.broken, e.until = 0, time.Time{}
+	if e.parked != nil {
+		e.parked = nil
+		delete(d.parked, e.key)
+	}
+}
+
+// Parked is what is set aside, sorted by key.
+func (d *Desk) Parked() []Parked {
+	out := make([]Parked, 0, len(d.parked))
+	for _, e := range d.parked {
+		out = append(out, *e.parked)
+	}
+	slices.SortFunc(out, func(a, b Parked) int {
+		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	return out
+}
+
+// Unpark tries a parked key again; it gives false when it is not parked.
+func (d *Desk) Unpark(key events.Key) bool {
+	e, ok := d.parked[key]
+	if !ok {
+		return false
+	}
+	if d.mend(e); e.message {
+		d.accept(d.keep(&ticket{ref: events.Ref(key)}))
+		return true
+	}
+	d.demand(e, true)
+	return true
+}

@@ -1,0 +1,93 @@
+package shell
+
+import (
+	"container/heap"
+	"time"
+)
+
+// queue holds the keys that are to be looked at, in the order of their arrival;
+// those that nobody waits for come last.
+type queue struct {
+	urgent, idle []*entry
+	depth        int
+}
+
+func (q *queue) push(e *entry, now time.Time, urgent bool) bool {
+	if e.queued && (e.urgent || !urgent) {
+		return false
+	}
+	fresh := !e.queued
+	if fresh {
+		e.queuedAt = now
+		q.depth++
+	}
+	// An entry that moves up stays in idle as well and is skipped there.
+	e.queued, e.urgent = true, urgent
+	if urgent {
+		q.urgent = append(q.urgent, e)
+	} else {
+		q.idle = append(q.idle, e)
+	}
+	return fresh
+}
+
+func (q *queue) pop() *entry {
+	for _, line := range []*[]*entry{&q.urgent, &q.idle} {
+		for len(*line) > 0 {
+			e := (*line)[0]
+			(*line)[0] = nil
+			*line = (*line)[1:]
+			if e.queued && e.urgent == (line == &q.urgent) {
+				e.queued = false
+				q.depth--
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// timer calls fire at a moment. Timers of the same moment fire in the order in
+// which they were set.
+type timer struct {
+	at   time.Time
+	n    int
+	fire func()
+}
+
+type timers struct {
+	list []timer
+	n    int
+}
+
+func (t *timers) set(at time.Time, fire func()) {
+	t.n++
+	heap.Push(t, timer{at: at, n: t.n, fire: fire})
+}
+
+// due takes the earliest timer if its time has come.
+func (t *timers) due(now time.Time) (timer, bool) {
+	if len(t.list) == 0 || t.list[0].at.After(now) {
+		return timer{}, false
+	}
+	return heap.Pop(t).(timer), true
+}
+
+// Len, Less, Swap, Push and Pop implement [heap.Interface].
+func (t *timers) Len() int { return len(t.list) }
+
+func (t *timers) Less(i, j int) bool {
+	a, b := t.list[i], t.list[j]
+	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
+}
+
+func (t *timers) Swap(i, j int) { t.list[i], t.list[j] = t.list[j], t.list[i] }
+
+func (t *timers) Push(x any) { t.list = append(t.list, x.(timer)) }
+
+func (t *timers) Pop() any {
+	last := t.list[len(t.list)-1]
+	t.list[len(t.list)-1] = timer{}
+	t.list = t.list[:len(t.list)-1]
+	return last
+}

@@ -1,0 +1,152 @@
+package shell
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// scene is the memory at one moment as one controller may see it. It is good
+// only while the memory's lock is held.
+type scene struct {
+	memory *Memory
+	reader *reader
+	last   func(events.Key, events.Lane) (events.Outcome, bool)
+}
+
+var _ reconcile.Snapshot = scene{}
+
+// look opens the memory for reading as a controller sees it, for as long as see
+// runs. see must not call the memory's other methods.
+func (m *Memory) look(controller string, last func(events.Key, events.Lane) (events.Outcome, bool), see func(scene)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	see(scene{memory: m, reader: m.readers[controller], last: last})
+}
+
+func (s scene) kind(kind kinds.Name) (*kindMemory, bool) {
+	if !s.reader.reads(kind) {
+		return nil, false
+	}
+	k, ok := s.memory.kinds[kind]
+	return k, ok
+}
+
+// Get implements [reconcile.Snapshot].
+func (s scene) Get(kind kinds.Name, namespace, called string) (metav1.Object, bool) {
+	if k, ok := s.kind(kind); ok {
+		if h, ok := k.objects[name{namespace, called}]; ok {
+			return h.object.Object, true
+		}
+	}
+	return nil, false
+}
+
+// List implements [reconcile.Snapshot].
+func (s scene) List(kind kinds.Name, namespace string) []metav1.Object {
+	k, ok := s.kind(kind)
+	switch {
+	case !ok:
+		return nil
+	case namespace == "":
+		return objects(k.all.items)
+	default:
+		return objects(k.namespaces.at(namespace))
+	}
+}
+
+// ControlledBy implements [reconcile.Snapshot].
+func (s scene) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Object {
+	if k, ok := s.kind(kind); ok {
+		return objects(k.controllers.at(controller))
+	}
+	return nil
+}
+
+// Orphans implements [reconcile.Snapshot].
+func (s scene) Orphans(kind kinds.Name, namespace string) []metav1.Object {
+	if k, ok := s.kind(kind); ok {
+		return objects(k.uncontrolled.at(namespace))
+	}
+	return nil
+}
+
+// ByUID implements [reconcile.Snapshot].
+func (s scene) ByUID(uid types.UID) (reconcile.Object, bool) {
+	if h, ok := s.memory.uids[uid]; ok && s.reader.reads(h.ref.Kind) {
+		return h.object, true
+	}
+	return reconcile.Object{}, false
+}
+
+// Dependents implements [reconcile.Snapshot].
+func (s scene) Dependents(uid types.UID) []reconcile.Object {
+	var out []reconcile.Object
+	for _, h := range s.memory.dependents.at(uid) {
+		if s.reader.reads(h.ref.Kind) {
+			out = append(out, h.object)
+		}
+	}
+	return out
+}
+
+// KindOf implements [reconcile.Snapshot].
+func (s scene) KindOf(group, kind string) (kinds.Kind, bool) {
+	var found []kinds.Kind
+	for at, k := range s.memory.kinds {
+		if at.Group() == group && k.kind.Kind == kind && s.reader.reads(at) {
+			found = append(found, k.kind)
+		}
+	}
+	if len(found) == 0 {
+		return kinds.Kind{}, false
+	}
+	return slices.MinFunc(found, func(a, b kinds.Kind) int { return cmp.Compare(a.Name, b.Name) }), true
+}
+
+// Last implements [reconcile.Snapshot].
+func (s scene) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
+	if s.last == nil {
+		return events.Outcome{}, false
+	}
+	return s.last(k, lane)
+}
+
+// seen is how far each kind that the controller reads has been folded.
+func (s scene) seen() events.Position {
+	p := events.Position{}
+	for at, k := range s.memory.kinds {
+		if s.reader.reads(at) {
+			p[at] = k.position
+		}
+	}
+	return p
+}
+
+// returned tells whether the effect of an applied result can be seen, or
+// something later. What this memory does not follow cannot come back to it and
+// is not waited for.
+func (s scene) returned(r events.Result) bool {
+	k, ok := s.memory.kinds[r.Ref.Kind]
+	if !ok {
+		return true
+	}
+	at := name{r.Ref.Namespace, r.Ref.Name}
+	if _, dead := k.gone[r.UID]; dead && r.UID != "" {
+		return true
+	}
+	h, there := k.objects[at]
+	if r.Removed || r.Version == "" {
+		return !there || h.object.GetDeletionTimestamp() != nil || (r.UID != "" && h.uid != r.UID)
+	}
+	if d, ok := k.damaged[at]; ok && kinds.CompareVersions(d.version, r.Version) >= 0 {
+		return true
+	}
+	return there && kinds.CompareVersions(h.version, r.Version) >= 0
+}

@@ -1,0 +1,236 @@
+package shell
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// ticket is a delivery in hand. It is answered when every key that it maps to
+// has had a whole turn on a view at or past its sequence.
+type ticket struct {
+	handle   Handle
+	ref      events.Ref
+	sequence uint64
+	trigger  events.Trigger
+	trace    events.Trace
+
+	// lane and turn are set for the ticket of an outcome: its key's turn counts
+	// only once the lane is settled up to that turn.
+	lane events.Lane
+	turn uint64
+
+	keys     int    // that still have to have their turn
+	hopeless string // the reason of the first key that was parked
+	broken   int    // attempts to map it that panicked
+	at       int    // position in Desk.hand
+}
+
+// Ticket says that an object changed, or is looked at again, at a sequence of
+// its kind's state stream.
+func (d *Desk) Ticket(ref events.Ref, sequence uint64, trace events.Trace, handle Handle) {
+	t := d.keep(&ticket{
+		handle: handle, ref: ref, sequence: sequence, trace: trace,
+		trigger: events.Trigger{Stream: subject.StateStream(ref.Kind), Sequence: sequence, Ref: ref, Trace: trace},
+	})
+	if d.position(ref.Kind) < sequence || d.shut[ref.Kind] {
+		d.waiting[ref.Kind] = append(d.waiting[ref.Kind], t)
+		return
+	}
+	d.accept(t)
+}
+
+// Folded says that the memory has taken in a kind's state stream further.
+func (d *Desk) Folded(kind kinds.Name) {
+	d.admit(kind)
+	d.recheck(kind)
+}
+
+// admit lets in the tickets that waited for the memory.
+func (d *Desk) admit(kind kinds.Name) {
+	if d.shut[kind] || len(d.waiting[kind]) == 0 {
+		return
+	}
+	position := d.position(kind)
+	var ready, still []*ticket
+	for _, t := range d.waiting[kind] {
+		if t.sequence <= position {
+			ready = append(ready, t)
+		} else {
+			still = append(still, t)
+		}
+	}
+	d.waiting[kind] = still
+	for _, t := range ready {
+		d.accept(t)
+	}
+}
+
+// OutcomeTicket says that an outcome of this controller, at a sequence of its
+// outcome stream, waits for an answer.
+func (d *Desk) OutcomeTicket(sequence uint64, o events.Outcome, handle Handle) {
+	e := d.entry(o.Key)
+	d.Outcome(o)
+	t := d.keep(&ticket{handle: handle, lane: o.Lane, turn: o.Turn, trace: o.Trace, sequence: sequence})
+	t.trigger = events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
+	d.assign(t, e)
+}
+
+// Wake says that a wake of a key has fired. handle may be nil.
+func (d *Desk) Wake(sequence uint64, w events.Wake, handle Handle) {
+	t := d.keep(&ticket{handle: handle, trace: w.Trace, sequence: sequence})
+	t.trigger = events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace}
+	d.assign(t, d.entry(w.Key))
+}
+
+// accept maps a ticket, whose change the memory has seen, to its keys.
+func (d *Desk) accept(t *ticket) {
+	keys, reason, again := d.keysOf(t)
+	switch {
+	case again && t.broken+1 < d.settings.Attempts:
+		t.broken++
+		d.timers.set(d.now.Add(d.settings.delay(t.broken)), func() { d.accept(t) })
+		return
+	case reason != "":
+		// There is no key to be parked, so the message is, under its own name.
+		e := d.entry(events.Key(t.ref))
+		e.message = true
+		d.hold(t, e)
+		d.release(t, keys...)
+		d.park(e, reason)
+		return
+	}
+	if e, ok := d.parked[events.Key(t.ref)]; ok && e.message {
+		d.mend(e) // the object can be read again
+	}
+	if len(keys) == 0 {
+		d.answer(t)
+		return
+	}
+	d.release(t, keys...)
+}
+
+func (d *Desk) release(t *ticket, keys ...events.Key) {
+	for _, k := range keys {
+		d.assign(t, d.entry(k))
+	}
+}
+
+// keysOf gives the keys of a ticket: those that the changes of its object made
+// since the last ticket, or else those of the object as it is.
+func (d *Desk) keysOf(t *ticket) (keys []events.Key, reason string, again bool) {
+	d.memory.look(d.name, nil, func(s scene) {
+		k, ok := s.kind(t.ref.Kind)
+		if !ok {
+			return
+		}
+		at := name{t.ref.Namespace, t.ref.Name}
+		if damage, ok := k.damaged[at]; ok {
+			reason = damage.reason
+		}
+		var set keySet
+		if owed := s.reader.take(t.ref); owed != nil {
+			set.add(owed.keys...)
+			for _, c := range owed.failed {
+				found, err := s.reader.keys(s, c)
+				if set.add(found...); err != nil {
+					reason, again = err.Error(), true
+					s.reader.owe(s, []change{c})
+				}
+			}
+		}
+		if len(set.keys) == 0 && reason == "" {
+			found, err := s.reader.keys(s, k.now(t.ref))
+			if set.add(found...); err != nil {
+				reason, again = err.Error(), true
+			}
+		}
+		keys = set.keys
+	})
+	return keys, reason, again
+}
+
+// now is the change that a ticket stands for when nothing else is known: the
+// object as it is, or its end.
+func (k *kindMemory) now(ref events.Ref) change {
+	at := name{ref.Namespace, ref.Name}
+	c := change{ref: ref}
+	if h, ok := k.objects[at]; ok {
+		c.now = h.object
+	} else if t, ok := k.gone[k.last[at]]; ok {
+		c.was = t.object
+	}
+	return c
+}
+
+// assign makes a key dirty and lets it hold the ticket.
+func (d *Desk) assign(t *ticket, e *entry) {
+	d.hold(t, e)
+	if e.triggers = append(e.triggers, t.trigger); len(e.triggers) > events.MaxTriggers {
+		e.triggers = slices.Delete(e.triggers, 0, len(e.triggers)-events.MaxTriggers)
+	}
+	if t.trace.Parent != "" {
+		e.trace = t.trace
+	}
+	d.demand(e, true)
+}
+
+func (d *Desk) hold(t *ticket, e *entry) {
+	t.keys++
+	e.tickets = append(e.tickets, t)
+}
+
+// discharge says that one key of each ticket has had its turn.
+func (d *Desk) discharge(tickets []*ticket, hopeless string) {
+	for _, t := range tickets {
+		if t.hopeless == "" {
+			t.hopeless = hopeless
+		}
+		if t.keys--; t.keys == 0 {
+			d.answer(t)
+		}
+	}
+}
+
+func (d *Desk) answer(t *ticket) {
+	d.drop(t)
+	switch {
+	case t.handle == nil:
+	case t.hopeless != "":
+		t.handle.Hopeless(t.hopeless)
+	default:
+		t.handle.Done()
+	}
+}
+
+// keep takes a ticket into the hand, whose tickets are renewed until they are
+// answered.
+func (d *Desk) keep(t *ticket) *ticket {
+	t.at = len(d.hand)
+	if d.hand = append(d.hand, t); len(d.hand) == 1 && !d.renewing {
+		d.renewing = true
+		d.timers.set(d.now.Add(d.settings.Working), d.renew)
+	}
+	return t
+}
+
+func (d *Desk) drop(t *ticket) {
+	last := d.hand[len(d.hand)-1]
+	d.hand[t.at], last.at = last, t.at
+	d.hand[len(d.hand)-1] = nil
+	d.hand = d.hand[:len(d.hand)-1]
+}
+
+func (d *Desk) renew() {
+	if d.renewing = len(d.hand) > 0; !d.renewing {
+		return
+	}
+	for _, t := range d.hand {
+		if t.handle != nil {
+			t.handle.Working()
+		}
+	}
+	d.timers.set(d.now.Add(d.settings.Working), d.renew)
+}

@@ -1,0 +1,304 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// answer is what came of asking the controller about a key.
+type answer struct {
+	decision reconcile.Decision
+	ok       bool
+	broken   string // why there is no decision
+
+	act, tell bool // the lanes were open before the snapshot was taken
+	seen      events.Position
+	object    metav1.Object // the key's own
+	kind      events.Ref
+}
+
+// turn gives a key its turn, as far as it may have one now.
+func (d *Desk) turn(e *entry) {
+	switch {
+	case e.round != nil:
+		e.missed = true
+		return
+	case !e.dirty, e.recalling > 0, e.parking != "":
+		return // the end of what is under way looks again
+	case d.now.Before(e.until):
+		d.alarm(e, e.until)
+		return
+	}
+	d.clear(e)
+	if e.known && !e.mayAct() && (!e.mayTell() || d.now.Before(e.paced)) {
+		d.tally.Shut++
+		d.alarmPaced(e)
+		return // both lanes are shut; what shut them looks again
+	}
+	a := d.ask(e)
+	if a.broken == "" {
+		a.broken = d.breach(a.decision)
+	}
+	if a.broken != "" {
+		d.strike(e, a.broken)
+		return
+	}
+	if len(a.decision.Commands) > 0 {
+		d.carry(e, a)
+		return
+	}
+	d.tally.Nothing++
+	if overdue := !a.decision.WakeAt.IsZero() && !a.decision.WakeAt.After(d.now); a.decision.Retry || overdue {
+		d.retry(e, a)
+		return
+	}
+	e.retries = 0
+	r := d.open(e, false, time.Time{})
+	d.schedule(e, r, a.decision)
+	d.conclude(e, r)
+	d.forget(e, a)
+}
+
+// ask takes a snapshot and asks the controller. A panic is an answer too: one
+// poisoned object must not end the process.
+func (d *Desk) ask(e *entry) (a answer) {
+	a.act, a.tell = e.known && e.mayAct(), e.known && e.mayTell()
+	defer func() {
+		if p := recover(); p != nil {
+			a = answer{broken: fmt.Sprintf("panic: %v", p)}
+		}
+	}()
+	d.memory.look(d.name, d.last, func(s scene) {
+		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
+		a.seen = s.seen()
+		a.kind = events.Ref(e.key)
+		if d.described.Owns != nil {
+			a.kind.Kind = d.described.Owns.Name
+		}
+		a.object, _ = s.Get(a.kind.Kind, e.key.Namespace, e.key.Name)
+	})
+	return a
+}
+
+// breach names the command that the controller has not promised, if any.
+func (d *Desk) breach(decision reconcile.Decision) string {
+	for _, c := range decision.Commands {
+		if !d.described.Writes.Allows(c) {
+			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
+		}
+	}
+	return ""
+}
+
+// carry stores what a decision wants, lane by lane, as far as the fence lets
+// it through. What it holds back will be decided again.
+func (d *Desk) carry(e *entry, a answer) {
+	if !e.known {
+		d.recall(e)
+		return
+	}
+	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
+	var held time.Time // until when a part must wait; zero where an event ends it
+	doAct, actHeld := passes(act, a.act, e.act.notBefore, d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(e.tell.notBefore, e.paced), d.now)
+	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
+	if dropped {
+		d.tally.Shut++
+		held = earliest(actHeld, tellHeld)
+	}
+	r := d.open(e, dropped, held)
+	d.schedule(e, r, a.decision)
+	if doAct {
+		d.store(e, r, a, act, events.Act)
+	}
+	if doTell {
+		d.store(e, r, a, tell, events.Tell)
+	}
+	if doAct || doTell {
+		e.retries = 0
+	}
+	d.conclude(e, r)
+}
+
+// passes tells whether a part of a decision may be stored now, and otherwise
+// until when it has to wait, if it is only time that it waits for.
+func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass bool, until time.Time) {
+	switch {
+	case len(part.Commands) == 0 || !open:
+		return false, time.Time{}
+	case now.Before(notBefore):
+		return false, notBefore
+	default:
+		return true, time.Time{}
+	}
+}
+
+// open begins a round. When a part of the decision was dropped the key stays
+// dirty and its tickets wait; a wait of known length that is too long for
+// holding them becomes a wake.
+func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
+	r := &round{}
+	e.round, e.missed = r, false
+	if dropped && held.IsZero() {
+		return r
+	}
+	if dropped {
+		if d.alarm(e, held); held.Sub(d.now) <= d.settings.Hold {
+			return r
+		}
+		d.wakeAt(e, r, held, "a failed turn is to be tried again", e.trace)
+	}
+	var wait []*ticket
+	for _, t := range e.tickets {
+		if t.lane != "" && (e.lane(t.lane).outcome < t.turn || !e.lane(t.lane).settled()) {
+			wait = append(wait, t)
+			continue
+		}
+		r.tickets = append(r.tickets, t)
+	}
+	e.tickets, e.dirty, r.whole = wait, len(wait) > 0, true
+	return r
+}
+
+// conclude closes a round that waits for nothing.
+func (d *Desk) conclude(e *entry, r *round) {
+	if r.left == 0 {
+		r.left = 1
+		d.finish(e, false)
+	}
+}
+
+// finish counts an answer that a round waited for. A round that failed gives its
+// tickets back to the key, which wants another turn.
+func (d *Desk) finish(e *entry, failed bool) {
+	r := e.round
+	if r == nil {
+		return
+	}
+	r.failed = r.failed || failed
+	if r.left--; r.left > 0 {
+		return
+	}
+	e.round = nil
+	if r.failed {
+		e.tickets = append(r.tickets, e.tickets...)
+		e.dirty = e.dirty || e.parking == ""
+		d.revisit(e)
+		return
+	}
+	if r.whole {
+		d.mend(e)
+	}
+	d.discharge(r.tickets, "")
+	if !e.dirty {
+		e.triggers, e.trace = nil, events.Trace{}
+	}
+	if e.missed {
+		e.missed = false
+		d.revisit(e)
+	}
+}
+
+func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
+	l := e.lane(of)
+	t := events.Turn{
+		Controller: d.name, Key: e.key, Lane: of,
+		Triggers: slices.Clone(e.triggers), Seen: a.seen, Now: d.now,
+		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
+		Attempt: l.failures + 1, Trace: e.trace,
+	}
+	if a.object != nil {
+		t.Kind, t.UID = a.kind.Kind, a.object.GetUID()
+		t.ResourceVersion, t.Generation = a.object.GetResourceVersion(), a.object.GetGeneration()
+	}
+	if !part.WakeAt.IsZero() {
+		at := part.WakeAt
+		t.WakeAt = &at
+	}
+	t.Pack()
+	r.left++
+	d.storing++
+	d.door.Store(t, l.turn)
+}
+
+// retry asks a key again with its backoff; its tickets wait for that.
+func (d *Desk) retry(e *entry, a answer) {
+	e.retries++
+	d.tally.Retries++
+	r := d.open(e, true, d.now.Add(d.settings.delay(e.retries)))
+	d.schedule(e, r, a.decision)
+	d.conclude(e, r)
+}
+
+// schedule sets the wake that a decision wants.
+func (d *Desk) schedule(e *entry, r *round, decision reconcile.Decision) {
+	if decision.WakeAt.After(d.now) {
+		d.wakeAt(e, r, decision.WakeAt, decision.Because, e.trace)
+	}
+}
+
+// wakeAt sets a wake in the stream, for whoever is there then, and a timer here,
+// which is more precise. The last wake of a key counts, so a later one never
+// replaces an earlier one.
+func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace events.Trace) {
+	if e.wake.Equal(at) || e.wake.After(d.now) && e.wake.Before(at) {
+		return
+	}
+	e.wake = at
+	d.timers.set(at, func() {
+		if e.wake.Equal(at) {
+			e.wake = time.Time{}
+			d.demand(e, true)
+		}
+	})
+	r.left++
+	d.storing++
+	d.door.Schedule(events.Wake{Controller: d.name, Key: e.key, At: at, Because: because, Trace: trace})
+}
+
+// Scheduled answers [Door.Schedule].
+func (d *Desk) Scheduled(key events.Key, at time.Time, err error) {
+	d.storing--
+	e := d.entry(key)
+	if err != nil {
+		if e.wake.Equal(at) {
+			e.wake = time.Time{}
+		}
+		d.later(e)
+	}
+	d.finish(e, err != nil)
+}
+
+// forget lets go of a key about which there is nothing to know.
+func (d *Desk) forget(e *entry, a answer) {
+	idle := !e.dirty && e.round == nil && e.act.settled() && e.tell.settled() && e.wake.IsZero() && !e.queued
+	if !a.ok && idle && d.entries[e.key] == e {
+		delete(d.entries, e.key)
+	}
+}
+
+func (d *Desk) alarmPaced(e *entry) {
+	if e.mayTell() && d.now.Before(e.paced) {
+		d.alarm(e, e.paced)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
