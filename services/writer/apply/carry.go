@@ -1,0 +1,89 @@
+package apply
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// answered is the answer to a command's request.
+type answered struct {
+	command  int
+	response plan.Response
+}
+
+// patience is how long a command goes on trying, and the pauses between tries.
+type patience struct {
+	until  time.Time
+	pauses backoff.BackOff
+}
+
+// Carry makes the requests of a plan until every command has a result. auditID
+// names a command's request for the API server's audit log. done is false when
+// the context ended first; the requests under way have ended then as well.
+func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, auditID func(command, try int) string) (results []events.Result, done bool) {
+	answers := make(chan answered)
+	patient := map[int]*patience{}
+	underWay := 0
+	for {
+		if ctx.Err() == nil {
+			for _, r := range p.Next() {
+				pause := d.pause(patient, r)
+				underWay++
+				go func() { answers <- answered{r.Command, d.after(ctx, pause, a, r, auditID(r.Command, r.Try))} }()
+			}
+		}
+		if underWay == 0 {
+			return p.Results()
+		}
+		got := <-answers
+		underWay--
+		until := patient[got.command].until
+		got.response.Spent = time.Now().Add(got.response.RetryAfter).After(until)
+		if ctx.Err() != nil && got.response.Code == 0 {
+			continue // interrupted, not answered: the command stays open
+		}
+		p.Answer(got.command, got.response)
+	}
+}
+
+// pause is how long a request waits before it is made.
+func (d *Door) pause(patient map[int]*patience, r plan.Request) time.Duration {
+	p, ok := patient[r.Command]
+	if !ok {
+		pauses := backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(100*time.Millisecond),
+			backoff.WithMaxInterval(5*time.Second),
+			backoff.WithMaxElapsedTime(0),
+		)
+		p = &patience{until: time.Now().Add(d.config.Patience), pauses: pauses}
+		patient[r.Command] = p
+	}
+	switch {
+	case !r.Wait:
+		return 0
+	case r.After > 0:
+		return r.After
+	default:
+		return p.pauses.NextBackOff()
+	}
+}
+
+// after makes a request when the pause is over.
+func (d *Door) after(ctx context.Context, pause time.Duration, a Actor, r plan.Request, auditID string) plan.Response {
+	if pause > 0 {
+		d.config.Metrics.retries.WithLabelValues(a.Controller, string(r.Verb)).Inc()
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
+		}
+	}
+	return d.Do(ctx, a, r, auditID)
+}

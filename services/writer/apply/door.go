@@ -1,0 +1,159 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/utils/lru"
+
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// FieldManager is the default of Config.FieldManager.
+const FieldManager = "kube-controller-manager"
+
+// Config is what a door needs.
+type Config struct {
+	// REST is how to reach the API server, and who the writer is.
+	REST *rest.Config
+	// Impersonate makes each request as the service account of its controller.
+	Impersonate bool
+	// DryRun asks the API server to do everything but store.
+	DryRun bool
+	// FieldManager is the name in managedFields; empty means [FieldManager].
+	FieldManager string
+	// MaxInFlight bounds the requests under way; 0 means 200, which one HTTP/2
+	// connection to the API server carries.
+	MaxInFlight int
+	// Patience is how long a command is tried again; 0 means 30 s.
+	Patience time.Duration
+	// Timeout bounds one request; 0 means 15 s.
+	Timeout time.Duration
+	// Metrics counts; nil counts nothing.
+	Metrics *Metrics
+}
+
+// Actor is on whose behalf a request is made.
+type Actor struct {
+	// Controller is the name in the user agent, Identity the service account.
+	Controller, Identity string
+}
+
+// absentOwners is how many owners that are gone for good are remembered.
+// Upstream: pkg/controller/garbagecollector, the same number.
+const absentOwners = 500
+
+// Door makes requests. It is safe for concurrent use.
+type Door struct {
+	config  Config
+	clients map[Actor]rest.Interface
+	flights chan struct{}
+	disco   discovery.DiscoveryInterface
+	mapping mapping
+	absent  *lru.Cache // owner uid and coordinate -> gone
+}
+
+// New opens a door for the actors.
+//
+// Errors: the configuration names files that cannot be read or an address that
+// cannot be one. Nothing is sent.
+func New(c Config, actors []Actor) (*Door, error) {
+	if c.REST == nil {
+		return nil, errors.New("open the door to the API server: no address given")
+	}
+	c = c.withDefaults()
+	d := &Door{
+		config: c, clients: make(map[Actor]rest.Interface, len(actors)),
+		flights: make(chan struct{}, c.MaxInFlight), absent: lru.New(absentOwners),
+	}
+	for _, a := range actors {
+		client, err := d.client(a)
+		if err != nil {
+			return nil, fmt.Errorf("open the door to the API server for %s: %w", a.Controller, err)
+		}
+		d.clients[a] = client
+	}
+	own := rest.AddUserAgent(rest.CopyConfig(c.REST), "millrace-writer")
+	disco, err := discovery.NewDiscoveryClientForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("open the door to the API server for discovery: %w", err)
+	}
+	d.disco = disco
+	d.mapping.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	return d, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.FieldManager == "" {
+		c.FieldManager = FieldManager
+	}
+	if c.MaxInFlight <= 0 {
+		c.MaxInFlight = 200
+	}
+	if c.Patience <= 0 {
+		c.Patience = 30 * time.Second
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 15 * time.Second
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics()
+	}
+	return c
+}
+
+// client is the client of an actor. All of them share one transport, which
+// client-go keeps by its TLS settings. There is no limit on the client: priority
+// and fairness in the API server is the judge of that.
+func (d *Door) client(a Actor) (rest.Interface, error) {
+	c := rest.CopyConfig(d.config.REST)
+	c.QPS, c.Burst, c.RateLimiter = -1, 0, nil
+	c.UserAgent = "millrace-writer/" + a.Controller
+	c.NegotiatedSerializer = codecs.WithoutConversion()
+	c.Timeout = d.config.Timeout
+	if d.config.Impersonate {
+		c.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + metav1.NamespaceSystem + ":" + a.Identity}
+	}
+	httpClient, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	return rest.UnversionedRESTClientForConfigAndClient(c, httpClient)
+}
+
+// Ready asks the API server whether it answers; nil when it does.
+func (d *Door) Ready(ctx context.Context) error {
+	var code int
+	err := d.disco.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
+	if err != nil && code != http.StatusForbidden && code != http.StatusUnauthorized {
+		return fmt.Errorf("ask the API server whether it is ready: %w", err)
+	}
+	return nil
+}
+
+// Do makes one request and gives its answer. It never fails: what went wrong is
+// in the answer, for the plan to judge.
+func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
+	select {
+	case d.flights <- struct{}{}:
+		defer func() { <-d.flights }()
+	case <-ctx.Done():
+		return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
+	}
+	client, ok := d.clients[a]
+	if !ok {
+		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
+	}
+	if r.Owner != nil {
+		return d.lookAtOwner(ctx, client, r)
+	}
+	return d.send(ctx, client, r, auditID)
+}

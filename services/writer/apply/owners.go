@@ -1,0 +1,89 @@
+package apply
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// coordinate is where an owner lives, with its identity: what the memory of
+// absent owners is kept by.
+type coordinate struct {
+	owner     metav1.OwnerReference
+	namespace string
+}
+
+// lookAtOwner looks at an object as an owner reference names it.
+func (d *Door) lookAtOwner(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
+	owner := *r.Owner
+	at := coordinate{
+		owner:     metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID},
+		namespace: r.Namespace,
+	}
+	if _, gone := d.absent.Get(at); gone {
+		return plan.Response{Code: http.StatusNotFound, Reason: string(metav1.StatusReasonNotFound)}
+	}
+	mapped, err := d.mapping.find(owner)
+	switch {
+	case meta.IsNoMatchError(err):
+		gk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+		return plan.Response{Reason: plan.ReasonNoMatch, Message: gk.String()}
+	case err != nil:
+		return refusal(err, 0)
+	}
+	look := plan.Request{
+		Command: r.Command, Verb: plan.Look, Name: owner.Name,
+		Kind: kinds.NameOf(mapped.Resource.Group, mapped.Resource.Resource), Version: mapped.Resource.Version,
+	}
+	if mapped.Scope.Name() == meta.RESTScopeNameNamespace {
+		if r.Namespace == "" {
+			return plan.Response{Reason: plan.ReasonUnresolvable, Message: "a cluster-scoped object names the owner " + owner.Kind + " " + owner.Name + ", which lives in a namespace"}
+		}
+		look.Namespace = r.Namespace
+	}
+	response := d.send(ctx, client, look, "")
+	if response.Code == http.StatusNotFound || (response.Code == http.StatusOK && response.Object.UID != owner.UID) {
+		// A uid never comes back.
+		d.absent.Add(at, struct{}{})
+	}
+	return response
+}
+
+// mapping finds the resource of a kind, asking discovery again at most every
+// resetEvery for what it does not know.
+type mapping struct {
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+	mu     sync.Mutex
+	last   time.Time
+}
+
+const resetEvery = 10 * time.Second
+
+func (m *mapping) find(owner metav1.OwnerReference) (*meta.RESTMapping, error) {
+	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+	mapped, err := m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err == nil || !meta.IsNoMatchError(err) {
+		return mapped, err
+	}
+	m.mu.Lock()
+	stale := time.Since(m.last) > resetEvery
+	if stale {
+		m.last = time.Now()
+	}
+	m.mu.Unlock()
+	if !stale {
+		return nil, err
+	}
+	m.mapper.Reset()
+	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+}

@@ -1,0 +1,171 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const (
+	// metadataOnly asks for the metadata of the object in the answer, as little
+	// as the API server can send; one that cannot sends all of it.
+	metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	wholeObject = runtime.ContentTypeJSON
+)
+
+// codecs reads what the API server says in answers: metadata and statuses.
+var codecs = newCodecs()
+
+func newCodecs() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		panic(fmt.Sprintf("register the kinds of metadata: %v", err)) // a programming error, found by every test
+	}
+	return serializer.NewCodecFactory(scheme)
+}
+
+// send makes a request of the object that it names.
+func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
+	request := d.address(client, r)
+	accept := metadataOnly
+	switch r.Verb {
+	case plan.Create, plan.Update:
+		request.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(r.Body)
+	case plan.Patch:
+		request.SetHeader("Content-Type", string(r.PatchType)).Body(r.Body)
+		if r.PatchType == types.ApplyPatchType {
+			request.Param("force", "true")
+		}
+	case plan.Delete:
+		body, err := json.Marshal(r.Delete)
+		if err != nil {
+			return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
+		}
+		request.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
+	case plan.Read:
+		accept = wholeObject
+	case plan.Look:
+	}
+	if r.Verb.Writes() {
+		if auditID != "" {
+			request.SetHeader("Audit-ID", auditID)
+		}
+		if r.Verb != plan.Delete {
+			request.Param("fieldManager", d.config.FieldManager)
+		}
+		if d.config.DryRun {
+			request.Param("dryRun", metav1.DryRunAll)
+		}
+	} else {
+		auditID = ""
+	}
+	began := time.Now()
+	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
+	response.AuditID = auditID
+	d.config.Metrics.requested(r, response, time.Since(began))
+	return response
+}
+
+// address starts a request of an object.
+func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
+	method := map[plan.Verb]string{
+		plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
+		plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet,
+	}[r.Verb]
+	path := []string{"/apis", r.Kind.Group(), r.Version}
+	if r.Kind.Group() == "" {
+		path = []string{"/api", r.Version}
+	}
+	if r.Namespace != "" {
+		path = append(path, "namespaces", r.Namespace)
+	}
+	path = append(path, r.Kind.Resource())
+	if r.Verb != plan.Create || r.Subresource != "" {
+		path = append(path, r.Name)
+	}
+	if r.Subresource != "" {
+		path = append(path, r.Subresource)
+	}
+	return client.Verb(method).AbsPath(path...)
+}
+
+// answer reads what the API server said.
+func answer(result rest.Result, r plan.Request) plan.Response {
+	var response plan.Response
+	result.StatusCode(&response.Code)
+	body, err := result.Raw()
+	if err == nil {
+		err = result.Error()
+	}
+	if err != nil {
+		return refusal(err, response.Code)
+	}
+	if response.Object, err = metadataOf(result, body); err != nil {
+		// The request succeeded; what is missing is only what to remember of it.
+		response.Message = err.Error()
+	}
+	if r.Verb == plan.Read {
+		response.Body = body
+	}
+	return response
+}
+
+// refusal is what an error says, as the API server put it where it answered.
+func refusal(err error, code int) plan.Response {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return plan.Response{Reason: "NoAnswer", Message: err.Error()}
+	}
+	s := status.Status()
+	response := plan.Response{Code: int(s.Code), Reason: string(s.Reason), Message: err.Error()}
+	if response.Code == 0 {
+		response.Code = code
+	}
+	if s.Details != nil {
+		if len(s.Details.Causes) > 0 {
+			response.Cause = string(s.Details.Causes[0].Type)
+		}
+		for _, cause := range s.Details.Causes {
+			if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
+				response.Cause = string(cause.Type)
+			}
+		}
+		response.RetryAfter = time.Duration(s.Details.RetryAfterSeconds) * time.Second
+	}
+	return response
+}
+
+// metadataOf is the metadata in an answer; a delete may be answered by a
+// status, which is about no object any more.
+func metadataOf(result rest.Result, body []byte) (plan.Object, error) {
+	var meta metav1.PartialObjectMetadata
+	if obj, err := result.Get(); err == nil {
+		switch obj := obj.(type) {
+		case *metav1.PartialObjectMetadata:
+			meta = *obj
+		case *metav1.Status:
+			return plan.Object{}, nil
+		}
+	} else if err := json.Unmarshal(body, &meta); err != nil { // the whole object, of a kind that we need not know
+		return plan.Object{}, fmt.Errorf("read the metadata of the answer: %w", err)
+	}
+	return plan.Object{
+		UID: meta.UID, ResourceVersion: meta.ResourceVersion,
+		Deleting: meta.DeletionTimestamp != nil, Grace: meta.DeletionGracePeriodSeconds,
+		Finalizers: len(meta.Finalizers) > 0, Owners: meta.OwnerReferences,
+	}, nil
+}

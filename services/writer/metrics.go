@@ -1,0 +1,42 @@
+package writer
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/services/writer/apply"
+)
+
+type metrics struct {
+	door    *apply.Metrics
+	results *prometheus.CounterVec
+	alarms  *prometheus.CounterVec
+	inHand  *prometheus.GaugeVec
+	turns   *prometheus.HistogramVec
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		door: apply.NewMetrics(),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_writer_results_total",
+			Help: "Commands, by what became of them.",
+		}, []string{"controller", "verb", "status"}),
+		alarms: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_writer_alarms_total",
+			Help: "Messages that no honest reconciler writes: malformed turns and broken promises.",
+		}, []string{"controller", "reason"}),
+		inHand: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_writer_turns_in_hand",
+			Help: "Turns taken and not answered yet.",
+		}, []string{"controller"}),
+		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "millrace_writer_turn_duration_seconds",
+			Help:    "Time from starting a turn to its stored outcome.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"controller", "lane"}),
+	}
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.turns)
+}

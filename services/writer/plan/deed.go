@@ -1,0 +1,344 @@
+package plan
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// step is what a deed does next.
+type step int
+
+const (
+	alive    step = iota // look at the object that it relies on
+	absent               // look at the owners that must be gone
+	before               // redelivered delete: look whether it was done before
+	write                // make the request
+	compare              // refused: look at what is there
+	finished             // there is a result
+)
+
+// deed is one command on its way: the looks before and after its write.
+type deed struct {
+	at      int
+	command events.Command
+	again   bool // the turn was delivered before
+	dryRun  bool
+
+	step   step
+	owner  int // position in If.Absent
+	tries  int
+	lost   bool // a write's answer was lost: what is there may be ours
+	loose  bool // delete without the resourceVersion condition
+	last   Response
+	body   []byte
+	result events.Result
+}
+
+func newDeed(at int, c events.Command, body []byte, o Options) *deed {
+	d := &deed{at: at, command: c, body: body, again: o.Again, dryRun: o.DryRun}
+	d.step = d.first()
+	return d
+}
+
+// first is the first step that the command asks for.
+func (d *deed) first() step {
+	switch cond := d.command.If; {
+	case cond != nil && cond.Alive != nil:
+		return alive
+	case cond != nil && len(cond.Absent) > 0:
+		return absent
+	default:
+		return d.checked()
+	}
+}
+
+// checked is the step after the looks at other objects.
+func (d *deed) checked() step {
+	if d.again && d.command.Verb == events.VerbDelete && d.tries == 0 {
+		return before
+	}
+	return write
+}
+
+// request is what the step asks of the API server.
+func (d *deed) request() Request {
+	c := d.command
+	r := Request{
+		Command: d.at, Verb: Look, Kind: c.Kind, Version: c.Version, Namespace: c.Namespace, Name: c.Name,
+	}
+	switch d.step {
+	case alive:
+		a := c.If.Alive
+		r.Kind, r.Version, r.Namespace, r.Name = a.Kind, a.Version, a.Namespace, a.Name
+	case absent:
+		r.Owner = &c.If.Absent[d.owner]
+	case write:
+		d.write(&r)
+	case compare:
+		if c.Verb != events.VerbDelete {
+			r.Verb = Read
+		}
+	case before, finished:
+	}
+	if d.last.again() {
+		r.Wait, r.After = true, d.last.RetryAfter
+	}
+	return r
+}
+
+func (d *deed) write(r *Request) {
+	c := d.command
+	d.tries++
+	r.Verb, r.Try, r.Subresource, r.Body = Verb(c.Verb), d.tries, c.Subresource, d.body
+	switch c.Verb {
+	case events.VerbPatch:
+		r.PatchType = c.PatchType
+	case events.VerbDelete:
+		r.Body, r.Delete = nil, d.options()
+	}
+}
+
+func (d *deed) options() *metav1.DeleteOptions {
+	c, o := d.command, &metav1.DeleteOptions{GracePeriodSeconds: d.command.GraceSeconds}
+	if c.Propagation != "" {
+		o.PropagationPolicy = &c.Propagation
+	}
+	o.Preconditions = &metav1.Preconditions{UID: &c.If.UID}
+	if c.If.ResourceVersion != "" && !d.loose {
+		o.Preconditions.ResourceVersion = &c.If.ResourceVersion
+	}
+	return o
+}
+
+// answer takes the answer to request.
+func (d *deed) answer(r Response) {
+	d.last = r
+	if r.again() {
+		d.lost = d.lost || (d.step == write && r.lost())
+		if r.Spent {
+			d.end(r, events.Failed)
+		}
+		return // the same step again
+	}
+	switch d.step {
+	case alive:
+		d.afterAlive(r)
+	case absent:
+		d.afterAbsent(r)
+	case before:
+		d.afterBefore(r)
+	case write:
+		d.afterWrite(r)
+	case compare:
+		d.afterCompare(r)
+	case finished:
+	}
+}
+
+func (d *deed) afterAlive(r Response) {
+	a := d.command.If.Alive
+	switch {
+	case r.ok() && r.Object.UID == a.UID && !r.Object.Deleting:
+		d.step = d.checked()
+		if len(d.command.If.Absent) > 0 {
+			d.step = absent
+		}
+	case r.ok() || r.notFound():
+		d.refuse("OwnerGone", "the "+string(a.Kind)+" "+a.Name+" is gone or on its way out")
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// Upstream: pkg/controller/garbagecollector looks at each owner live before it
+// deletes, by kind, name and uid.
+func (d *deed) afterAbsent(r Response) {
+	owner := d.command.If.Absent[d.owner]
+	switch {
+	case r.ok() && r.Object.UID == owner.UID:
+		d.refuse("OwnerAlive", "the owner "+owner.Kind+" "+owner.Name+" exists")
+	case r.ok() || r.notFound():
+		if d.owner++; d.owner == len(d.command.If.Absent) {
+			d.step = d.checked()
+		}
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// afterBefore spares a redelivered delete the request when the object is on its
+// way out as the command wants it.
+func (d *deed) afterBefore(r Response) {
+	c, live := d.command, r.Object
+	switch {
+	case r.notFound() || (r.ok() && live.UID != c.If.UID):
+		d.removed(r)
+	case r.ok() && live.Deleting && c.Propagation == "" &&
+		(c.GraceSeconds == nil || (live.Grace != nil && *live.Grace <= *c.GraceSeconds)):
+		d.end(r, events.Unchanged)
+	default:
+		d.step = write // also where looking is forbidden: the conditions hold anyway
+	}
+}
+
+func (d *deed) afterWrite(r Response) {
+	c := d.command
+	switch {
+	case r.ok() && d.dryRun:
+		d.end(r, events.DryRun)
+	case r.ok():
+		d.end(r, d.effect(r))
+		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object)
+	case r.Code == 409 && c.Verb == events.VerbCreate && r.Reason == string(metav1.StatusReasonAlreadyExists),
+		r.Code == 409 && c.Verb == events.VerbDelete,
+		r.Code == 409 && c.Verb == events.VerbUpdate && (d.again || d.lost):
+		d.step = compare
+	case r.Code == 409:
+		d.end(r, events.Conflict)
+	case r.notFound() && c.Verb == events.VerbDelete:
+		d.removed(r)
+	case r.notFound() && c.Verb != events.VerbCreate:
+		d.end(r, events.Absent)
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// effect tells a write from one that left the object's version as it was.
+func (d *deed) effect(r Response) events.Status {
+	c := d.command
+	if c.Verb != events.VerbCreate && c.If != nil && c.If.ResourceVersion != "" &&
+		r.Object.ResourceVersion == c.If.ResourceVersion {
+		return events.Unchanged
+	}
+	return events.Applied
+}
+
+// gone tells whether a delete took the object away at once: the answer is then
+// no object, or one with nothing left to wait for. A namespace always waits for
+// its contents.
+func gone(c events.Command, o Object) bool {
+	if o.UID == "" || !o.Deleting {
+		return true
+	}
+	return !o.Finalizers && o.Grace != nil && *o.Grace == 0 && c.Kind != "namespaces"
+}
+
+// afterCompare judges a 409 by what is there.
+func (d *deed) afterCompare(r Response) {
+	if !r.ok() && !r.notFound() {
+		d.end(r, events.Refused)
+		return
+	}
+	switch d.command.Verb {
+	case events.VerbCreate:
+		d.compareBirth(r)
+	case events.VerbDelete:
+		d.compareDeath(r)
+	default:
+		if r.ok() && r.Object.UID == uidOf(d.command) && updated(d.body, r.Body, d.command.Subresource) {
+			d.found(r)
+			return
+		}
+		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+func (d *deed) compareBirth(r Response) {
+	switch {
+	case r.notFound(): // it went between the two requests: the name is free again
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "the name was taken a moment ago")
+	case r.Object.Deleting:
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "an object of that name is on its way out")
+	case born(d.body, r.Body):
+		d.found(r)
+	default:
+		d.conflict(r, string(metav1.StatusReasonAlreadyExists), "another object has that name")
+	}
+}
+
+func (d *deed) compareDeath(r Response) {
+	cond := d.command.If
+	switch {
+	case r.notFound() || r.Object.UID != cond.UID:
+		d.removed(r)
+	case !d.loose && cond.ResourceVersion != "" && len(cond.SameOwners) > 0 && sameOwners(cond.SameOwners, r.Object.Owners):
+		// Upstream: the garbage collector deletes again without the version when
+		// the change left the owner references as they were.
+		d.loose, d.step = true, write
+	case r.Object.Deleting && cond.ResourceVersion == "":
+		d.end(r, events.Unchanged)
+	default:
+		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+// found ends a deed whose effect is there: made by itself when an answer was
+// lost on the way, or else by an earlier delivery of the turn.
+func (d *deed) found(r Response) {
+	if d.lost {
+		d.end(r, events.Applied)
+		return
+	}
+	d.end(r, events.Unchanged)
+}
+
+// removed ends a delete whose object is not there any more.
+func (d *deed) removed(r Response) {
+	status := events.Unchanged
+	if d.lost {
+		status = events.Applied
+	}
+	r.Object = Object{UID: d.command.If.UID}
+	d.end(r, status)
+	d.result.Removed = true
+}
+
+func (d *deed) conflict(r Response, reason, message string) {
+	r.Code, r.Reason, r.Message = 409, reason, message
+	d.end(r, events.Conflict)
+}
+
+func (d *deed) refuse(reason, message string) {
+	d.end(Response{Reason: reason, Message: message}, events.Refused)
+}
+
+func (d *deed) end(r Response, status events.Status) {
+	d.result, d.step = r.result(d.at, d.command, status), finished
+}
+
+// uidOf is the uid that a command insists on.
+func uidOf(c events.Command) types.UID {
+	if c.If == nil {
+		return ""
+	}
+	return c.If.UID
+}
+
+// bodyOf is a command's body as it goes on the wire. known holds the shapes
+// that have been cut open already.
+func bodyOf(t events.Turn, c events.Command, known map[int]mould) ([]byte, error) {
+	body := t.BodyOf(c)
+	switch c.Verb {
+	case events.VerbCreate:
+		m, ok := known[c.Shape]
+		if !ok || c.Shape == 0 {
+			var err error
+			if m, err = newMould(body); err != nil {
+				return nil, err
+			}
+			if c.Shape != 0 {
+				known[c.Shape] = m
+			}
+		}
+		return m.cast(c.Namespace, c.Name), nil
+	case events.VerbUpdate, events.VerbPatch:
+		return conditional(c, json.RawMessage(body))
+	default:
+		return nil, nil
+	}
+}

@@ -1,0 +1,287 @@
+package plan
+
+import (
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Options are what a plan knows besides the turn.
+type Options struct {
+	// Again is true for a turn that was delivered before: its effects may be
+	// there already.
+	Again bool
+	// DryRun is true when the API server is asked to do nothing.
+	DryRun bool
+	// Off refuses every command without a request.
+	Off bool
+	// Promised tells what the turn's controller may do; nil means everything.
+	Promised func(events.Command) bool
+}
+
+// wave sizes: births start at one; everything else starts where a wave that
+// fails is still cheap.
+const (
+	firstBirths = 1
+	firstOthers = 32
+)
+
+// Plan is the way through one turn. It is not safe for concurrent use.
+type Plan struct {
+	deeds  []*deed
+	asked  []bool  // a request of the deed is under way
+	after  [][]int // the earlier commands on the same object
+	groups []*group
+	owners map[events.Alive]*owner
+	open   int // commands without a result
+}
+
+// group is the commands of one verb on one kind, in waves.
+type group struct {
+	births bool
+	deeds  []int
+	from   int // the wave is deeds[from:to]
+	to     int
+	size   int
+	over   bool
+}
+
+// owner is an object that several commands rely on: it is looked at once.
+// Upstream: RecheckDeletionTimestamp, once in a sync.
+type owner struct {
+	asker  int
+	answer *Response
+}
+
+// groupName is what makes commands one group.
+type groupName struct {
+	verb        events.Verb
+	kind        kinds.Name
+	subresource string
+}
+
+// New plans a turn.
+func New(t events.Turn, o Options) *Plan {
+	p := &Plan{
+		asked: make([]bool, len(t.Commands)), after: make([][]int, len(t.Commands)),
+		owners: map[events.Alive]*owner{}, open: len(t.Commands),
+	}
+	groups, earlier, moulds := map[groupName]*group{}, map[events.Ref][]int{}, map[int]mould{}
+	for i, c := range t.Commands {
+		d := p.admit(i, c, t, o, moulds)
+		p.deeds = append(p.deeds, d)
+		if c.Verb == events.VerbRecord {
+			continue
+		}
+		p.after[i] = earlier[c.Ref()]
+		earlier[c.Ref()] = append(earlier[c.Ref()][:len(p.after[i]):len(p.after[i])], i)
+		name := groupName{c.Verb, c.Kind, c.Subresource}
+		g, ok := groups[name]
+		if !ok {
+			g = &group{births: c.Verb == events.VerbCreate, size: firstOthers}
+			if g.births {
+				g.size = firstBirths
+			}
+			groups[name] = g
+			p.groups = append(p.groups, g)
+		}
+		g.deeds = append(g.deeds, i)
+	}
+	for _, g := range p.groups {
+		g.to = min(g.size, len(g.deeds))
+	}
+	p.settle()
+	return p
+}
+
+// admit makes the deed of a command, which is over at once when the command
+// needs no request or may not have one.
+func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds map[int]mould) *deed {
+	d := &deed{at: i, command: c}
+	switch {
+	case o.Off:
+		d.refuse("Off", "the writer is switched off")
+	case o.Promised != nil && !o.Promised(c):
+		d.refuse("NotPromised", "the controller never promised to "+string(c.Verb)+" "+string(c.Kind))
+	case c.Verb == events.VerbRecord:
+		d.end(Response{}, events.Applied)
+		if o.DryRun {
+			d.end(Response{}, events.DryRun)
+		}
+	case fault(c) != "":
+		d.refuse("Malformed", fault(c))
+	default:
+		body, err := bodyOf(t, c, moulds)
+		if err != nil {
+			d.refuse("Malformed", err.Error())
+			break
+		}
+		d = newDeed(i, c, body, o)
+	}
+	return d
+}
+
+// fault is what makes a command impossible to address, or unsafe.
+func fault(c events.Command) string {
+	switch c.Verb {
+	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
+	default:
+		return "the verb " + string(c.Verb) + " is unknown"
+	}
+	switch {
+	case c.Kind == "" || c.Version == "" || c.Name == "":
+		return "the command names no object"
+	case c.Verb == events.VerbDelete && uidOf(c) == "":
+		return "a delete must say which uid it means"
+	case c.Verb == events.VerbPatch && c.PatchType == "":
+		return "the patch has no type"
+	default:
+		return ""
+	}
+}
+
+// Next is every request that may run now, at most one for each command. They
+// are given once.
+func (p *Plan) Next() []Request {
+	var requests []Request
+	for _, g := range p.groups {
+		for _, i := range g.deeds[g.from:g.to] {
+			if p.ready(i) {
+				p.asked[i] = true
+				requests = append(requests, p.deeds[i].request())
+			}
+		}
+	}
+	return requests
+}
+
+// ready tells whether a command's next request may run.
+func (p *Plan) ready(i int) bool {
+	d := p.deeds[i]
+	if p.asked[i] || d.step == finished {
+		return false
+	}
+	for _, e := range p.after[i] {
+		if p.deeds[e].step != finished {
+			return false
+		}
+	}
+	if d.step != alive {
+		return true
+	}
+	o, ok := p.owners[*d.command.If.Alive]
+	if !ok {
+		p.owners[*d.command.If.Alive] = &owner{asker: i}
+		return true
+	}
+	return o.asker == i
+}
+
+// Answer takes the answer to a command's request. An answer that nobody waits
+// for is ignored.
+func (p *Plan) Answer(command int, r Response) {
+	if command < 0 || command >= len(p.deeds) || !p.asked[command] {
+		return
+	}
+	p.asked[command] = false
+	d := p.deeds[command]
+	if d.step == alive && (!r.again() || r.Spent) {
+		p.owners[*d.command.If.Alive].answer = &r
+	}
+	d.answer(r)
+	p.settle()
+}
+
+// settle draws every conclusion that needs no request: answers that are shared,
+// commands that are skipped, waves that are over.
+func (p *Plan) settle() {
+	for moved := true; moved; {
+		moved = false
+		for _, g := range p.groups {
+			for _, i := range g.deeds[g.from:g.to] {
+				moved = p.conclude(i) || moved
+			}
+			moved = p.advance(g) || moved
+		}
+	}
+	p.open = 0
+	for _, d := range p.deeds {
+		if d.step != finished {
+			p.open++
+		}
+	}
+}
+
+// conclude ends or moves a command that needs no request for it.
+func (p *Plan) conclude(i int) bool {
+	d := p.deeds[i]
+	if d.step == finished || p.asked[i] {
+		return false
+	}
+	for _, e := range p.after[i] {
+		if earlier := p.deeds[e]; earlier.step == finished && !earlier.result.OK() {
+			d.end(Response{Reason: "Skipped", Message: "an earlier command on the object did not succeed"}, events.Skipped)
+			return true
+		}
+	}
+	if d.step == alive {
+		if o := p.owners[*d.command.If.Alive]; o != nil && o.answer != nil {
+			d.answer(*o.answer)
+			return true
+		}
+	}
+	return false
+}
+
+// advance starts a group's next wave when the last one is over, or skips what
+// is left.
+func (p *Plan) advance(g *group) bool {
+	if g.over {
+		return false
+	}
+	stop := false
+	for _, i := range g.deeds[g.from:g.to] {
+		d := p.deeds[i]
+		if d.step != finished {
+			return false
+		}
+		stop = stop || g.stops(d.result)
+	}
+	if stop {
+		for _, i := range g.deeds[g.to:] {
+			if d := p.deeds[i]; d.step != finished {
+				d.end(Response{Reason: "Skipped", Message: "an earlier command of the batch failed"}, events.Skipped)
+			}
+		}
+		g.to = len(g.deeds)
+	}
+	g.from = g.to
+	g.size *= 2
+	g.to = min(g.from+g.size, len(g.deeds))
+	g.over = g.from == g.to
+	return true
+}
+
+// stops tells whether a result ends its group.
+// Upstream: pkg/controller slowStartBatch ends births at the first error.
+func (g *group) stops(r events.Result) bool {
+	switch {
+	case r.OK():
+		return false
+	case g.births:
+		return true
+	default:
+		return r.Status == events.Failed || (r.Status == events.Refused && r.Code == 403)
+	}
+}
+
+// Results is one result for every command; done is false while some are open.
+func (p *Plan) Results() (results []events.Result, done bool) {
+	if p.open > 0 {
+		return nil, false
+	}
+	results = make([]events.Result, 0, len(p.deeds))
+	for _, d := range p.deeds {
+		results = append(results, d.result)
+	}
+	return results, true
+}

@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Verb is what a request does.
+type Verb string
+
+// The verbs of requests. Look reads the metadata of an object, Read all of it.
+const (
+	Create Verb = "create"
+	Update Verb = "update"
+	Patch  Verb = "patch"
+	Delete Verb = "delete"
+	Look   Verb = "look"
+	Read   Verb = "read"
+)
+
+// Writes is true for the verbs that change something.
+func (v Verb) Writes() bool { return v != Look && v != Read }
+
+// Request is one request of the API server, for one command.
+type Request struct {
+	// Command is the position of the command in the turn. A command has at most
+	// one request under way.
+	Command int
+	Verb    Verb
+
+	// Kind and Version address the object, or Owner does, as an owner reference
+	// names it: the door finds its resource and where it lives.
+	Kind                         kinds.Name
+	Version                      string
+	Namespace, Name, Subresource string
+	Owner                        *metav1.OwnerReference
+
+	Body      []byte
+	PatchType types.PatchType
+	Delete    *metav1.DeleteOptions
+	// Try counts the requests of one command that write, from 1.
+	Try int
+	// Wait is true for a request that repeats one: it waits as long as the API
+	// server asked for (After), or else with backoff.
+	Wait  bool
+	After time.Duration
+}
+
+// Response is what came of a request.
+type Response struct {
+	// Code is the HTTP status, 0 when no answer came.
+	Code int
+	// Object is the metadata in the answer to a successful request.
+	Object Object
+	// Body is the whole object, for Read.
+	Body json.RawMessage
+
+	Reason, Cause, Message string
+	// RetryAfter is how long the API server asks to stay away.
+	RetryAfter time.Duration
+	// Spent is true when the command has no time left for another try.
+	Spent   bool
+	AuditID string
+}
+
+// The reasons that the door itself answers with.
+const (
+	// ReasonNoMatch: no resource is served under the owner's kind.
+	ReasonNoMatch = "NoMatch"
+	// ReasonUnresolvable: a cluster-scoped object names an owner that lives in
+	// a namespace.
+	ReasonUnresolvable = "UnresolvableOwner"
+)
+
+// Object is the metadata that the plan judges by.
+type Object struct {
+	UID             types.UID
+	ResourceVersion string
+	Deleting        bool
+	Grace           *int64 // deletionGracePeriodSeconds
+	Finalizers      bool
+	Owners          []metav1.OwnerReference
+}
+
+// ok is true for a request that succeeded.
+func (r Response) ok() bool { return r.Code >= 200 && r.Code < 300 }
+
+// notFound is true when the object is not there. A 404 for the whole resource
+// says nothing about objects: the kind may be served in another version.
+func (r Response) notFound() bool { return r.Code == 404 && r.Cause != "UnexpectedServerResponse" }
+
+// again is true for answers after which the same request may yet succeed.
+func (r Response) again() bool {
+	switch r.Code {
+	case 0, 401, 408, 429:
+		return r.Reason != ReasonNoMatch && r.Reason != ReasonUnresolvable
+	default:
+		return r.Code >= 500
+	}
+}
+
+// lost is true when the write may have taken effect nevertheless.
+func (r Response) lost() bool { return r.again() && r.Code != 429 && r.Code != 401 }
+
+// result is the answer as the result of a command.
+func (r Response) result(command int, c events.Command, status events.Status) events.Result {
+	result := events.Result{
+		Command: command, Status: status, Ref: c.Ref(),
+		UID: r.Object.UID, Version: r.Object.ResourceVersion, AuditID: r.AuditID,
+	}
+	if !result.OK() {
+		result.Code, result.Reason, result.Cause, result.Message = r.Code, r.Reason, r.Cause, r.Message
+	}
+	return result
+}

@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// born tells whether a live object, found under the name of a birth, is what
+// that birth makes: it has the same controller (or the birth names none: such
+// an object has no owner to mistake it for another's) and, where the body has
+// them, holds the same template and data. The last two tell the child that was
+// meant from one whose name collides because it derives from a short hash.
+func born(body, live json.RawMessage) bool {
+	want, have := read(body), read(live)
+	if want == nil || have == nil {
+		return false
+	}
+	owner := controllerOf(want)
+	if owner == "" {
+		return true
+	}
+	if owner != controllerOf(have) {
+		return false
+	}
+	return within(at(want, "spec", "template"), at(have, "spec", "template")) &&
+		within(want["data"], have["data"])
+}
+
+// updated tells whether a live object is already what an update makes of it.
+// What the API server manages does not count, nor does the half of the object
+// that the subresource does not write.
+func updated(body, live json.RawMessage, subresource string) bool {
+	want, have := read(body), read(live)
+	if want == nil || have == nil {
+		return false
+	}
+	for _, object := range []map[string]any{want, have} {
+		delete(object, "kind")
+		delete(object, "apiVersion")
+		if subresource == "status" {
+			delete(object, "spec")
+		} else {
+			delete(object, "status")
+		}
+		if metadata, ok := object["metadata"].(map[string]any); ok {
+			for _, field := range []string{
+				"resourceVersion", "generation", "managedFields", "creationTimestamp", "selfLink",
+				"name", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds",
+			} {
+				delete(metadata, field)
+			}
+		}
+	}
+	return within(want, have) && within(have, want)
+}
+
+// sameOwners tells whether two lists of owners are the same, in any order.
+func sameOwners(a, b []metav1.OwnerReference) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, owner := range a {
+		if !slices.ContainsFunc(b, func(o metav1.OwnerReference) bool {
+			return o.APIVersion == owner.APIVersion && o.Kind == owner.Kind && o.Name == owner.Name &&
+				o.UID == owner.UID && isTrue(o.Controller) == isTrue(owner.Controller) &&
+				isTrue(o.BlockOwnerDeletion) == isTrue(owner.BlockOwnerDeletion)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// within tells whether everything in want is in have. A zero value is as good
+// as none, since some clients write it and some leave it out.
+func within(want, have any) bool {
+	if zero(want) && zero(have) {
+		return true
+	}
+	switch w := want.(type) {
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for field, value := range w {
+			if !within(value, h[field]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		h, _ := have.([]any)
+		if len(w) != len(h) {
+			return false
+		}
+		for i := range w {
+			if !within(w[i], h[i]) {
+				return false
+			}
+		}
+		return true
+	case nil:
+		return true
+	default:
+		return want == have || zero(want) && have == nil
+	}
+}
+
+func zero(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case json.Number:
+		return v == "0"
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, field := range v {
+			if !zero(field) {
+				return false
+			}
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// read is a JSON object with its numbers as they are written; nil if it is none.
+func read(text json.RawMessage) map[string]any {
+	var object map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&object); err != nil {
+		return nil
+	}
+	return object
+}
+
+func at(object map[string]any, path ...string) any {
+	var value any = object
+	for _, field := range path {
+		inner, _ := value.(map[string]any)
+		value = inner[field]
+	}
+	return value
+}
+
+// controllerOf is the uid of an object's controller reference, or "".
+func controllerOf(object map[string]any) string {
+	owners, _ := at(object, "metadata", "ownerReferences").([]any)
+	for _, owner := range owners {
+		reference, _ := owner.(map[string]any)
+		if reference["controller"] == true {
+			uid, _ := reference["uid"].(string)
+			return uid
+		}
+	}
+	return ""
+}

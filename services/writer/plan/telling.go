@@ -1,0 +1,42 @@
+package plan
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Telling is a Kubernetes Event to be written because of a command.
+type Telling struct {
+	Command int
+	events.Notice
+}
+
+// Tellings is what users are told about the results of a turn: the notice of
+// each command that was applied or that the API server did not let through. An
+// effect that was there before has been told before.
+func Tellings(t events.Turn, results []events.Result) []Telling {
+	var tellings []Telling
+	for _, r := range results {
+		if r.Command < 0 || r.Command >= len(t.Commands) {
+			continue
+		}
+		c, at := t.Commands[r.Command], 0
+		switch {
+		case r.Status == events.Applied:
+			at = c.Applied
+		case r.Cause == string(corev1.NamespaceTerminatingCause):
+			// Upstream: no Event about births into a namespace that is going.
+		case r.Status == events.Failed, !r.OK() && r.Code != 0:
+			at = c.Failed
+		}
+		if n := t.NoticeAt(at); n != nil {
+			told := *n
+			told.Message = strings.NewReplacer("{name}", c.Name, "{error}", r.Message).Replace(told.Message)
+			tellings = append(tellings, Telling{Command: r.Command, Notice: told})
+		}
+	}
+	return tellings
+}

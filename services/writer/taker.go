@@ -1,0 +1,222 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// taker takes the turns of one controller.
+type taker struct {
+	*Service
+	profile *Profile
+	slots   chan struct{} // one for each turn that is carried out
+}
+
+func (s *Service) taker(p *Profile) *taker {
+	concurrent := s.config.Concurrent[p.Name]
+	if concurrent <= 0 {
+		concurrent = defaultConcurrent
+	}
+	return &taker{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
+}
+
+// take takes a turn in hand. reading ends when the writer is asked to stop,
+// working when it must.
+func (t *taker) take(reading, working context.Context, d bus.Delivery) {
+	t.hand.take(t.profile.Name, d, func() {
+		select {
+		case t.slots <- struct{}{}:
+			defer func() { <-t.slots }()
+		case <-reading.Done():
+			t.hand.answer(d, func(d bus.Delivery) { d.Later(0) }) // for another writer
+			return
+		}
+		t.hand.answer(d, t.carry(working, d))
+	})
+}
+
+// carry carries a turn out and gives the answer to its delivery.
+func (t *taker) carry(ctx context.Context, d bus.Delivery) (answer func(bus.Delivery)) {
+	m := d.Message()
+	controller, lane, key, err := subject.ParseTurn(m.Subject)
+	if err == nil && controller != t.profile.Name {
+		err = fmt.Errorf("the turn of %s in the stream of %s", controller, t.profile.Name)
+	}
+	if err != nil {
+		return t.hopeless(m, err) // nobody waits for an outcome under such a subject
+	}
+	if lane == events.Park {
+		return bus.Delivery.Done
+	}
+	turn, err := read(m, lane, key, controller)
+	if err != nil {
+		forged := plan.Refusal{Reason: "Malformed", Message: err.Error()}
+		turn = events.Turn{Controller: controller, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
+		if err := t.settle(ctx, m, turn, forged.Refuse(turn)); err != nil {
+			return t.later(m, err)
+		}
+		return t.hopeless(m, errors.New(forged.Message))
+	}
+	again := d.Attempt() > 1 || t.config.Clock.Since(m.Time) > ackWait
+	if again {
+		switch settled, err := t.settled(ctx, m, turn); {
+		case err != nil:
+			return t.later(m, err)
+		case settled:
+			return bus.Delivery.Done
+		}
+	}
+	return t.carryOut(ctx, m, turn, again)
+}
+
+// read is the turn in a message. What it says about itself must agree with the
+// subject that it came under, since that is what its sender was allowed to use.
+func read(m events.Message, lane events.Lane, key events.Key, controller string) (turn events.Turn, err error) {
+	if err := events.DecodeJSON(m, &turn); err != nil {
+		return turn, err
+	}
+	if turn.Controller != controller || turn.Lane != lane || turn.Key != key {
+		return turn, fmt.Errorf("the turn says it is %s's, lane %s, about %v; its subject is %s", turn.Controller, turn.Lane, turn.Key, m.Subject)
+	}
+	return turn, nil
+}
+
+func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
+	began := t.config.Clock.Now()
+	refusal, err := t.refusal(ctx, turn)
+	if err != nil {
+		return t.later(m, err)
+	}
+	var results []events.Result
+	if refusal != (plan.Refusal{}) {
+		results = refusal.Refuse(turn)
+	} else {
+		p := plan.New(turn, plan.Options{
+			Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Promised: t.profile.Allowed,
+		})
+		done := false
+		results, done = t.door.Carry(ctx, t.profile.actor(), p, func(command, try int) string { return auditID(m, command, try) })
+		if !done {
+			return func(d bus.Delivery) { d.Later(0) }
+		}
+	}
+	if err := t.settle(ctx, m, turn, results); err != nil {
+		return t.later(m, err)
+	}
+	t.metrics.turns.WithLabelValues(t.profile.Name, string(turn.Lane)).Observe(t.config.Clock.Since(began).Seconds())
+	for _, telling := range plan.Tellings(turn, results) {
+		t.teller.Tell(apply.Story{
+			Actor: t.profile.actor(), Source: t.profile.Source, ID: auditID(m, telling.Command, 1), Telling: telling,
+		})
+	}
+	return bus.Delivery.Done
+}
+
+// refusal is why the whole turn may not be carried out.
+func (t *taker) refusal(ctx context.Context, turn events.Turn) (plan.Refusal, error) {
+	if old := plan.Aged(turn, t.config.Clock.Now(), t.config.MaxAge); old != (plan.Refusal{}) {
+		return old, nil
+	}
+	if turn.Lane != events.Act || turn.Kind == "" || turn.UID == "" {
+		return plan.Refusal{}, nil
+	}
+	ref := events.Ref{Kind: turn.Kind, Namespace: turn.Key.Namespace, Name: turn.Key.Name}
+	m, ok, err := t.config.Bus.Last(ctx, subject.StateStream(turn.Kind), subject.Delta(ref))
+	if errors.Is(err, bus.ErrNoStream) {
+		return plan.Refusal{}, nil // nobody watches the kind: the conditions of the commands must do
+	}
+	if err != nil {
+		return plan.Refusal{}, fmt.Errorf("look up %v: %w", ref, err)
+	}
+	var live events.Delta
+	if ok {
+		if live, err = events.DecodeDelta(ref, m); err != nil {
+			return plan.Refusal{}, err
+		}
+	}
+	return plan.Stale(turn, live, ok), nil
+}
+
+// settled tells whether the turn, or a later one of its key and lane, has an
+// outcome: turns of one key and lane follow each other.
+func (t *taker) settled(ctx context.Context, m events.Message, turn events.Turn) (bool, error) {
+	last, ok, err := t.config.Bus.Last(ctx, subject.OutcomeStream(turn.Controller), subject.Outcome(turn.Controller, turn.Lane, turn.Key))
+	if err != nil || !ok {
+		return false, err
+	}
+	var outcome events.Outcome
+	if err := events.DecodeJSON(last, &outcome); err != nil {
+		return false, err
+	}
+	return outcome.Turn >= m.Sequence, nil
+}
+
+// settle stores the outcome of a turn, however long the bus takes.
+func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
+	outcome := events.Outcome{
+		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
+		Results: results, At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
+	}
+	message, err := events.EncodeJSON(outcome, turn.Trace)
+	if err != nil {
+		return err
+	}
+	message.Subject = subject.Outcome(turn.Controller, turn.Lane, turn.Key)
+	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10)
+	put := func() error {
+		_, err := t.config.Bus.Put(ctx, message, id)
+		if errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrClosed) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}
+	pauses := backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0),
+	), ctx)
+	if err := backoff.Retry(put, pauses); err != nil {
+		return fmt.Errorf("store the outcome of turn %d of %s: %w", m.Sequence, turn.Controller, err)
+	}
+	for _, r := range results {
+		verb := string(turn.Commands[r.Command].Verb)
+		t.metrics.results.WithLabelValues(t.profile.Name, verb, string(r.Status)).Inc()
+		if r.Reason == "NotPromised" {
+			t.metrics.alarms.WithLabelValues(t.profile.Name, r.Reason).Inc()
+		}
+	}
+	return nil
+}
+
+// hopeless gives up a message that no honest reconciler writes.
+func (t *taker) hopeless(m events.Message, err error) func(bus.Delivery) {
+	t.metrics.alarms.WithLabelValues(t.profile.Name, "Malformed").Inc()
+	t.config.Log.Error("refused a message that is no turn",
+		"controller", t.profile.Name, "stream", m.Stream, "sequence", m.Sequence, "err", err)
+	return func(d bus.Delivery) { d.Hopeless(err.Error()) }
+}
+
+// later hands a turn back because the bus does not answer.
+func (t *taker) later(m events.Message, err error) func(bus.Delivery) {
+	t.config.Log.Warn("put off a turn", "controller", t.profile.Name, "sequence", m.Sequence, "err", err)
+	return func(d bus.Delivery) { d.Later(time.Second) }
+}
+
+// auditID names a request of a command: the place of its turn, the command, and
+// the try from the second on.
+func auditID(m events.Message, command, try int) string {
+	id := m.Stream + "." + strconv.FormatUint(m.Sequence, 10) + "." + strconv.Itoa(command)
+	if try > 1 {
+		id += "." + strconv.Itoa(try)
+	}
+	return id
+}

@@ -1,0 +1,236 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/apply"
+)
+
+// Mode is how far the writer goes.
+type Mode string
+
+// The modes. The zero value is Apply.
+const (
+	// Apply makes the requests.
+	Apply Mode = "apply"
+	// DryRun makes them and asks the API server to store nothing.
+	DryRun Mode = "dry-run"
+	// Off makes no request: every command is refused.
+	Off Mode = "off"
+)
+
+// Profile is what the writer knows of a controller. It comes from a table in
+// the program, never from a message.
+type Profile struct {
+	// Name is the controller's name, which names its streams.
+	Name string
+	// Identity is its service account in kube-system; empty means Name.
+	Identity string
+	// Source is the component name on its Kubernetes Events; empty means Name.
+	Source string
+	// Allowed tells what it has promised to do; nil means nothing.
+	Allowed func(events.Command) bool
+}
+
+// Config is what a writer needs.
+type Config struct {
+	// REST is how to reach the API server.
+	REST *rest.Config
+	// Bus is where turns come from and outcomes go.
+	Bus bus.Bus
+	// Controllers are the controllers whose turns it carries out.
+	Controllers []Profile
+	// Mode is how far it goes.
+	Mode Mode
+	// Impersonate makes each request as the controller's service account.
+	Impersonate bool
+	// MaxInFlight bounds the requests under way; 0 means 200.
+	MaxInFlight int
+	// Concurrent bounds the turns of a controller that are carried out at once;
+	// a controller without an entry has 50.
+	Concurrent map[string]int
+	// MaxAge is how old a turn may be to be carried out; 0 means 2 minutes.
+	MaxAge time.Duration
+	// Patience is how long a command is tried again; 0 means 30 s.
+	Patience time.Duration
+	// Drain is how long the turns in hand may take when the writer stops; 0
+	// means 10 s.
+	Drain time.Duration
+	// Log is where remarks go; nil means the default logger.
+	Log *slog.Logger
+	// Clock is the time that ages are measured by; nil means the system's.
+	Clock clock.PassiveClock
+}
+
+const (
+	durable = "writer"
+	ackWait = time.Second
+	// beat is how often the turns in hand are said to be worked on.
+	beat              = 300 * time.Millisecond
+	defaultConcurrent = 50
+	// ahead is how many turns are in hand for each that may be carried out.
+	ahead = 4
+)
+
+// Service is a writer.
+type Service struct {
+	config  Config
+	door    *apply.Door
+	teller  *apply.Teller
+	metrics *metrics
+	hand    *hand
+	working struct {
+		sync.Mutex
+		ready error
+	}
+}
+
+// New makes a writer. Nothing is sent before Run.
+//
+// Errors: the configuration is incomplete or contradicts itself.
+func New(c Config) (*Service, error) {
+	if c.Bus == nil {
+		return nil, errors.New("make a writer: no bus given")
+	}
+	switch c.Mode {
+	case Apply, DryRun, Off:
+	case "":
+		c.Mode = Apply
+	default:
+		return nil, fmt.Errorf("make a writer: mode %q is not %s, %s or %s", c.Mode, Apply, DryRun, Off)
+	}
+	c = c.withDefaults()
+	actors, known := make([]apply.Actor, 0, len(c.Controllers)), map[string]bool{}
+	for i := range c.Controllers {
+		p := &c.Controllers[i]
+		if p.Name == "" || known[p.Name] {
+			return nil, fmt.Errorf("make a writer: controller %q is nameless or named twice", p.Name)
+		}
+		known[p.Name] = true
+		p.complete()
+		actors = append(actors, p.actor())
+	}
+	m := newMetrics()
+	door, err := apply.New(apply.Config{
+		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
+		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Metrics: m.door,
+	}, actors)
+	if err != nil {
+		return nil, fmt.Errorf("make a writer: %w", err)
+	}
+	s := &Service{config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, hand: newHand(m)}
+	s.working.ready = errors.New("not started")
+	return s, nil
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxAge <= 0 {
+		c.MaxAge = 2 * time.Minute
+	}
+	if c.Drain <= 0 {
+		c.Drain = 10 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	c.Controllers = append([]Profile(nil), c.Controllers...)
+	return c
+}
+
+func (p *Profile) complete() {
+	if p.Identity == "" {
+		p.Identity = p.Name
+	}
+	if p.Source == "" {
+		p.Source = p.Name
+	}
+	if p.Allowed == nil {
+		p.Allowed = func(events.Command) bool { return false }
+	}
+}
+
+func (p *Profile) actor() apply.Actor {
+	return apply.Actor{Controller: p.Name, Identity: p.Identity}
+}
+
+// Run carries out turns until the context ends, then finishes what is in hand.
+//
+// Errors: the bus cannot be used.
+func (s *Service) Run(ctx context.Context) error {
+	// What is in hand outlives ctx by the drain.
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	background.Go(func() { s.teller.Run(working) })
+	background.Go(func() { s.hand.keep(working) })
+	defer background.Wait()
+	defer stop()
+
+	for _, p := range s.config.Controllers {
+		if err := s.config.Bus.EnsureController(ctx, p.Name); err != nil {
+			return s.become(fmt.Errorf("make the streams of %s: %w", p.Name, err))
+		}
+	}
+	s.become(nil)
+	readers, reading := errgroup.WithContext(ctx)
+	for i := range s.config.Controllers {
+		t := s.taker(&s.config.Controllers[i])
+		readers.Go(func() error {
+			w := bus.Work{
+				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
+				AckWait: ackWait, MaxPending: ahead * cap(t.slots),
+			}
+			return s.config.Bus.Work(reading, w, func(d bus.Delivery) { t.take(reading, working, d) })
+		})
+	}
+	err := readers.Wait()
+	s.become(errors.New("stopped"))
+	s.hand.drain(s.config.Drain, stop)
+	if err != nil {
+		return fmt.Errorf("read turns: %w", err)
+	}
+	return nil
+}
+
+func (s *Service) become(err error) error {
+	s.working.Lock()
+	defer s.working.Unlock()
+	s.working.ready = err
+	return err
+}
+
+// Checks are the health checks: the bus, the API server, and whether the writer
+// takes turns.
+func (s *Service) Checks() map[string]func() error {
+	return map[string]func() error{
+		"writer": func() error {
+			s.working.Lock()
+			defer s.working.Unlock()
+			return s.working.ready
+		},
+		"writer-bus": s.config.Bus.Healthy,
+		"writer-api": func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			return s.door.Ready(ctx)
+		},
+	}
+}
+
+// Collectors are the metrics.
+func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }
