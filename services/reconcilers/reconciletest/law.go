@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -265,7 +267,7 @@ func same(a, b reconcile.Decision) error {
 		return err
 	}
 	if !bytes.Equal(x, y) {
-		return fmt.Errorf("it decides\n%s\nand then\n%s", x, y)
+		return fmt.Errorf("it decides otherwise (-first +then):\n%s", cmp.Diff(string(x), string(y)))
 	}
 	return nil
 }
@@ -282,5 +284,5 @@ func transcript(d reconcile.Decision) ([]byte, error) {
 		turn.Attempt = 1
 	}
 	turn.Pack()
-	return json.Marshal(turn)
+	return yaml.Marshal(turn)
 }

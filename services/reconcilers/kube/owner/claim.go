@@ -1,6 +1,9 @@
 package owner
 
 import (
+	"cmp"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -25,7 +28,7 @@ type Claim[T metav1.Object] struct {
 	Adopted []T
 	// Released has the owner's reference but does not match any more.
 	Released []T
-	// Commands adopt and release, in the order of the objects.
+	// Commands adopt and release, sorted by the objects' names.
 	Commands []events.Command
 }
 
@@ -56,5 +59,6 @@ func Claims[T metav1.Object](c Claimant, kind kinds.Of[T], objs []T) Claim[T] {
 			claim.Commands = append(claim.Commands, Adopt(kind.Kind, obj, c.Kind, c.Owner))
 		}
 	}
+	slices.SortStableFunc(claim.Commands, func(a, b events.Command) int { return cmp.Compare(a.Name, b.Name) })
 	return claim
 }

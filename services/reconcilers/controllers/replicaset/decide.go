@@ -1,0 +1,79 @@
+package replicaset
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide claims the pods that are the set's, brings their number to what it
+// asks for, and reports what is there.
+func decide(v View, now time.Time) reconcile.Decision {
+	selector, ok := label.Selector(v.Set.Spec.Selector)
+	if !ok {
+		return reconcile.Nothing("the selector is invalid or empty")
+	}
+	claim := owner.Claims(owner.Claimant{Kind: kinds.ReplicaSets.Kind, Owner: v.Set, Selector: selector},
+		kinds.Pods, v.living())
+	return reconcile.Join(
+		v.scale(claim, now),
+		v.report(claim, selector, now),
+		v.nextAvailable(claim.Mine, now),
+	)
+}
+
+// living are the pods that may be claimed.
+func (v View) living() []*corev1.Pod {
+	living := make([]*corev1.Pod, 0, len(v.Pods))
+	for _, p := range v.Pods {
+		if pod.Active(p) {
+			living = append(living, p)
+		}
+	}
+	return living
+}
+
+// scale is what happens to pods. Those that change hands do so first and alone:
+// whether an orphan could be adopted is known only afterwards, and a pod that
+// was not must neither be counted nor deleted.
+//
+// Upstream: a claim that fails ends the sync before anything is scaled.
+func (v View) scale(claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Decision {
+	surplus := len(claim.Mine) - v.wanted()
+	switch {
+	case v.Set.DeletionTimestamp != nil:
+		return reconcile.Nothing("the set is being deleted")
+	case len(claim.Commands) > 0:
+		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
+	case surplus < 0 && !v.fertile():
+		return reconcile.Nothing("the template has no labels")
+	case surplus < 0:
+		return reconcile.Do("too few pods", v.births(min(-surplus, Burst))...)
+	case surplus > 0:
+		doomed := pod.Doomed(claim.Mine, v.Crowd, min(surplus, Burst), now)
+		return reconcile.Do("too many pods", v.deaths(doomed)...)
+	default:
+		return reconcile.Nothing("as many pods as wanted")
+	}
+}
+
+// nextAvailable asks for a turn when the next ready pod becomes available.
+func (v View) nextAvailable(mine []*corev1.Pod, now time.Time) reconcile.Decision {
+	var next time.Time
+	for _, p := range mine {
+		at, ok := pod.AvailableAt(p, v.Set.Spec.MinReadySeconds)
+		if ok && at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() || v.Set.Spec.MinReadySeconds == 0 {
+		return reconcile.Decision{}
+	}
+	return reconcile.Wake(next, "a ready pod is not available yet")
+}

@@ -1,0 +1,134 @@
+package replicaset
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var now = reconciletest.Now
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+		reconciletest.Indifferent(shuffled),
+		reconciletest.Content(5, applied),
+		reconciletest.Law[View]{Name: "measured", Holds: measured},
+		reconciletest.Law[View]{Name: "careful with pods of others", Holds: careful},
+	)
+}
+
+// measured: births and deaths bring the number of pods to what is wanted and
+// never past it, under names that nobody has.
+func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	var born, died []string
+	for _, command := range c.Decide(v, now).Commands {
+		switch command.Verb {
+		case events.VerbCreate:
+			born = append(born, command.Name)
+		case events.VerbDelete:
+			died = append(died, command.Name)
+		}
+	}
+	have := 0
+	for _, p := range v.Pods {
+		if pod.Active(p) && owner.Controls(v.Set, p) && p.Labels["app"] == "web" {
+			have++
+		}
+		if slices.Contains(born, p.Name) {
+			return fmt.Errorf("a pod is to be born under the name of %s", p.Name)
+		}
+	}
+	after := have + len(born) - len(died)
+	switch {
+	case len(born) > 0 && len(died) > 0:
+		return fmt.Errorf("%d pods are born while %d die", len(born), len(died))
+	case len(born) > 0 && after != v.wanted(), len(died) > 0 && after != v.wanted():
+		return fmt.Errorf("%d pods, %d wanted, but %d are born and %d die", have, v.wanted(), len(born), len(died))
+	case len(slices.Compact(slices.Sorted(slices.Values(born)))) < len(born):
+		return fmt.Errorf("two pods are to be born under one name: %q", born)
+	}
+	return nil
+}
+
+// careful: only pods that the set controls and selects are deleted.
+func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Verb != events.VerbDelete {
+			continue
+		}
+		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name })
+		if at < 0 || !owner.Controls(v.Set, v.Pods[at]) || v.Pods[at].Labels["app"] != "web" {
+			return fmt.Errorf("%s is not the set's to delete", command.Name)
+		}
+	}
+	return nil
+}
+
+func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
+	v := View{Set: reconciletest.ReplicaSet("web", 10_000)}
+	births := decide(v, now).In(events.Act).Commands
+	if len(births) != Burst {
+		t.Fatalf("%d births, want %d", len(births), Burst)
+	}
+	seen := map[string]bool{}
+	for _, b := range births {
+		if &b.Body[0] != &births[0].Body[0] {
+			t.Fatal("two births of one burst have each their own body")
+		}
+		if seen[b.Name] {
+			t.Fatalf("two pods are born under the name %s", b.Name)
+		}
+		seen[b.Name] = true
+	}
+	again := decide(v, now.Add(time.Hour)).In(events.Act).Commands
+	if !slices.EqualFunc(births, again, func(a, b events.Command) bool { return a.Name == b.Name }) {
+		t.Error("the names depend on more than the view")
+	}
+	v.Failure = &Failure{Attempt: 7, Result: events.Result{Status: events.Conflict}}
+	if other := decide(v, now).In(events.Act).Commands; other[0].Name == births[0].Name {
+		t.Errorf("after a conflict the first pod is still called %s", other[0].Name)
+	}
+}
+
+func TestDeathsAreBounded(t *testing.T) {
+	set := reconciletest.ReplicaSet("web", 0)
+	v := View{Set: set}
+	for i := range Burst + 1 {
+		v.Pods = append(v.Pods, reconciletest.Pod(fmt.Sprintf("web-%d", i), of(set)))
+	}
+	if deaths := decide(v, now).In(events.Act).Commands; len(deaths) != Burst {
+		t.Errorf("%d deaths, want %d", len(deaths), Burst)
+	}
+}
+
+// A pod's change is the most frequent question of all.
+func BenchmarkAPodOfAFullSetChanges(b *testing.B) {
+	set := reconciletest.ReplicaSet("web", 500)
+	world := reconciletest.NewWorld()
+	pods := make([]metav1.Object, 0, 500)
+	for i := range 500 {
+		pods = append(pods, reconciletest.Pod(fmt.Sprintf("web-%03d", i), reconciletest.On("n1"),
+			reconciletest.ReadySince(now), reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, set)))
+	}
+	world.Put(kinds.ReplicaSets.Kind, set).Put(kinds.Pods.Kind, pods...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, ok := Controller.Ask(world, key("web"), now); !ok || len(d.Commands) != 1 {
+			b.Fatalf("decided %+v, want one status", d)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package replicaset
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// report writes the status where it is not what it should be.
+func (v View) report(claim owner.Claim[*corev1.Pod], selector labels.Selector, now time.Time) reconcile.Decision {
+	status := v.count(claim.Mine, selector, now)
+	status.Conditions = v.conditions(claim, now)
+	status.ObservedGeneration = v.Set.Generation
+	if equality.Semantic.DeepEqual(status, v.Set.Status) {
+		return reconcile.Decision{}
+	}
+	reported := *v.Set // shallow: the parts are only read
+	reported.TypeMeta = metav1.TypeMeta{APIVersion: kinds.ReplicaSets.APIVersion(), Kind: kinds.ReplicaSets.Kind.Kind}
+	reported.Status = status
+	return reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.ReplicaSets.Kind, &reported))
+}
+
+// count is the numbers of the status.
+//
+// Upstream: pkg/controller/replicaset/replica_set_utils.go, calculateStatus.
+func (v View) count(mine []*corev1.Pod, selector labels.Selector, now time.Time) appsv1.ReplicaSetStatus {
+	var terminating int32
+	for _, p := range v.Pods {
+		if pod.Terminating(p) && owner.Controls(v.Set, p) && selector.Matches(labels.Set(p.Labels)) {
+			terminating++
+		}
+	}
+	status := appsv1.ReplicaSetStatus{Replicas: int32(len(mine)), TerminatingReplicas: &terminating}
+	for _, p := range mine {
+		if label.Covers(p.Labels, v.Set.Spec.Template.Labels) {
+			status.FullyLabeledReplicas++
+		}
+		if pod.Ready(p) {
+			status.ReadyReplicas++
+		}
+		if v.available(p, now) {
+			status.AvailableReplicas++
+		}
+	}
+	return status
+}
+
+// conditions are the set's, with ReplicaFailure while births or deaths fail.
+//
+// Upstream: as long as the condition is there it keeps the words and the time of
+// the first failure.
+func (v View) conditions(claim owner.Claim[*corev1.Pod], now time.Time) []appsv1.ReplicaSetCondition {
+	had := v.Set.Status.Conditions
+	told := slices.ContainsFunc(had, isReplicaFailure)
+	reason, message, failed := v.trouble(claim)
+	switch {
+	case len(claim.Commands) > 0, failed == told:
+		return had
+	case told:
+		return slices.DeleteFunc(slices.Clone(had), isReplicaFailure)
+	}
+	return append(slices.Clone(had), appsv1.ReplicaSetCondition{
+		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Reason: reason, Message: message,
+	})
+}
+
+func isReplicaFailure(c appsv1.ReplicaSetCondition) bool {
+	return c.Type == appsv1.ReplicaSetReplicaFailure
+}
+
+// trouble says why the number of pods is still wrong, if that is a failure. A
+// conflict is none: the next turn sees what it conflicted with.
+//
+// Upstream: births that fail because the namespace is going away count as done.
+func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, failed bool) {
+	surplus := len(claim.Mine) - v.wanted()
+	switch {
+	case v.Set.DeletionTimestamp != nil, surplus == 0:
+		return "", "", false
+	case surplus < 0 && !v.fertile():
+		return "FailedCreate", "unable to create pods, no labels", true
+	case v.Failure == nil || v.Failure.Result.Status == events.Conflict:
+		return "", "", false
+	case surplus < 0 && v.Failure.Result.Cause == string(corev1.NamespaceTerminatingCause):
+		return "", "", false
+	case surplus < 0 && v.failedBirth():
+		return "FailedCreate", v.Failure.Result.Message, true
+	case surplus > 0 && v.failedDeath():
+		return "FailedDelete", "unable to delete pods: " + v.Failure.Result.Message, true
+	default:
+		return "", "", false
+	}
+}
+
+// failedBirth tells whether the failure was that of a birth: nobody has the
+// name, and it is one that we give. It may have been another kind of command,
+// for what is wanted may have changed since.
+func (v View) failedBirth() bool {
+	name := v.Failure.Result.Ref.Name
+	return names.Derives(v.Set.Name, name) && !v.sees(name)
+}
+
+// failedDeath tells whether the failure may have been that of a death: the pod
+// is still there.
+func (v View) failedDeath() bool {
+	return v.Failure.Result.Status != events.Absent && v.sees(v.Failure.Result.Ref.Name)
+}
+
+func (v View) sees(name string) bool {
+	return slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+}
