@@ -129,7 +129,7 @@ func (w *World) List(kind kinds.Name, namespace string) []metav1.Object {
 // ControlledBy is part of [reconcile.Snapshot].
 func (w *World) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Object {
 	return bare(w.where(func(o reconcile.Object) bool {
-		ref := metav1.GetControllerOfNoCopy(o)
+		ref := metav1.GetControllerOfNoCopy(o.Object)
 		return o.Kind.Name == kind && ref != nil && ref.UID == controller
 	}))
 }
@@ -137,7 +137,7 @@ func (w *World) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Obj
 // Orphans is part of [reconcile.Snapshot].
 func (w *World) Orphans(kind kinds.Name, namespace string) []metav1.Object {
 	return bare(w.where(func(o reconcile.Object) bool {
-		return o.Kind.Name == kind && within(namespace, o) && metav1.GetControllerOfNoCopy(o) == nil
+		return o.Kind.Name == kind && within(namespace, o) && metav1.GetControllerOfNoCopy(o.Object) == nil
 	}))
 }
 

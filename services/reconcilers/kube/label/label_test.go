@@ -1,0 +1,73 @@
+package label_test
+
+import (
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+)
+
+func TestSelector(t *testing.T) {
+	web := map[string]string{"app": "web"}
+	for what, c := range map[string]struct {
+		selector *metav1.LabelSelector
+		ok       bool
+		matches  bool // app=web
+	}{
+		"matching":  {&metav1.LabelSelector{MatchLabels: web}, true, true},
+		"other":     {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, true, false},
+		"none":      {nil, true, false},
+		"empty":     {&metav1.LabelSelector{}, false, false},
+		"malformed": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}, false, false},
+	} {
+		selector, ok := label.Selector(c.selector)
+		if ok != c.ok || selector.Matches(labels.Set(web)) != c.matches {
+			t.Errorf("%s: ok %v, matches %v", what, ok, selector.Matches(labels.Set(web)))
+		}
+		if got := label.Selects(c.selector, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: web}}); got != c.matches {
+			t.Errorf("%s: selects %v", what, got)
+		}
+	}
+}
+
+func TestWithLeavesTheOriginalAlone(t *testing.T) {
+	original := map[string]string{"app": "web"}
+	if got := label.With(original, "tier", "front"); len(got) != 2 || got["tier"] != "front" || got["app"] != "web" {
+		t.Errorf("With = %v", got)
+	}
+	if got := label.With(nil, "tier", "front"); len(got) != 1 {
+		t.Errorf("With of nothing = %v", got)
+	}
+	selector := &metav1.LabelSelector{MatchLabels: original}
+	if got := label.SelectorWith(selector, "tier", "front").MatchLabels; len(got) != 2 {
+		t.Errorf("SelectorWith = %v", got)
+	}
+	if got := label.SelectorWith(nil, "tier", "front").MatchLabels; len(got) != 1 {
+		t.Errorf("SelectorWith of nothing = %v", got)
+	}
+	if !maps.Equal(original, map[string]string{"app": "web"}) || len(selector.MatchLabels) != 1 {
+		t.Errorf("the originals are %v and %v now", original, selector)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	have := map[string]string{"app": "web", "tier": ""}
+	for _, c := range []struct {
+		wanted map[string]string
+		want   bool
+	}{
+		{nil, true},
+		{map[string]string{"app": "web"}, true},
+		{map[string]string{"tier": ""}, true},
+		{map[string]string{"app": "db"}, false},
+		{map[string]string{"zone": ""}, false},
+	} {
+		if got := label.Covers(have, c.wanted); got != c.want {
+			t.Errorf("Covers(%v) = %v", c.wanted, got)
+		}
+	}
+}
