@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -27,7 +28,14 @@ const (
 // appender publishes with predicted sequences: message i expects the sequence
 // of message i-1 to be the log's last. If one is lost, all after it are
 // refused, so what is stored is always a gap-free beginning of what was given.
+//
+// The sequence alone does not say whose message has it: when another publisher
+// has stored k messages in the meantime, our next k are refused, and the one
+// after them would fit again. So a message that is sent before its predecessor
+// is known to be stored also expects the predecessor's id. (The id alone would
+// not do: a server forgets ids, and checks them later in a cluster.)
 type appender struct {
+	name   string // makes our ids differ from those of other publishers
 	bus    *Bus
 	stream string
 	// life ends when the server refuses our subject, or with Close.
@@ -53,7 +61,7 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
 	life, end := b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
-	return &appender{bus: b, stream: stream, life: life, end: end, last: state.Last}, nil
+	return &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last}, nil
 }
 
 func (a *appender) Append(ctx context.Context, m events.Message) error {
@@ -64,7 +72,10 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	if err := a.reap(ctx, maxInFlight-1, maxBytesInFlight-size); err != nil {
 		return err
 	}
-	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10))
+	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10), jetstream.MsgIDHeader, a.id(a.last+1))
+	if len(a.sent) > 0 {
+		out.Header[jetstream.ExpectedLastMsgIDHeader] = []string{a.id(a.last)}
+	}
 	if ttl := a.lifetime(m); ttl != "" {
 		out.Header[jetstream.MsgTTLHeader] = []string{ttl}
 	}
@@ -78,6 +89,9 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	a.sent = append(a.sent, sent{future, size})
 	return nil
 }
+
+// id of our message with a sequence.
+func (a *appender) id(sequence uint64) string { return a.name + "-" + strconv.FormatUint(sequence, 10) }
 
 // lifetime of a message in log and state: a tombstone leaves the state when
 // nobody can resume behind it any more, a mark when there are newer ones.

@@ -12,6 +12,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
+// codeWrongLastID is the server's code for an expected id that does not hold;
+// the client library has no name for it.
+const codeWrongLastID = jetstream.ErrorCode(10070)
+
 const flushTimeout = time.Second
 
 // translated gives the client library's errors the names that callers branch
@@ -27,7 +31,7 @@ func translated(ctx context.Context, err error) error {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {
 		switch api.APIError().ErrorCode {
-		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeWrongLastID:
 			return fmt.Errorf("%w: %w", bus.ErrOvertaken, err)
 		case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 			return fmt.Errorf("%w: %w", bus.ErrTooLarge, err)

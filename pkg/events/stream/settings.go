@@ -19,8 +19,8 @@ const (
 	kindKey = "millrace.kind"
 	// putWindow is how long the id of a message is remembered.
 	putWindow = 2 * time.Minute
-	// logWindow is as short as it may be: nothing on a log carries an id, since
-	// the expected sequence says more.
+	// logWindow is short: ids on a log chain what is under way, and are not for
+	// de-duplication.
 	logWindow = 10 * time.Second
 	// markAge is how long a mark is kept; there will be a newer one.
 	markAge = time.Hour

@@ -1,0 +1,233 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func TestDirectoryIsForOneServer(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, stream.ServerOptions{Dir: dir})
+	if _, err := stream.Serve(stream.ServerOptions{Dir: dir}); !errors.Is(err, stream.ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("a second server on the directory: %v, want ErrInUse with its path", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(t, stream.ServerOptions{Dir: dir}).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirectoryThatCannotBeUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"a file": file, "below a file": filepath.Join(file, "data"), "none": "", "a device": "/dev/null/x"} {
+		s, err := stream.Serve(stream.ServerOptions{Dir: dir})
+		if err == nil {
+			_ = s.Close()
+			t.Errorf("a server started on %s", name)
+			continue
+		}
+		if !strings.Contains(err.Error(), "data directory "+dir) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: the error is %q", name, err)
+		}
+	}
+}
+
+func TestDamagedStreamIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, stream.ServerOptions{Dir: dir})
+	b := connect(t, stream.Options{Server: s})
+	for _, k := range []kinds.Kind{kinds.Pods.Kind, kinds.Deployments.Kind} {
+		if err := b.EnsureKind(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = b.Close()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	meta := filepath.Join(dir, "jetstream", "$G", "streams", "EV_pods", "meta.inf")
+	if err := os.WriteFile(meta, []byte(`{"name":"EV_pods"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "EV_pods") || strings.Contains(err.Error(), "EV_deployments") {
+		t.Fatalf("a server on a damaged directory: %v, want the stream's name", err)
+	}
+	// The directory is free again, for whoever repairs it.
+	if err := os.RemoveAll(filepath.Dir(meta)); err != nil {
+		t.Fatal(err)
+	}
+	b = connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir})})
+	// STATE_pods has lost its log: both are made anew.
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	a, err := b.Append(t.Context(), kinds.Pods.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.Append(t.Context(), podDelta("a", 1)), a.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	err = b.Follow(t.Context(), subject.StateStream("pods"), 0, func(batch []events.Message) error { return errRead })
+	if !errors.Is(err, errRead) {
+		t.Fatal(err)
+	}
+}
+
+var errRead = errors.New("read")
+
+// TestRestart: across clean restarts of the server nothing that was
+// acknowledged is lost, and readers and workers go on by themselves.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	server := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	address := strings.TrimPrefix(server.URL(), "nats://")
+	b := connect(t, stream.Options{URL: server.URL()})
+	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	read, worked := watch(t, b)
+
+	const rounds, perRound = 3, 400
+	var acknowledged []uint64
+	next := 0
+	for round := range rounds {
+		for n := 0; n < perRound; {
+			sequences, err := publish(t.Context(), b, next, perRound-n)
+			n, next = n+len(sequences), next+len(sequences)
+			acknowledged = append(acknowledged, sequences...)
+			if err != nil {
+				t.Logf("publishing again after: %v", err)
+			}
+		}
+		if round == rounds-1 {
+			break
+		}
+		if err := server.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Healthy(); err == nil {
+			eventually(t, "the bus knows that it is disconnected", func() bool { return b.Healthy() != nil })
+		}
+		server = serve(t, stream.ServerOptions{Dir: dir, Listen: address})
+		eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	}
+	if want := rounds * perRound; len(acknowledged) != want || acknowledged[want-1] != uint64(want) {
+		t.Fatalf("%d messages were acknowledged, the last as %d; want %d", len(acknowledged), acknowledged[len(acknowledged)-1], want)
+	}
+	eventually(t, "everything is read", func() bool { return len(read.all()) == len(acknowledged) })
+	if got := read.all(); !slices.Equal(got, acknowledged) {
+		t.Errorf("what was read is not what was acknowledged, in order: %d and %d messages", len(got), len(acknowledged))
+	}
+	eventually(t, "everything was worked on", func() bool { return len(worked.distinct()) == len(acknowledged) })
+}
+
+// publish appends pods until all are stored or something fails, and gives the
+// sequences of those that are known to be stored.
+func publish(ctx context.Context, b *stream.Bus, first, n int) (stored []uint64, err error) {
+	a, err := b.Append(ctx, kinds.Pods.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	for i := range n {
+		if err := a.Append(ctx, podDelta(fmt.Sprint("pod-", first+i), first+i)); err != nil {
+			return stored, err
+		}
+		if err := a.Flush(ctx); err != nil {
+			return stored, err
+		}
+		stored = append(stored, a.Last())
+	}
+	return stored, nil
+}
+
+// tally is a list of sequences that grows.
+type tally struct {
+	mu   sync.Mutex
+	seen []uint64
+}
+
+func (s *tally) add(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, n)
+}
+
+func (s *tally) all() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.seen)
+}
+
+func (s *tally) distinct() []uint64 {
+	all := s.all()
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// watch follows and works on the state of pods until the test ends.
+func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
+	read, worked = &tally{}, &tally{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() {
+		err := b.Follow(ctx, subject.StateStream("pods"), 0, func(batch []events.Message) error {
+			for _, m := range batch {
+				read.add(m.Sequence)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the reader ended: %v", err)
+		}
+	})
+	wg.Go(func() {
+		job := bus.Work{Stream: subject.StateStream("pods"), Durable: "c", HeadersOnly: true, AckWait: 2 * time.Second}
+		err := b.Work(ctx, job, func(d bus.Delivery) {
+			worked.add(d.Message().Sequence)
+			d.Done()
+		})
+		if err != nil {
+			t.Errorf("the worker ended: %v", err)
+		}
+	})
+	return read, worked
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(streamtest.Patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("after %v still not: %s", streamtest.Patience, what)
+		case <-tick.C:
+		}
+	}
+}
