@@ -33,7 +33,8 @@ type deed struct {
 	tries  int
 	lost   bool // a write's answer was lost: what is there may be ours
 	loose  bool // delete without the resourceVersion condition
-	last   Response
+	asked  bool
+	last   Response // the answer before, when something was asked
 	body   []byte
 	result events.Result
 }
@@ -84,7 +85,7 @@ func (d *deed) request() Request {
 		}
 	case before, finished:
 	}
-	if d.last.again() {
+	if d.asked && d.last.again() {
 		r.Wait, r.After = true, d.last.RetryAfter
 	}
 	return r
@@ -116,7 +117,7 @@ func (d *deed) options() *metav1.DeleteOptions {
 
 // answer takes the answer to request.
 func (d *deed) answer(r Response) {
-	d.last = r
+	d.asked, d.last = true, r
 	if r.again() {
 		d.lost = d.lost || (d.step == write && r.lost())
 		if r.Spent {

@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+var (
+	taken    = Response{Code: 409, Reason: "AlreadyExists"}
+	moved    = Response{Code: 409, Reason: "Conflict"}
+	nothing  = Response{Code: 404, Reason: "NotFound"}
+	noAnswer = Response{}
+)
+
+func live(uid types.UID, version, body string) Response {
+	r := Response{Code: 200, Body: json.RawMessage(body)}
+	r.Object.UID, r.Object.ResourceVersion = uid, version
+	return r
+}
+
+// One command, the answers it gets, and what is made of them.
+func TestWhatAnswersMean(t *testing.T) {
+	const other = `{"metadata":{"ownerReferences":[{"uid":"else","controller":true}]}}`
+	leaving := live("uid", "9", owned)
+	leaving.Object.Deleting = true
+	zero := int64(0)
+	versioned := death("p", "uid")
+	versioned.If.ResourceVersion = "1"
+	versioned.If.SameOwners = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs"}}
+	sameOwners := Response{Code: 200, Object: Object{UID: "uid", Owners: versioned.If.SameOwners}}
+	put := update("web", "1", `{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":2}}`)
+	put.If.UID = "uid"
+	ownerless := birth("default")
+	ownerless.Body = json.RawMessage(`{"metadata":{}}`)
+
+	for _, story := range []struct {
+		name    string
+		command events.Command
+		again   bool
+		answers []Response
+		want    events.Result
+	}{
+		{"born", birth("p"), false, []Response{live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"born before", birth("p"), true, []Response{taken, live("uid", "9", owned)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"born, reply lost", birth("p"), false, []Response{noAnswer, taken, live("uid", "9", owned)}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"name taken", birth("p"), false, []Response{taken, live("uid", "9", other)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "AlreadyExists"}},
+		{"name of one that leaves", birth("p"), false, []Response{taken, leaving}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "AlreadyExists"}},
+		{"ownerless there", ownerless, false, []Response{taken, live("uid", "9", `{"metadata":{}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"quota", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Message: "exceeded quota"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Message: "exceeded quota"}},
+		{"namespace goes", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}},
+		{"never reachable", birth("p"), false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}}, events.Result{Status: events.Failed, Reason: "NoAnswer"}},
+
+		{"updated", put, false, []Response{live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"updated nothing", put, false, []Response{live("uid", "1", "")}, events.Result{Status: events.Unchanged, UID: "uid", Version: "1"}},
+		{"update too late", put, false, []Response{moved}, events.Result{Status: events.Conflict, Code: 409, Reason: "Conflict"}},
+		{"updated before", put, true, []Response{moved, live("uid", "9", `{"kind":"ReplicaSet","metadata":{"uid":"uid","labels":{"a":"b"},"generation":2},"spec":{"replicas":2},"status":{"replicas":1}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"updated before, changed since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":3}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+		{"updated before, more since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":2,"paused":true}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+		{"nothing to update", put, false, []Response{nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
+		{"kind not served", put, false, []Response{{Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}}, events.Result{Status: events.Refused, Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}},
+
+		{"deleted", death("p", "uid"), false, []Response{{Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
+		{"deleted in peace", death("p", "uid"), false, []Response{leaving}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"deleted at once", death("p", "uid"), false, []Response{{Code: 200, Object: Object{UID: "uid", Deleting: true, Grace: &zero}}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"deleted before", death("p", "uid"), false, []Response{nothing}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},
+		{"deleted, reply lost", death("p", "uid"), false, []Response{{Code: 500}, nothing}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"another of that name", death("p", "old"), false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Unchanged, UID: "old", Removed: true}},
+		{"redelivered, on its way", death("p", "uid"), true, []Response{leaving}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"redelivered, still there", death("p", "uid"), true, []Response{live("uid", "9", ""), {Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
+		{"changed, same owners", versioned, false, []Response{moved, sameOwners, {Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
+		{"changed owners", versioned, false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			p := New(turn(story.command), Options{Again: story.again})
+			for i, a := range story.answers {
+				requests := p.Next()
+				if len(requests) != 1 {
+					t.Fatalf("before answer %d: %d requests", i, len(requests))
+				}
+				p.Answer(0, a)
+			}
+			results, done := p.Results()
+			if !done {
+				t.Fatalf("not done; next is %+v", p.Next())
+			}
+			got := results[0]
+			if got.Ref != story.command.Ref() {
+				t.Errorf("the result is about %v", got.Ref)
+			}
+			got.Ref = events.Ref{}
+			if story.want.Message == "" {
+				got.Message = ""
+			}
+			if got != story.want {
+				t.Errorf("got  %+v\nwant %+v", got, story.want)
+			}
+		})
+	}
+}
+
+func TestConditionsGoOnTheWire(t *testing.T) {
+	put := update("web", "7", `{"metadata":{"uid":"old"},"spec":{}}`)
+	patch := put
+	patch.Verb, patch.PatchType, patch.Body = events.VerbPatch, "application/json-patch+json", json.RawMessage(`[{"op":"remove","path":"/spec/a"}]`)
+	for _, story := range []struct {
+		command events.Command
+		want    string
+	}{
+		{put, `{"metadata":{"resourceVersion":"7","uid":"rs"},"spec":{}}`},
+		{patch, `[{"op":"add","path":"/metadata/uid","value":"rs"},{"op":"add","path":"/metadata/resourceVersion","value":"7"},{"op":"remove","path":"/spec/a"}]`},
+		{birth(`a"b`), `{"spec":{"a":1},"metadata":{"name":"a\"b","namespace":"ns","ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`},
+	} {
+		if got := string(New(turn(story.command), Options{}).Next()[0].Body); got != story.want {
+			t.Errorf("%s\n got %s\nwant %s", story.command.Verb, got, story.want)
+		}
+	}
+}
+
+func TestRetriesWaitAsAsked(t *testing.T) {
+	p := New(turn(birth("p")), Options{})
+	if r := p.Next()[0]; r.Wait || r.Try != 1 {
+		t.Fatalf("the first try is %+v", r)
+	}
+	p.Answer(0, Response{Code: 429, RetryAfter: 3 * time.Second})
+	if r := p.Next()[0]; !r.Wait || r.After != 3*time.Second || r.Try != 2 {
+		t.Fatalf("the second try is %+v", r)
+	}
+}
