@@ -1,0 +1,113 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// The size of an ordinary pod without managedFields.
+var podBody = bytes.Repeat([]byte(`{"name":"container","image":"registry/app:1"},`), 70)
+
+func openBench(b *testing.B) *stream.Bus {
+	b.Helper()
+	bus := connect(b, stream.Options{Server: serve(b, stream.ServerOptions{})})
+	if err := errors.Join(bus.EnsureKind(b.Context(), kinds.Pods.Kind), bus.EnsureController(b.Context(), "c")); err != nil {
+		b.Fatal(err)
+	}
+	return bus
+}
+
+// fill appends n deltas of pods, of 3.2 KB each.
+func fill(b *testing.B, to *stream.Bus, n int) {
+	b.Helper()
+	a, err := to.Append(b.Context(), kinds.Pods.Name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Close()
+	for i := range n {
+		m := podDelta(fmt.Sprint("pod-", i%10000), i)
+		m.Data = podBody
+		if err := a.Append(b.Context(), m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := a.Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func perSecond(b *testing.B) { b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s") }
+
+func BenchmarkAppend(b *testing.B) {
+	bus := openBench(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	fill(b, bus, b.N)
+	perSecond(b)
+}
+
+func BenchmarkFollow(b *testing.B) {
+	bus := openBench(b)
+	fill(b, bus, b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	read := 0
+	err := bus.Follow(ctx, subject.LogStream("pods"), 0, func(batch []events.Message) error {
+		if read += len(batch); read >= b.N {
+			cancel()
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	perSecond(b)
+}
+
+func BenchmarkWork(b *testing.B) {
+	on := openBench(b)
+	fill(b, on, b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var done atomic.Int64
+	job := bus.Work{Stream: subject.LogStream("pods"), Durable: "c", HeadersOnly: true}
+	err := on.Work(ctx, job, func(d bus.Delivery) {
+		d.Done()
+		if done.Add(1) == int64(b.N) {
+			cancel()
+		}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	perSecond(b)
+}
+
+func BenchmarkStore(b *testing.B) {
+	bus := openBench(b)
+	b.ReportAllocs()
+	m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: podBody}
+	last := uint64(0)
+	for b.Loop() {
+		var err error
+		if last, err = bus.Store(b.Context(), m, last); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b)
+}

@@ -1,0 +1,44 @@
+package stream
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPlaceOf(t *testing.T) {
+	want := place{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789)}
+	for _, reply := range []string{
+		"$JS.ACK.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
+		"$JS.ACK.domain.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
+		"$JS.ACK._.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7.random",
+	} {
+		if got, err := placeOf(reply); err != nil || got != want {
+			t.Errorf("%s is %+v, %v; want %+v", reply, got, err, want)
+		}
+		if n := testing.AllocsPerRun(10, func() { _, _ = placeOf(reply) }); n > 0 {
+			t.Errorf("%s: %v allocations", reply, n)
+		}
+	}
+	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5"} {
+		if got, err := placeOf(reply); err == nil {
+			t.Errorf("%q is taken for %+v", reply, got)
+		}
+	}
+}
+
+func TestMomentIsNeverEarly(t *testing.T) {
+	for _, at := range []time.Time{
+		{}, time.Unix(1700000000, 1), time.Unix(1700000000, 999999999), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		got, err := time.Parse(time.RFC3339, moment(at))
+		if err != nil {
+			t.Errorf("%v is written as %s, which the server cannot read", at, moment(at))
+		}
+		if got.Before(at) && at.Year() < 2261 {
+			t.Errorf("%v is written as %v, earlier", at, got)
+		}
+		if got.UnixNano() < 0 || time.Unix(0, got.UnixNano()).UTC() != got {
+			t.Errorf("%v is written as %v, which is not a count of nanoseconds", at, got)
+		}
+	}
+}
