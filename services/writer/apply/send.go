@@ -107,10 +107,10 @@ func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 func answer(result rest.Result, r plan.Request) plan.Response {
 	var response plan.Response
 	result.StatusCode(&response.Code)
-	body, err := result.Raw()
-	if err == nil {
-		err = result.Error()
+	if err := result.Error(); err != nil { // unlike Raw's, with what the API server said
+		return refusal(err, response.Code)
 	}
+	body, err := result.Raw()
 	if err != nil {
 		return refusal(err, response.Code)
 	}

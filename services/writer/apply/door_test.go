@@ -1,0 +1,232 @@
+package apply_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+var actor = apply.Actor{Controller: "replicaset-controller", Identity: "replicaset-controller"}
+
+const podPath = "/api/v1/namespaces/ns/pods/"
+
+func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Door {
+	t.Helper()
+	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 20 * time.Second}
+	for _, f := range change {
+		f(&c)
+	}
+	d, err := apply.New(c, []apply.Actor{actor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func carry(t *testing.T, d *apply.Door, o plan.Options, commands ...events.Command) []events.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, o)
+	results, done := d.Carry(ctx, actor, p, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })
+	if !done {
+		t.Fatal("not done in time")
+	}
+	return results
+}
+
+func births(n int) []events.Command {
+	body := json.RawMessage(`{"kind":"Pod","apiVersion":"v1","metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`)
+	commands := make([]events.Command, n)
+	for i := range commands {
+		commands[i] = events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: fmt.Sprintf("web-%d", i), Body: body}
+	}
+	return commands
+}
+
+func death(name string, uid types.UID) events.Command {
+	return events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, If: &events.If{UID: uid}}
+}
+
+// Every third write is carried out and its answer lost, every fifth is refused
+// for the moment: every birth happens exactly once.
+func TestLostAnswersDoubleNothing(t *testing.T) {
+	s := fakeserver.New(t)
+	var n atomic.Int64
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		switch n := n.Add(1); {
+		case n%3 == 0:
+			return fakeserver.Fault{Lost: true}
+		case n%5 == 0:
+			return fakeserver.Fault{Code: http.StatusInternalServerError}
+		default:
+			return fakeserver.Fault{}
+		}
+	})
+	for i, r := range carry(t, open(t, s), plan.Options{}, births(20)...) {
+		if r.Status != events.Applied || r.UID == "" || r.Version == "" {
+			t.Errorf("birth %d: %+v", i, r)
+		}
+		if made := s.Created(podPath + r.Ref.Name); made != 1 {
+			t.Errorf("birth %d happened %d times", i, made)
+		}
+	}
+}
+
+func TestWhoAsksAndHow(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put(podPath+"old", "old-uid", map[string]any{})
+	results := carry(t, open(t, s), plan.Options{}, births(1)[0], death("old", "old-uid"))
+	for _, r := range results {
+		if r.Status != events.Applied {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if !results[1].Removed {
+		t.Errorf("the delete left something: %+v", results[1])
+	}
+	for _, r := range s.Requests() {
+		if got := r.Header.Get("Impersonate-User"); got != "system:serviceaccount:kube-system:replicaset-controller" {
+			t.Errorf("%s as %q", r.Method, got)
+		}
+		if got := r.Header.Get("User-Agent"); got != "millrace-writer/replicaset-controller" {
+			t.Errorf("%s by %q", r.Method, got)
+		}
+		switch r.Method {
+		case http.MethodPost:
+			if got := r.Query.Get("fieldManager"); got != apply.FieldManager {
+				t.Errorf("field manager %q", got)
+			}
+			if got := r.Header.Get("Audit-Id"); got != "t.0.1" || results[0].AuditID != got {
+				t.Errorf("audit id %q, in the result %q", got, results[0].AuditID)
+			}
+		case http.MethodDelete:
+			var o metav1.DeleteOptions
+			if err := json.Unmarshal(r.Body, &o); err != nil || o.Preconditions == nil || *o.Preconditions.UID != "old-uid" {
+				t.Errorf("delete without its condition: %s (%v)", r.Body, err)
+			}
+		}
+	}
+}
+
+func TestDryRunStoresNothing(t *testing.T) {
+	s := fakeserver.New(t)
+	d := open(t, s, func(c *apply.Config) { c.DryRun = true })
+	if r := carry(t, d, plan.Options{DryRun: true}, births(1)...)[0]; r.Status != events.DryRun {
+		t.Errorf("%+v", r)
+	}
+	if paths := s.Paths(); len(paths) != 0 {
+		t.Errorf("stored %v", paths)
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	s := fakeserver.New(t)
+	var first atomic.Bool
+	var again atomic.Int64
+	began := time.Now()
+	s.Break(func(fakeserver.Request) fakeserver.Fault {
+		if first.CompareAndSwap(false, true) {
+			return fakeserver.Fault{Code: http.StatusTooManyRequests, RetryAfter: 1}
+		}
+		again.Store(int64(time.Since(began)))
+		return fakeserver.Fault{}
+	})
+	if r := carry(t, open(t, s), plan.Options{}, births(1)...)[0]; r.Status != events.Applied {
+		t.Errorf("%+v", r)
+	}
+	if took := time.Duration(again.Load()); took < time.Second {
+		t.Errorf("asked again after %v", took)
+	}
+}
+
+func TestPatienceEnds(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Break(func(fakeserver.Request) fakeserver.Fault {
+		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+	})
+	d := open(t, s, func(c *apply.Config) { c.Patience = 300 * time.Millisecond })
+	results := carry(t, d, plan.Options{}, births(50)...)
+	if results[0].Status != events.Failed || results[0].Code != http.StatusServiceUnavailable {
+		t.Errorf("the first birth: %+v", results[0])
+	}
+	if results[49].Status != events.Skipped {
+		t.Errorf("the last birth: %+v", results[49])
+	}
+}
+
+func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
+	s := fakeserver.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.Break(func(fakeserver.Request) fakeserver.Fault {
+		cancel()
+		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+	})
+	p := plan.New(events.Turn{Commands: births(1)}, plan.Options{})
+	if results, done := open(t, s).Carry(ctx, actor, p, func(int, int) string { return "" }); done {
+		t.Errorf("done: %+v", results)
+	}
+}
+
+// Owners are found by kind through discovery, in the dependent's namespace, and
+// one that is gone is not asked for twice.
+func TestOwnersAreLookedAtLive(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
+	s.Put("/api/v1/nodes/n", "node", map[string]any{})
+	owner := func(apiVersion, kind, name, uid string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
+	}
+	d := open(t, s)
+	for i, story := range []struct {
+		owner  metav1.OwnerReference
+		status events.Status
+		reason string
+	}{
+		{owner("apps/v1", "ReplicaSet", "web", "rs"), events.Refused, "OwnerAlive"},
+		{owner("apps/v1", "ReplicaSet", "web", "before"), events.Applied, ""},
+		{owner("apps/v1", "ReplicaSet", "gone", "gone"), events.Applied, ""},
+		{owner("apps/v1", "ReplicaSet", "gone", "gone"), events.Applied, ""},
+		{owner("v1", "Node", "n", "node"), events.Refused, "OwnerAlive"},
+		{owner("example.com/v1", "Foo", "f", "f"), events.Refused, plan.ReasonNoMatch},
+	} {
+		name := fmt.Sprintf("p%d", i)
+		s.Put(podPath+name, name, map[string]any{})
+		c := death(name, types.UID(name))
+		c.If.Absent = []metav1.OwnerReference{story.owner}
+		if r := carry(t, d, plan.Options{}, c)[0]; r.Status != story.status || r.Reason != story.reason {
+			t.Errorf("%v: %+v", story.owner, r)
+		}
+	}
+	looks := 0
+	for _, r := range s.Requests() {
+		if strings.HasSuffix(r.Path, "/gone") {
+			looks++
+		}
+	}
+	if looks != 1 {
+		t.Errorf("%d looks at an owner that is gone", looks)
+	}
+
+	cluster := events.Command{
+		Verb: events.VerbDelete, Kind: "nodes", Version: "v1", Name: "n",
+		If: &events.If{UID: "node", Absent: []metav1.OwnerReference{owner("apps/v1", "ReplicaSet", "web", "x")}},
+	}
+	if r := carry(t, d, plan.Options{}, cluster)[0]; r.Reason != plan.ReasonUnresolvable {
+		t.Errorf("a node with an owner in a namespace: %+v", r)
+	}
+}

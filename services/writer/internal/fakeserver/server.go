@@ -1,0 +1,278 @@
+// Package fakeserver is an API server for tests: it stores objects, keeps the
+// conditions of writes, and can be told to lose answers. It knows no schema, no
+// defaults and no admission.
+package fakeserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Request is a request that arrived.
+type Request struct {
+	Method, Path string
+	Query        url.Values
+	Header       http.Header
+	Body         []byte
+}
+
+// Fault is what goes wrong with a request. The zero value is nothing.
+type Fault struct {
+	// Lost carries the request out and drops the connection before the answer.
+	Lost bool
+	// Code answers with a status instead of carrying the request out.
+	Code int
+	// RetryAfter goes with Code, in seconds.
+	RetryAfter int
+}
+
+// Server is an API server in memory.
+type Server struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	fault    func(Request) Fault
+	requests []Request
+	objects  map[string]map[string]any // by path
+	version  int
+	created  map[string]int // how often something was made at a path
+}
+
+// New starts a server that ends with the test.
+func New(t testing.TB) *Server {
+	s := &Server{objects: map[string]map[string]any{}, created: map[string]int{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Break sets what goes wrong from now on.
+func (s *Server) Break(fault func(Request) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// Requests are the requests that arrived, in order.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Paths are the paths of all objects, sorted.
+func (s *Server) Paths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.objects))
+}
+
+// Created is how often an object was made at a path.
+func (s *Server) Created(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.created[path]
+}
+
+// Put stores an object and gives its metadata.
+func (s *Server) Put(path, uid string, object map[string]any) (version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.put(path, uid, object)
+}
+
+// Get is the object at a path, nil if there is none.
+func (s *Server) Get(path string) map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[path]
+}
+
+func (s *Server) put(path, uid string, object map[string]any) string {
+	s.version++
+	metadata := metadataOf(object)
+	metadata["uid"], metadata["resourceVersion"] = uid, strconv.Itoa(s.version)
+	object["metadata"] = metadata
+	s.objects[path] = object
+	return strconv.Itoa(s.version)
+}
+
+func metadataOf(object map[string]any) map[string]any {
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+	}
+	return metadata
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client went away
+	}
+	request := Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var fault Fault
+	if s.fault != nil {
+		fault = s.fault(request)
+	}
+	s.requests = append(s.requests, request)
+	if fault.Code != 0 {
+		if fault.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
+		}
+		reply(w, fault.Code, status(fault.Code, "", "as the test asked"))
+		return
+	}
+	code, answer := s.answer(request)
+	if fault.Lost {
+		panic(http.ErrAbortHandler)
+	}
+	reply(w, code, answer)
+}
+
+func (s *Server) answer(r Request) (int, any) {
+	if answer, ok := discovery[r.Path]; ok {
+		return http.StatusOK, answer
+	}
+	switch r.Method {
+	case http.MethodPost:
+		return s.create(r)
+	case http.MethodGet:
+		if object, ok := s.objects[r.Path]; ok {
+			return http.StatusOK, object
+		}
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
+	case http.MethodPut, http.MethodPatch:
+		return s.change(r)
+	case http.MethodDelete:
+		return s.remove(r)
+	default:
+		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, r.Method)
+	}
+}
+
+func (s *Server) create(r Request) (int, any) {
+	var object map[string]any
+	if err := json.Unmarshal(r.Body, &object); err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	name, _ := metadataOf(object)["name"].(string)
+	path := r.Path + "/" + name
+	if name == "" {
+		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no name")
+	}
+	if _, ok := s.objects[path]; ok {
+		return failure(http.StatusConflict, metav1.StatusReasonAlreadyExists, path)
+	}
+	if !r.Query.Has("dryRun") {
+		s.created[path]++
+		s.put(path, fmt.Sprintf("uid-%d", s.version+1), object)
+	}
+	return http.StatusCreated, object
+}
+
+func (s *Server) change(r Request) (int, any) {
+	path := strings.TrimSuffix(r.Path, "/status")
+	object, ok := s.objects[path]
+	if !ok {
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, path)
+	}
+	var change map[string]any
+	if err := json.Unmarshal(r.Body, &change); err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	live, wanted := metadataOf(object), metadataOf(change)
+	for _, field := range []string{"uid", "resourceVersion"} {
+		if wanted[field] != nil && wanted[field] != live[field] {
+			return failure(http.StatusConflict, metav1.StatusReasonConflict, field)
+		}
+	}
+	uid, _ := live["uid"].(string)
+	if r.Method == http.MethodPatch {
+		merged := maps.Clone(object)
+		maps.Copy(merged, change)
+		change = merged
+	}
+	s.put(path, uid, change)
+	return http.StatusOK, change
+}
+
+func (s *Server) remove(r Request) (int, any) {
+	var options metav1.DeleteOptions
+	if err := json.Unmarshal(r.Body, &options); err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	object, ok := s.objects[r.Path]
+	if !ok {
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
+	}
+	if p := options.Preconditions; p != nil {
+		metadata := metadataOf(object)
+		if (p.UID != nil && metadata["uid"] != string(*p.UID)) ||
+			(p.ResourceVersion != nil && metadata["resourceVersion"] != *p.ResourceVersion) {
+			return failure(http.StatusConflict, metav1.StatusReasonConflict, "precondition")
+		}
+	}
+	delete(s.objects, r.Path)
+	return http.StatusOK, status(http.StatusOK, "", "")
+}
+
+func failure(code int, reason metav1.StatusReason, message string) (int, any) {
+	return code, status(code, reason, message)
+}
+
+func status(code int, reason metav1.StatusReason, message string) metav1.Status {
+	s := metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	}
+	if code < http.StatusBadRequest {
+		s.Status = metav1.StatusSuccess
+	}
+	return s
+}
+
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // a client that went away is part of the tests
+}
+
+// discovery is what the server says that it serves.
+var discovery = map[string]any{
+	"/readyz": metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess},
+	"/api":    metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}},
+	"/apis": metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+		Groups: []metav1.APIGroup{{
+			Name:             "apps",
+			Versions:         []metav1.GroupVersionForDiscovery{{GroupVersion: "apps/v1", Version: "v1"}},
+			PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "apps/v1", Version: "v1"},
+		}},
+	},
+	"/api/v1": metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+		APIResources: []metav1.APIResource{
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "delete"}},
+			{Name: "nodes", Kind: "Node", Verbs: metav1.Verbs{"get", "list", "delete"}},
+		},
+	},
+	"/apis/apps/v1": metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "apps/v1",
+		APIResources: []metav1.APIResource{{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "delete"}}},
+	},
+}
