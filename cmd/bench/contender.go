@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// controllers is what every contender runs, so that all do the same work.
+var controllers = []string{
+	"deployment-controller",
+	"replicaset-controller",
+	"serviceaccount-controller",
+	"root-ca-certificate-publisher-controller",
+	"garbage-collector-controller",
+}
+
+// unit is one process of a contender.
+type unit struct {
+	service string // what it is one of; "" for what is never killed
+	process *localcluster.Process
+	start   func(context.Context) (*localcluster.Process, error)
+}
+
+// contender is somebody who runs the controllers.
+type contender interface {
+	name() string
+	// alone starts everything once, with nobody to hand over to.
+	alone(context.Context, *localcluster.Cluster) ([]unit, error)
+	// paired starts two processes of each service, the one that becomes active
+	// first, where only one can be.
+	paired(context.Context, *localcluster.Cluster) ([]unit, error)
+}
+
+func contenderNames() []string { return []string{"kcm", "kcm-tuned", "millrace"} }
+
+func (b *bench) contender(name string) (contender, error) {
+	switch name {
+	case "kcm":
+		return kcm{}, nil
+	case "kcm-tuned":
+		return kcm{tuned: true}, nil
+	case "millrace":
+		if _, err := os.Stat(b.binary); err != nil {
+			return nil, fmt.Errorf("find millrace (make build): %w", err)
+		}
+		return millrace{b.binary}, nil
+	default:
+		return nil, fmt.Errorf("unknown contender %q; there are %s", name, strings.Join(contenderNames(), ", "))
+	}
+}
+
+// kcm is the real kube-controller-manager.
+type kcm struct{ tuned bool }
+
+func (k kcm) name() string {
+	if k.tuned {
+		return "kcm-tuned"
+	}
+	return "kcm"
+}
+
+func (k kcm) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+	return begin(ctx, k.unit(c, 1, "--leader-elect=false"))
+}
+
+func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+	first, err := begin(ctx, k.unit(c, 1))
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitLeader(ctx, c); err != nil {
+		return nil, errors.Join(err, end(first))
+	}
+	second, err := begin(ctx, k.unit(c, 2))
+	if err != nil {
+		return nil, errors.Join(err, end(first))
+	}
+	return append(first, second...), nil
+}
+
+// awaitLeader waits until a kube-controller-manager leads, and does so afresh: an
+// earlier one may have left its lease behind.
+func awaitLeader(ctx context.Context, c *localcluster.Cluster) error {
+	config, err := c.Config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	begun := time.Now()
+	for {
+		lease, err := client.CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(begun) {
+			return nil
+		}
+		if rest(ctx, 100*time.Millisecond) != nil {
+			return fmt.Errorf("wait for a leader: %w", ctx.Err())
+		}
+	}
+}
+
+func (k kcm) unit(c *localcluster.Cluster, n int, args ...string) unit {
+	return unit{service: "kube-controller-manager", start: func(ctx context.Context) (*localcluster.Process, error) {
+		return c.StartKCM(ctx, n, localcluster.KCM{Controllers: strings.Join(controllers, ","), Tuned: k.tuned, Args: args})
+	}}
+}
+
+// millrace is what this repository is about.
+type millrace struct{ binary string }
+
+func (m millrace) name() string { return "millrace" }
+
+func (m millrace) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+	return begin(ctx, m.unit(c, "", "millrace", "run",
+		"--kubeconfig="+c.Kubeconfig(localcluster.Millrace), "--data-dir="+filepath.Join(c.Dir, "millrace"),
+		"--controllers="+strings.Join(controllers, ","), "--root-ca-file="+c.RootCAFile()))
+}
+
+// paired runs the three services apart, two of each, on a bus of their own.
+func (m millrace) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+	port, err := localcluster.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	shared := []string{"--nats-url=nats://" + address, "--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + c.RootCAFile()}
+	units := []unit{m.unit(c, "", "bus", "bus", "--data-dir="+filepath.Join(c.Dir, "bus"), "--nats-listen="+address)}
+	for n := 1; n <= 2; n++ {
+		for _, service := range []string{"watcher", "reconcilers", "writer"} {
+			args := append([]string{service}, shared...)
+			if service != "reconcilers" { // which hold no credentials
+				args = append(args, "--kubeconfig="+c.Kubeconfig(localcluster.User("millrace-"+service)))
+			}
+			units = append(units, m.unit(c, service, fmt.Sprintf("%s-%d", service, n), args...))
+		}
+	}
+	return begin(ctx, units...)
+}
+
+func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...string) unit {
+	return unit{service: service, start: func(ctx context.Context) (*localcluster.Process, error) {
+		port, err := localcluster.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		p, err := c.Run(name, m.binary, append(args[:len(args):len(args)], "--health-address="+health)...)
+		if err != nil {
+			return nil, err
+		}
+		return p, p.Ready(ctx, "http://"+health+"/readyz")
+	}}
+}
+
+// begin starts units one after the other.
+func begin(ctx context.Context, units ...unit) ([]unit, error) {
+	for i := range units {
+		p, err := units[i].start(ctx)
+		if err != nil {
+			return nil, errors.Join(err, end(units[:i]))
+		}
+		units[i].process = p
+	}
+	return units, nil
+}
+
+// end stops units, latest first.
+func end(units []unit) error {
+	var errs []error
+	for i := len(units) - 1; i >= 0; i-- {
+		errs = append(errs, units[i].process.Stop())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,126 @@
+// Command bench does the same work on the same machine with the real
+// kube-controller-manager at its defaults, the same tuned, and Millrace, one after
+// the other and each on a fresh cluster, and prints one table with ratios.
+//
+// What is measured is seen through a watch of its own, with this program's clock.
+// The numbers also go to a JSON file, and docs/benchmarks.md is written from them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// sizes is how much work is done.
+type sizes struct {
+	Burst       int `json:"burst"`       // replicas of the one Deployment
+	Deployments int `json:"deployments"` // of 5 replicas each
+	Heals       int `json:"heals"`       // Pods deleted one after the other
+	Kills       int `json:"kills"`       // of each service
+	Pods        int `json:"pods"`        // there at a restart
+	Direct      int `json:"direct"`      // Pods created by this program itself
+}
+
+var (
+	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000}
+	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200}
+)
+
+func main() {
+	contenders := flag.String("contenders", strings.Join(contenderNames(), ","), "who takes part")
+	chosen := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what is measured")
+	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
+	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
+	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
+	binary := flag.String("binary", "bin/millrace", "the millrace program")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	b := &bench{work: full, scenarios: strings.Split(*chosen, ","), binary: *binary}
+	if *few {
+		b.work = small
+	}
+	err := b.run(ctx, strings.Split(*contenders, ","), *out, *doc)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run of everything.
+type bench struct {
+	work      sizes
+	scenarios []string
+	binary    string
+	results   results
+}
+
+func (b *bench) run(ctx context.Context, names []string, out, doc string) error {
+	for _, name := range b.scenarios {
+		if !slices.Contains(scenarioNames(), name) {
+			return fmt.Errorf("unknown scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
+		}
+	}
+	var err error
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
+		return fmt.Errorf("find %s: %w", b.binary, err)
+	}
+	b.results = newResults(b.work)
+	for _, name := range names {
+		who, err := b.contender(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "\n%s\n", name)
+		if err := b.measure(ctx, who); err != nil {
+			return fmt.Errorf("measure %s: %w", name, err)
+		}
+	}
+	b.results.print(os.Stdout)
+	if err := b.results.save(out); err != nil {
+		return err
+	}
+	if doc == "" {
+		return nil
+	}
+	return b.results.document(doc)
+}
+
+// measure runs every scenario with one contender on a cluster of its own.
+func (b *bench) measure(ctx context.Context, who contender) (err error) {
+	cluster, err := localcluster.Start(ctx, localcluster.Options{Lean: true, Output: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	f, err := newField(ctx, cluster, who)
+	if err != nil {
+		return err
+	}
+	for _, s := range scenarios {
+		if !slices.Contains(b.scenarios, s.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "  %s ...\n", s.what(b.work))
+		measured, err := s.run(ctx, f, b.work)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		for _, m := range measured {
+			fmt.Fprintf(os.Stderr, "    %s: %s\n", m.Name, m.format())
+			b.results.add(s.name, who.name(), m)
+		}
+	}
+	return f.dismiss()
+}

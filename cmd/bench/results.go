@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// metric is one number.
+type metric struct {
+	Name  string
+	Unit  string
+	Value float64
+}
+
+func seconds(name string, d time.Duration) metric { return metric{name, "s", d.Seconds()} }
+
+func milliseconds(name string, d time.Duration) metric {
+	return metric{name, "ms", float64(d) / float64(time.Millisecond)}
+}
+
+func (m metric) format() string { return number(m.Value) + " " + m.Unit }
+
+// number shows three digits, which is more than such measurements are worth.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// quantile is the smallest of the values that is not below the given share of
+// them.
+func quantile(values []time.Duration, share float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(values))
+	i := int(math.Ceil(share*float64(len(sorted)))) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}
+
+// results are the numbers of a run, as they are written to the JSON file.
+type results struct {
+	When    time.Time `json:"when"`
+	Machine string    `json:"machine"`
+	Work    sizes     `json:"work"`
+	Rows    []row     `json:"rows"`
+}
+
+// row is one metric of every contender that has it.
+type row struct {
+	Scenario string             `json:"scenario"`
+	Name     string             `json:"name"`
+	Unit     string             `json:"unit"`
+	Values   map[string]float64 `json:"values"`
+}
+
+func newResults(work sizes) results {
+	return results{When: time.Now().UTC().Truncate(time.Second), Machine: machine(), Work: work}
+}
+
+// machine says on what the numbers were measured.
+func machine() string {
+	model := runtime.GOARCH
+	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d processors (%s), %s", runtime.NumCPU(), model, runtime.GOOS)
+}
+
+func (r *results) add(scenario, contender string, m metric) {
+	for i := range r.Rows {
+		if r.Rows[i].Scenario == scenario && r.Rows[i].Name == m.Name {
+			r.Rows[i].Values[contender] = m.Value
+			return
+		}
+	}
+	r.Rows = append(r.Rows, row{scenario, m.Name, m.Unit, map[string]float64{contender: m.Value}})
+}
+
+// ratio compares two contenders; below 1, a needs less than b.
+func (w row) ratio(a, b string) string {
+	x, okA := w.Values[a]
+	y, okB := w.Values[b]
+	if !okA || !okB || y == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", x/y)
+}
+
+func (w row) value(contender string) string {
+	v, ok := w.Values[contender]
+	if !ok {
+		return "-"
+	}
+	return number(v)
+}
+
+// cells are the lines of the table, the first of them its head. Rows stay in the
+// order of the scenarios whoever was measured first.
+func (r *results) cells() [][]string {
+	table := [][]string{{"scenario", "what", "unit", "kcm", "kcm-tuned", "millrace", "millrace/kcm", "millrace/tuned"}}
+	for _, s := range scenarioNames() {
+		for _, w := range r.Rows {
+			if w.Scenario == s {
+				table = append(table, []string{w.Scenario, w.Name, w.Unit, w.value("kcm"), w.value("kcm-tuned"), w.value("millrace"),
+					w.ratio("millrace", "kcm"), w.ratio("millrace", "kcm-tuned")})
+			}
+		}
+	}
+	return table
+}
+
+func (r *results) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%s, %s\n\n", r.When.Format(time.RFC3339), r.Machine)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range r.cells() {
+		fmt.Fprintln(table, strings.Join(line, "\t"))
+	}
+	_ = table.Flush()
+}
+
+func (r *results) save(file string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode results: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("make directory of the results: %w", err)
+	}
+	if err := os.WriteFile(file, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return nil
+}
+
+// document writes the page about the numbers.
+func (r *results) document(file string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, pageHead, r.When.Format("2 January 2006"), r.Machine, r.Work.Burst, r.Work.Deployments, r.Work.Heals, r.Work.Kills, r.Work.Pods)
+	for i, line := range r.cells() {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
+		if i == 0 {
+			fmt.Fprintln(&b, "|"+strings.Repeat(" --- |", len(line)))
+		}
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+const pageHead = `# Benchmarks
+
+Written by ` + "`make bench`" + ` (` + "`go run ./cmd/bench --doc=docs/benchmarks.md`" + `); do not edit.
+Measured on %s on %s.
+
+The same work is done by the real kube-controller-manager with its defaults (kcm), with ` + "`--kube-api-qps=5000 --kube-api-burst=10000`" + `
+and 50 workers for each controller (kcm-tuned), and by Millrace, one after the other, each on a fresh control plane of this
+machine: etcd in memory, one API server, one scheduler, ten simulated nodes. All three run the same five controllers and no
+others. What happened is seen through a watch of the benchmark's own, with its clock; a ratio below 1 means that Millrace needs less.
+
+| scenario | what is done |
+| --- | --- |
+| wall | how many Pods per second this API server takes directly, with nobody in the way |
+| burst | one Deployment of %d replicas; then it is deleted |
+| many | %d Deployments of 5 replicas, created as fast as possible |
+| heal | a Pod of 20 is deleted: the time until its replacement exists, %d times |
+| usage | processor time since the start, and the sum of the processes' peak memory, after the three scenarios above |
+| kill | the active of two processes is killed and a Pod deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as processes of their own |
+| restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and they are started: the time from there until its replacement exists (kcm without leader election, which would have to wait for its own old lease) |
+
+`

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ticks is how the kernel counts processor time, per second: always 100 in what
+// Linux shows to programs.
+const ticks = 100
+
+// usage is what processes have used since they began.
+type usage struct {
+	cpu    float64 // seconds
+	memory float64 // MB, the sum of the processes' peaks
+}
+
+func usageOf(units []unit) (usage, error) {
+	var sum usage
+	for _, u := range units {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", u.process.PID))
+		if err != nil {
+			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+		}
+		cpu, err := processorTime(string(stat))
+		if err != nil {
+			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", u.process.PID))
+		if err != nil {
+			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+		}
+		peak, err := peakMemory(string(status))
+		if err != nil {
+			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+		}
+		sum.cpu += cpu
+		sum.memory += peak
+	}
+	return sum, nil
+}
+
+// processorTime reads user and system time from /proc/<pid>/stat. The program's
+// name, in parentheses, may hold anything.
+func processorTime(stat string) (float64, error) {
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("read processor time: %q is not a stat line", stat)
+	}
+	user, err := strconv.ParseUint(fields[11], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read user time: %w", err)
+	}
+	system, err := strconv.ParseUint(fields[12], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read system time: %w", err)
+	}
+	return float64(user+system) / ticks, nil
+}
+
+// peakMemory reads the largest resident size, in MB, from /proc/<pid>/status.
+func peakMemory(status string) (float64, error) {
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
+			if err != nil {
+				return 0, fmt.Errorf("read peak memory: %w", err)
+			}
+			return kb * 1024 / 1e6, nil
+		}
+	}
+	return 0, fmt.Errorf("read peak memory: no VmHWM in status")
+}
