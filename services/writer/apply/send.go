@@ -107,12 +107,15 @@ func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 func answer(result rest.Result, r plan.Request) plan.Response {
 	var response plan.Response
 	result.StatusCode(&response.Code)
-	if err := result.Error(); err != nil { // unlike Raw's, with what the API server said
-		return refusal(err, response.Code)
-	}
 	body, err := result.Raw()
-	if err != nil {
-		return refusal(err, response.Code)
+	if said := result.Error(); said != nil {
+		// The status in the body says why; Retry-After is a header, which only the
+		// error without the body knows.
+		response = refusal(said, response.Code)
+		if err != nil {
+			response.RetryAfter = max(response.RetryAfter, refusal(err, response.Code).RetryAfter)
+		}
+		return response
 	}
 	if response.Object, err = metadataOf(result, body); err != nil {
 		// The request succeeded; what is missing is only what to remember of it.
