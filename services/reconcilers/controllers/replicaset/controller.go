@@ -8,6 +8,7 @@
 package replicaset
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -139,32 +140,46 @@ func crowd(s reconcile.Snapshot, set *appsv1.ReplicaSet) pod.Crowd {
 
 // keysOfPod maps a pod to the set that controls it, the one that did before, and
 // for an orphan to every set that may adopt it.
+//
+// Upstream: pkg/controller/replicaset/replica_set.go, updatePod. There an orphan
+// whose labels and owners are as before concerns nobody; here it always does,
+// because a change that comes again must make the same turns as at first.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
-	for _, p := range []reconcile.Object{now, was} {
-		if p.None() {
-			continue
-		}
-		if key, ok := controllerOf(s, p); ok && (len(keys) == 0 || keys[0] != key) {
+	add := func(key events.Key) {
+		if !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
-	if now.None() || now.GetDeletionTimestamp() != nil {
-		return keys // nobody adopts what is on its way out
+	for _, p := range []reconcile.Object{now, was} {
+		if key, ok := controllerOf(s, p); ok {
+			add(key)
+		}
 	}
-	if _, controlled := owner.Of(now); controlled || len(now.GetLabels()) == 0 {
+	if !adoptable(now) {
 		return keys
 	}
 	for _, set := range reconcile.List(s, kinds.ReplicaSets, now.GetNamespace()) {
-		key := events.Key{Namespace: set.Namespace, Name: set.Name}
-		if label.Selects(set.Spec.Selector, now) && (len(keys) == 0 || keys[0] != key) {
-			keys = append(keys, key)
+		if label.Selects(set.Spec.Selector, now) {
+			add(events.Key{Namespace: set.Namespace, Name: set.Name})
 		}
 	}
 	return keys
 }
 
+// adoptable is true for an orphan that is not on its way out.
+func adoptable(p reconcile.Object) bool {
+	if p.None() || p.GetDeletionTimestamp() != nil || len(p.GetLabels()) == 0 {
+		return false
+	}
+	_, controlled := owner.Of(p)
+	return !controlled
+}
+
 func controllerOf(s reconcile.Snapshot, p reconcile.Object) (events.Key, bool) {
+	if p.None() {
+		return events.Key{}, false
+	}
 	ref, ok := owner.Of(p)
 	if !ok {
 		return events.Key{}, false

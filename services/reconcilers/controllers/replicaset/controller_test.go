@@ -96,8 +96,10 @@ func TestTheCrowdOfSiblingsChoosesWhoGoes(t *testing.T) {
 	rolled := reconciletest.OwnedBy[*appsv1.ReplicaSet](kinds.Deployments.Kind, deployment)
 	web, old := reconciletest.ReplicaSet("web", 1, rolled), reconciletest.ReplicaSet("old", 1, rolled)
 	old.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "old"}}
+	far := reconciletest.ReplicaSet("far", 1, rolled, reconciletest.In[*appsv1.ReplicaSet]("far"))
+	far.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
 	pod, on := reconciletest.Pod, reconciletest.On
-	world := reconciletest.NewWorld().Put(kinds.ReplicaSets.Kind, web, old).Put(kinds.Pods.Kind,
+	world := reconciletest.NewWorld().Put(kinds.ReplicaSets.Kind, web, old, far).Put(kinds.Pods.Kind,
 		pod("a", of(web), on("n1")),
 		pod("b", of(web), on("n2")),
 		pod("c", of(old), labelled("old"), on("n2")),

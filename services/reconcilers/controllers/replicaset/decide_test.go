@@ -104,6 +104,17 @@ func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
 	}
 }
 
+func TestNobodyIsBornUnderANameThatIsTaken(t *testing.T) {
+	v := View{Set: reconciletest.ReplicaSet("web", 3)}
+	wanted := decide(v, now).In(events.Act).Commands
+	// One of them is there in a state that does not count.
+	v.Pods = []*corev1.Pod{reconciletest.Pod(wanted[1].Name, of(v.Set), reconciletest.InPhase(corev1.PodFailed))}
+	births := decide(v, now).In(events.Act).Commands
+	if len(births) != 3 || births[0].Name != wanted[0].Name || births[1].Name != wanted[2].Name {
+		t.Errorf("with %s taken of %v, the births are %v", wanted[1].Name, wanted, births)
+	}
+}
+
 func TestDeathsAreBounded(t *testing.T) {
 	set := reconciletest.ReplicaSet("web", 0)
 	v := View{Set: set}

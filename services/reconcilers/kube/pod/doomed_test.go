@@ -75,7 +75,8 @@ func namesOf(pods []*corev1.Pod) []string {
 func TestDoomedAgreesWithTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		crowd := pod.Crowd{"a": rapid.IntRange(0, 2).Draw(t, "on a"), "b": 1}
-		x, y := anyPod(t, "x"), anyPod(t, "y")
+		x := anyPod(t, "x")
+		y := akin(t, x)
 		got := pod.Doomed([]*corev1.Pod{x, y}, crowd, 1, now)[0]
 		switch {
 		case before(x, y, crowd) && got != x, before(y, x, crowd) && got != y:
@@ -127,6 +128,27 @@ func anyPod(t *rapid.T, name string) *corev1.Pod {
 		{Name: "beside", RestartCount: restarts.Draw(t, "beside")}, {Name: "before", RestartCount: restarts.Draw(t, "before")},
 	}
 	return p
+}
+
+// akin is a pod that differs from another in some things only, so that the last
+// rules get their chance.
+func akin(t *rapid.T, x *corev1.Pod) *corev1.Pod {
+	y, other := x.DeepCopy(), anyPod(t, "y")
+	y.Name, y.UID = other.Name, other.UID
+	changes := []func(){
+		func() { y.Spec.NodeName = other.Spec.NodeName },
+		func() { y.Status.Phase = other.Status.Phase },
+		func() { y.Status.Conditions = other.Status.Conditions },
+		func() { y.Annotations = other.Annotations },
+		func() { y.Status.ContainerStatuses = other.Status.ContainerStatuses },
+		func() { y.Status.InitContainerStatuses = other.Status.InitContainerStatuses },
+		func() { y.CreationTimestamp = other.CreationTimestamp },
+	}
+	from := rapid.IntRange(0, len(changes)-1).Draw(t, "first that may differ")
+	for _, change := range changes[from:] {
+		change()
+	}
+	return y
 }
 
 // before is the rules as they are written down, with upstream's logarithm: x
