@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -267,7 +266,7 @@ func same(a, b reconcile.Decision) error {
 		return err
 	}
 	if !bytes.Equal(x, y) {
-		return fmt.Errorf("it decides otherwise (-first +then):\n%s", cmp.Diff(string(x), string(y)))
+		return fmt.Errorf("it decides otherwise (-first +then):\n%s", difference(string(x), string(y)))
 	}
 	return nil
 }

@@ -221,6 +221,19 @@ func TestRenderSharesBodiesAndShowsStatusAlone(t *testing.T) {
 	}
 }
 
+func TestDifference(t *testing.T) {
+	for _, c := range []struct{ first, second, want string }{
+		{"a\nb\n", "a\nb\n", ""},
+		{"a\nb\nc\n", "a\nc\nd\n", "  a\n- b\n  c\n+ d\n"},
+		{"a\n", "b\n", "- a\n+ b\n"},
+		{"a\nb\na\n", "b\na\nb\n", "- a\n  b\n  a\n+ b\n"},
+	} {
+		if got := difference(c.first, c.second); got != c.want {
+			t.Errorf("difference(%q, %q) =\n%swant\n%s", c.first, c.second, got, c.want)
+		}
+	}
+}
+
 func TestWorld(t *testing.T) {
 	set := ReplicaSet("web", 2)
 	mine := Pod("web-1", OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, set))
