@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxInFlight bounds what one appender has sent and not yet seen stored.
-	maxInFlight = 512
+	// maxInFlight bounds what one appender has sent and not yet seen stored: enough
+	// to go on while the server compresses and syncs a block.
+	maxInFlight = 2048
 	// maxBytesInFlight bounds the same in bytes.
 	maxBytesInFlight = 16 << 20
 	// maxAsync is the client library's own bound, for all appenders together.
@@ -69,8 +70,11 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 		return a.err
 	}
 	size := len(m.Data) + len(m.Subject)
-	if err := a.reap(ctx, maxInFlight-1, maxBytesInFlight-size); err != nil {
-		return err
+	if len(a.sent) >= maxInFlight || a.size+size > maxBytesInFlight {
+		// Half at once: to wait for each single one costs far more.
+		if err := a.reap(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
+			return err
+		}
 	}
 	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10), jetstream.MsgIDHeader, a.id(a.last+1))
 	if len(a.sent) > 0 {
@@ -118,7 +122,7 @@ func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 	done := 0
 	var err error
 	for ; done < len(a.sent) && err == nil; done++ {
-		if len(a.sent)-done <= messages && a.size <= max(bytes, 0) {
+		if len(a.sent)-done <= messages && a.size <= bytes {
 			break
 		}
 		if err = a.await(ctx, a.sent[done].future); err == nil {

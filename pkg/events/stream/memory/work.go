@@ -118,7 +118,7 @@ func (d *durable) deliver(m events.Message, p *pending) *delivery {
 	if d.work.HeadersOnly {
 		m.Data = nil
 	}
-	return &delivery{durable: d, message: m, attempt: p.attempt}
+	return &delivery{durable: d, message: m, attempt: p.attempt, ackWait: d.work.AckWait}
 }
 
 // dueAfter makes a pending message come again after a while.
@@ -168,6 +168,7 @@ type delivery struct {
 	durable *durable
 	message events.Message
 	attempt int
+	ackWait time.Duration
 	once    sync.Once
 }
 
@@ -184,7 +185,7 @@ func (d *delivery) Later(delay time.Duration) {
 	d.once.Do(func() { d.postpone(min(max(delay, 0), maxLater)) })
 }
 
-func (d *delivery) Working() { d.postpone(d.durable.work.AckWait) }
+func (d *delivery) Working() { d.postpone(d.ackWait) }
 
 // postpone does nothing when the message has come again since: then it belongs
 // to its newer delivery.
