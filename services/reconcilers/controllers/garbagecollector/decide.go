@@ -99,6 +99,8 @@ func (v View) judge(now time.Time) reconcile.Decision {
 			v.forget(v.Object, v.refs(Absent, Unknown, Waiting), reconcile.IfAbsent(dead...), v.tell()))
 	case v.any(Waiting) && len(v.Dependents) > 0:
 		return v.goInOrder(dead)
+	case v.any(Waiting):
+		return reconcile.Do("an owner waits for it", v.delete(v.propagation(), dead))
 	default:
 		return reconcile.Do("its owners are gone", v.delete(v.propagation(), dead))
 	}

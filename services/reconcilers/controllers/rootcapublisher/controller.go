@@ -66,9 +66,9 @@ type View struct {
 	Bundle string `json:"bundle"`
 	// Published is the ConfigMap as it is, nil when there is none.
 	Published *corev1.ConfigMap `json:"published,omitempty"`
-	// Closing is true when the API server has refused the last creation because
-	// the namespace is gone or on its way out, which the view has yet to show.
-	Closing bool `json:"closing,omitempty"`
+	// Terminating is true when the namespace is on its way out and takes nothing
+	// new.
+	Terminating bool `json:"terminating,omitempty"`
 }
 
 // appeared is a namespace that is new, or changed while it is active.
@@ -95,19 +95,14 @@ func touched(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return []events.Key{{Name: now.GetNamespace()}}
 }
 
-// observe gives a view also of a namespace that is on its way out, as long as
-// it is there.
 func observe(s reconcile.Snapshot, k events.Key, bundle string) (View, bool) {
-	if _, ok := reconcile.Get(s, kinds.Namespaces, "", k.Name); !ok {
+	namespace, ok := reconcile.Get(s, kinds.Namespaces, "", k.Name)
+	if !ok {
 		return View{}, false
 	}
-	v := View{Namespace: k.Name, Bundle: bundle}
+	v := View{Namespace: k.Name, Bundle: bundle, Terminating: namespace.Status.Phase == corev1.NamespaceTerminating}
 	if published, ok := reconcile.Get(s, kinds.ConfigMaps, k.Name, configMap); ok {
 		v.Published = published
-	}
-	if last, remembered := s.Last(k, events.Act); remembered {
-		failure, failed := last.Failure()
-		v.Closing = failed && (failure.Cause == string(corev1.NamespaceTerminatingCause) || failure.Status == events.Absent)
 	}
 	return v, true
 }
@@ -118,7 +113,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		return reconcile.Nothing("published as it should be")
 	case v.Published != nil:
 		return reconcile.Do("published otherwise than it should be", reconcile.Update(kinds.ConfigMaps.Kind, v.righted()))
-	case v.Closing:
+	case v.Terminating:
 		return reconcile.Nothing("the namespace is on its way out")
 	default:
 		return reconcile.Do("not published in the namespace yet",

@@ -42,9 +42,6 @@ type View struct {
 	Namespace *corev1.Namespace `json:"namespace"`
 	// Missing are the accounts that it should have and has not, sorted.
 	Missing []string `json:"missing,omitempty"`
-	// Closing is true when the API server has refused the last creation because
-	// the namespace is on its way out, which the view has yet to show.
-	Closing bool `json:"closing,omitempty"`
 }
 
 // missed is the namespace of an account that is gone and should be there.
@@ -66,21 +63,16 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Missing = append(v.Missing, name)
 		}
 	}
-	if last, remembered := s.Last(k, events.Act); remembered {
-		failure, _ := last.Failure()
-		v.Closing = failure.Cause == string(corev1.NamespaceTerminatingCause)
-	}
 	return v, true
 }
 
 func decide(v View, _ time.Time) reconcile.Decision {
 	switch {
 	case v.Namespace.Status.Phase != corev1.NamespaceActive:
+		// Where the view is behind, the API server refuses until it has caught up.
 		return reconcile.Nothing("the namespace is not active")
 	case len(v.Missing) == 0:
 		return reconcile.Nothing("the namespace has its accounts")
-	case v.Closing:
-		return reconcile.Nothing("the namespace is on its way out")
 	default:
 		return reconcile.Do("the namespace lacks an account", v.births()...)
 	}
