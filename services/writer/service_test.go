@@ -1,0 +1,356 @@
+package writer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+)
+
+const (
+	controller = "replicaset-controller"
+	pods       = "/api/v1/namespaces/ns/pods/"
+	told       = "/api/v1/namespaces/ns/events/"
+)
+
+// scene is a writer between a bus and an API server, both in memory.
+type scene struct {
+	*testing.T
+	bus *memory.Bus
+	api *fakeserver.Server
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{T: t, bus: memory.New(memory.Options{}), api: fakeserver.New(t)}
+	t.Cleanup(func() { _ = s.bus.Close() })
+	s.must(s.bus.EnsureController(t.Context(), controller))
+	return s
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// writer starts a writer and gives what stops it.
+func (s *scene) writer(change ...func(*writer.Config)) (stop func()) {
+	s.Helper()
+	c := writer.Config{
+		REST: &rest.Config{Host: s.api.URL}, Bus: s.bus, Impersonate: true, Log: slog.New(slog.DiscardHandler),
+		Controllers: []writer.Profile{{Name: controller, Allowed: func(c events.Command) bool { return c.Kind != "secrets" }}},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	service, err := writer.New(c)
+	s.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			s.Errorf("run: %v", err)
+		}
+	}
+	s.Cleanup(stop)
+	return stop
+}
+
+func births(key string, n int) []events.Command {
+	body := json.RawMessage(`{"metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`)
+	about := corev1.ObjectReference{Kind: "ReplicaSet", APIVersion: "apps/v1", Namespace: "ns", Name: key, UID: "rs"}
+	var commands []events.Command
+	for i := range n {
+		commands = append(commands, events.Command{
+			Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: fmt.Sprintf("%s-%d", key, i), Body: body,
+			OnApplied: &events.Notice{About: about, Type: "Normal", Reason: "SuccessfulCreate", Message: "Created pod: {name}"},
+			OnFailed:  &events.Notice{About: about, Type: "Warning", Reason: "FailedCreate", Message: "Error creating: {error}"},
+		})
+	}
+	return commands
+}
+
+// store stores a turn about a key and gives its sequence.
+func (s *scene) store(key string, change func(*events.Turn), commands ...events.Command) uint64 {
+	s.Helper()
+	turn := events.Turn{
+		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: commands,
+	}
+	turn.Pack()
+	at := subject.Turn(controller, turn.Lane, turn.Key)
+	if change != nil {
+		change(&turn)
+	}
+	m, err := events.EncodeJSON(turn, events.Trace{})
+	s.must(err)
+	m.Subject = at
+	sequence, err := s.bus.Put(s.Context(), m, m.Subject)
+	s.must(err)
+	return sequence
+}
+
+// outcome waits for the outcome of a key's turn.
+func (s *scene) outcome(key string) events.Outcome {
+	s.Helper()
+	var found events.Outcome
+	s.eventually("an outcome of "+key, func() bool {
+		at := subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: key})
+		m, ok, err := s.bus.Last(s.Context(), subject.OutcomeStream(controller), at)
+		s.must(err)
+		if ok {
+			s.must(events.DecodeJSON(m, &found))
+		}
+		return ok
+	})
+	return found
+}
+
+func (s *scene) eventually(what string, so func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !so(); {
+		if time.Now().After(deadline) {
+			s.Fatalf("no %s in time", what)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-s.Context().Done():
+		}
+	}
+}
+
+func (s *scene) outcomes() uint64 {
+	state, err := s.bus.StreamState(s.Context(), subject.OutcomeStream(controller))
+	s.must(err)
+	return state.Messages
+}
+
+func TestATurnIsCarriedOutAndTold(t *testing.T) {
+	s := newScene(t)
+	s.writer()
+	sequence := s.store("web", nil, births("web", 3)...)
+	o := s.outcome("web")
+	if o.Turn != sequence || !o.OK() || len(o.Results) != 3 {
+		t.Fatalf("the outcome is %+v", o)
+	}
+	for _, r := range o.Results {
+		if r.Status != events.Applied || s.api.Get(pods+r.Ref.Name) == nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	s.eventually("Event for each birth", func() bool { return strings.Count(strings.Join(s.api.Paths(), "\n"), told) == 3 })
+	for _, path := range s.api.Paths() {
+		if event := s.api.Get(path); strings.HasPrefix(path, told) && !strings.HasPrefix(fmt.Sprint(event["message"]), "Created pod: web-") {
+			t.Errorf("told %v", event["message"])
+		}
+	}
+}
+
+// Two writers share the turns; the API server loses answers; one writer is cut
+// off in the middle. Every turn has one outcome, every birth happens once.
+func TestWritersShareAndSurviveEachOther(t *testing.T) {
+	s := newScene(t)
+	var n atomic.Int64
+	s.api.Break(func(r fakeserver.Request) fakeserver.Fault {
+		return fakeserver.Fault{Lost: r.Method == http.MethodPost && n.Add(1)%7 == 0}
+	})
+	const keys, each = 40, 3
+	stop := s.writer(func(c *writer.Config) { c.Drain = time.Millisecond })
+	s.writer()
+	for i := range keys {
+		key := fmt.Sprintf("web%d", i)
+		s.store(key, nil, births(key, each)...)
+	}
+	s.eventually("work done", func() bool { return s.outcomes() > 3 })
+	stop()
+	for i := range keys {
+		key := fmt.Sprintf("web%d", i)
+		if o := s.outcome(key); !o.OK() {
+			t.Errorf("%s: %+v", key, o)
+		}
+		for j := range each {
+			if made := s.api.Created(fmt.Sprintf("%s%s-%d", pods, key, j)); made != 1 {
+				t.Errorf("pod %d of %s was made %d times", j, key, made)
+			}
+		}
+	}
+	if got := s.outcomes(); got != keys {
+		t.Errorf("%d outcomes of %d turns", got, keys)
+	}
+}
+
+func TestTurnsThatMayNotAct(t *testing.T) {
+	for _, story := range []struct {
+		name   string
+		live   *events.Delta
+		change func(*events.Turn)
+		reason string
+	}{
+		{"newer generation", &events.Delta{Op: events.Is, UID: "rs", ResourceVersion: "9", Generation: 3}, seen("rs", "5", 2), "Stale"},
+		{"only a newer status", &events.Delta{Op: events.Is, UID: "rs", ResourceVersion: "9", Generation: 2}, seen("rs", "5", 2), ""},
+		{"gone", &events.Delta{Op: events.Gone, UID: "rs", ResourceVersion: "9", Generation: 2}, seen("rs", "5", 2), "Stale"},
+		{"another", &events.Delta{Op: events.Is, UID: "new", ResourceVersion: "9", Generation: 1}, seen("rs", "5", 2), "Stale"},
+		{"unknown", nil, seen("rs", "5", 2), "Stale"},
+		{"old", nil, func(t *events.Turn) { t.Now = t.Now.Add(-time.Hour) }, "TooOld"},
+		{"a promise broken", nil, func(t *events.Turn) { t.Commands[0].Kind = "secrets" }, "NotPromised"},
+		{"another's turn", nil, func(t *events.Turn) { t.Controller = "deployment-controller" }, "Malformed"},
+		{"another key's", nil, func(t *events.Turn) { t.Key.Name = "db" }, "Malformed"},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			s := newScene(t)
+			s.must(s.bus.EnsureKind(t.Context(), kinds.ReplicaSets.Kind))
+			if story.live != nil {
+				s.delta(*story.live)
+			}
+			s.store("web", story.change, births("web", 1)...)
+			s.writer()
+			o := s.outcome("web")
+			if r := o.Results[0]; r.Reason != story.reason || r.OK() != (story.reason == "") {
+				t.Errorf("%+v", r)
+			}
+			if born := s.api.Created(pods+"web-0") == 1; born != (story.reason == "") {
+				t.Errorf("born: %v", born)
+			}
+		})
+	}
+}
+
+func seen(uid types.UID, version string, generation int64) func(*events.Turn) {
+	return func(t *events.Turn) {
+		t.Kind, t.UID, t.ResourceVersion, t.Generation = kinds.ReplicaSets.Name, uid, version, generation
+	}
+}
+
+func (s *scene) delta(d events.Delta) {
+	s.Helper()
+	d.Kind = kinds.ReplicaSets.Name
+	d.Ref = events.Ref{Kind: d.Kind, Namespace: "ns", Name: "web"}
+	log, err := s.bus.Append(s.Context(), d.Kind)
+	s.must(err)
+	m := events.EncodeDelta(d)
+	m.Subject = subject.Delta(d.Ref)
+	s.must(log.Append(s.Context(), m))
+	s.must(log.Flush(s.Context()))
+	s.must(log.Close())
+}
+
+// Parked turns are none of the writer's business, and neither are turns that
+// another writer has settled.
+func TestWhatIsNotCarriedOut(t *testing.T) {
+	s := newScene(t)
+	parked, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.Park}, events.Trace{})
+	s.must(err)
+	parked.Subject = subject.Turn(controller, events.Park, events.Key{Namespace: "ns", Name: "poison"})
+	_, err = s.bus.Put(t.Context(), parked, "parked")
+	s.must(err)
+
+	old := s.store("settled", func(t *events.Turn) { t.Now = t.Now.Add(-time.Hour) }, births("settled", 1)...)
+	done, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: old}, events.Trace{})
+	s.must(err)
+	done.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "settled"})
+	_, err = s.bus.Put(t.Context(), done, "done")
+	s.must(err)
+	s.redeliver(2)
+
+	s.store("web", nil, births("web", 1)...)
+	s.writer()
+	s.outcome("web")
+	s.eventually("answer to what was redelivered", func() bool { return s.unanswered() == 0 })
+	if got := s.outcomes(); got != 2 {
+		t.Errorf("%d outcomes, want one for the settled turn and one for the new one", got)
+	}
+}
+
+// redeliver takes n messages as a writer that then dies.
+func (s *scene) redeliver(n int) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	taken := 0
+	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
+		d.Later(0)
+		if taken++; taken == n {
+			cancel()
+		}
+	}))
+}
+
+// unanswered is how many turns would come again: a probe beside the writers
+// gets none.
+func (s *scene) unanswered() int {
+	ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+	defer cancel()
+	n := 0
+	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
+		n++
+		d.Later(0)
+	}))
+	return n
+}
+
+func TestSwitchedOff(t *testing.T) {
+	s := newScene(t)
+	s.writer(func(c *writer.Config) { c.Mode = writer.Off })
+	s.store("web", nil, births("web", 2)...)
+	for _, r := range s.outcome("web").Results {
+		if r.Status != events.Refused || r.Reason != "Off" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if requests := s.api.Requests(); len(requests) != 0 {
+		t.Errorf("asked %v", requests)
+	}
+}
+
+func TestChecksTellWhetherTurnsAreTaken(t *testing.T) {
+	s := newScene(t)
+	service, err := writer.New(writer.Config{REST: &rest.Config{Host: s.api.URL}, Bus: s.bus, Controllers: []writer.Profile{{Name: controller}}})
+	s.must(err)
+	checks := service.Checks()
+	if checks["writer"]() == nil {
+		t.Error("a writer that was never started takes turns")
+	}
+	s.must(checks["writer-bus"]())
+	s.must(checks["writer-api"]())
+	s.api.Close()
+	if checks["writer-api"]() == nil {
+		t.Error("an API server that is not there is healthy")
+	}
+}
+
+func TestConfigurationsThatCannotBe(t *testing.T) {
+	b := memory.New(memory.Options{})
+	for name, c := range map[string]writer.Config{
+		"no bus":     {REST: &rest.Config{Host: "127.0.0.1"}},
+		"no address": {Bus: b},
+		"mode":       {REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Mode: "never"},
+		"twice":      {REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Controllers: []writer.Profile{{Name: "a"}, {Name: "a"}}},
+	} {
+		if _, err := writer.New(c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
