@@ -82,10 +82,7 @@ func isReplicaFailure(c appsv1.ReplicaSetCondition) bool {
 	return c.Type == appsv1.ReplicaSetReplicaFailure
 }
 
-// trouble says why the number of pods is still wrong, if that is a failure. A
-// conflict is none: the next turn sees what it conflicted with.
-//
-// Upstream: births that fail because the namespace is going away count as done.
+// trouble says why the number of pods is still wrong, if that is a failure.
 func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, failed bool) {
 	surplus := len(claim.Mine) - v.wanted()
 	switch {
@@ -93,9 +90,7 @@ func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, f
 		return "", "", false
 	case surplus < 0 && !v.fertile():
 		return "FailedCreate", "unable to create pods, no labels", true
-	case v.Failure == nil || v.Failure.Result.Status == events.Conflict:
-		return "", "", false
-	case surplus < 0 && v.Failure.Result.Cause == string(corev1.NamespaceTerminatingCause):
+	case v.Failure == nil || !v.Failure.serious():
 		return "", "", false
 	case surplus < 0 && v.failedBirth():
 		return "FailedCreate", v.Failure.Result.Message, true
@@ -103,6 +98,22 @@ func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, f
 		return "FailedDelete", "unable to delete pods: " + v.Failure.Result.Message, true
 	default:
 		return "", "", false
+	}
+}
+
+// serious tells whether the API server let something not happen. After a
+// conflict, or a turn that came too late to be carried out, the next turn simply
+// sees more.
+//
+// Upstream: what fails because the namespace is going away counts as done.
+func (f *Failure) serious() bool {
+	switch r := f.Result; r.Status {
+	case events.Failed:
+		return true
+	case events.Conflict:
+		return false
+	default:
+		return r.Code != 0 && r.Cause != string(corev1.NamespaceTerminatingCause)
 	}
 }
 

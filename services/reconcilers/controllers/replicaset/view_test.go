@@ -85,6 +85,7 @@ func anyFailure(t *rapid.T) *Failure {
 		Result: events.Result{
 			Status:  rapid.SampledFrom([]events.Status{events.Conflict, events.Refused, events.Failed, events.Absent}).Draw(t, "fate"),
 			Ref:     events.Ref{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: name},
+			Code:    rapid.SampledFrom([]int{0, 403, 404}).Draw(t, "code"),
 			Message: "no",
 		},
 	}
