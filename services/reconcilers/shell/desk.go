@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ type Desk struct {
 	shut     map[kinds.Name]bool
 	hand     []*ticket
 	renewing bool
+	askedAll bool
 	storing  int
 	tally    Tally
 	parked   map[events.Key]*entry
@@ -111,9 +113,17 @@ func (d *Desk) Shut(kind kinds.Name) { d.shut[kind] = true }
 
 // Open says that a kind is folded far enough. A kind that was not shut may be
 // opened.
+//
+// When the last of the kinds that were shut is open, every key of the memory is
+// asked once: nobody knows what happened before this desk was there.
 func (d *Desk) Open(kind kinds.Name) {
+	_, shut := d.shut[kind]
 	delete(d.shut, kind)
 	d.Folded(kind)
+	if shut && len(d.shut) == 0 && !d.askedAll {
+		d.askedAll = true
+		d.AskAll()
+	}
 }
 
 // Forgot says that a kind's stream was made anew and is being folded from its
@@ -228,6 +238,13 @@ func (d *Desk) entry(key events.Key) *entry {
 		d.entries[key] = e
 	}
 	return e
+}
+
+// sorted is every entry in the order of their keys.
+func (d *Desk) sorted() []*entry {
+	return slices.SortedFunc(maps.Values(d.entries), func(a, b *entry) int {
+		return compareRefs(events.Ref(a.key), events.Ref(b.key))
+	})
 }
 
 // demand makes a key dirty.

@@ -323,6 +323,15 @@ func (d *Desk) merge(e *entry, l *lane, past Past) {
 	}
 }
 
+// Doubt says that turns or outcomes may have been lost, so that every key has to
+// be recalled before its next turn.
+func (d *Desk) Doubt() {
+	for _, e := range d.sorted() {
+		e.known = false
+		d.revisit(e)
+	}
+}
+
 // Stored answers [Door.Store].
 func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
 	d.storing--

@@ -128,12 +128,13 @@ func (m *Memory) Count(kind kinds.Name) int {
 
 // Forget drops everything of a kind, whose stream has been made anew or exists
 // no more, and gives the keys of each controller, by name, that its objects
-// made: their turn it is as soon as the kind has been folded again.
+// made: their turn it is as soon as the kind has been folded again, which has to
+// begin with Follow.
 func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	k, ok := m.kinds[kind]
 	if !ok {
-		m.mu.Unlock()
 		return nil
 	}
 	keys := map[string][]events.Key{}
@@ -152,8 +153,6 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	}
 	m.dependents.settle()
 	delete(m.kinds, kind)
-	m.mu.Unlock()
-	m.Follow(k.kind)
 	return keys
 }
 

@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -110,9 +109,7 @@ func (d *Desk) Parked() []Parked {
 	for _, e := range d.parked {
 		out = append(out, *e.parked)
 	}
-	slices.SortFunc(out, func(a, b Parked) int {
-		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name))
-	})
+	slices.SortFunc(out, func(a, b Parked) int { return compareRefs(events.Ref(a.Key), events.Ref(b.Key)) })
 	return out
 }
 

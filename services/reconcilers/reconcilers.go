@@ -1,0 +1,280 @@
+// Package reconcilers is the service that decides: it folds what the watcher
+// reports, asks controllers, and stores their turns for the writer. It holds no
+// Kubernetes credential. Any number of replicas may run; see package shell for
+// what keeps them from deciding the same thing twice.
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// Config of the service.
+type Config struct {
+	Bus         bus.Bus
+	Controllers []reconcile.Any
+	// Code is the version of the program; it is recorded in every turn.
+	Code string
+	// Settings of every desk. Code and Waited are filled in.
+	Settings shell.Settings
+}
+
+// Service is the reconcilers.
+type Service struct {
+	config  Config
+	memory  *shell.Memory
+	loops   []*shell.Loop
+	metrics *metrics
+
+	mu       sync.Mutex
+	followed map[kinds.Name]bool // those that a follower runs for
+	ready    error
+}
+
+// New prepares the service; nothing runs before [Service.Run].
+//
+// Errors: the configuration lacks a bus, or names a controller twice.
+func New(config Config) (*Service, error) {
+	if config.Bus == nil {
+		return nil, errors.New("configure reconcilers: no bus")
+	}
+	s := &Service{
+		config: config, memory: shell.NewMemory(), followed: map[kinds.Name]bool{},
+		ready: errors.New("not started"),
+	}
+	s.metrics = newMetrics(s)
+	known := map[string]bool{}
+	for _, c := range config.Controllers {
+		d := c.Describe()
+		if known[d.Name] {
+			return nil, fmt.Errorf("configure reconcilers: controller %s is there twice", d.Name)
+		}
+		known[d.Name] = true
+		s.memory.Register(d)
+		settings := config.Settings
+		settings.Code, settings.Waited = config.Code, s.metrics.waited(d.Queue)
+		s.loops = append(s.loops, shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.worked(d.Queue)))
+	}
+	return s, nil
+}
+
+// Run serves until the context ends, and then finishes what is being stored.
+//
+// Errors: the streams of a controller cannot be made, other than because the bus
+// is away.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	ready := make(chan struct{}, len(s.loops))
+	for _, l := range s.loops {
+		var once sync.Once
+		all.Go(func() { l.Run(ctx) })
+		all.Go(func() { l.Serve(ctx, func() { once.Do(func() { ready <- struct{}{} }) }) })
+	}
+	for range s.loops {
+		select {
+		case <-ready: // no outcome can be missed: decisions may begin
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	s.become(nil)
+	s.discover(ctx, &all)
+	s.become(errors.New("ended"))
+	return nil
+}
+
+// prepare makes the streams of the controllers, and shuts the desks for every
+// kind that they name until it has been folded.
+func (s *Service) prepare(ctx context.Context) error {
+	for at, l := range s.loops {
+		if err := s.config.Bus.EnsureController(ctx, l.Name()); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("prepare %s: %w", l.Name(), err)
+		}
+		for _, in := range s.config.Controllers[at].Describe().Inputs {
+			if !in.Every {
+				l.Shut(in.Kind.Name)
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	// eager is how often kinds are looked for while some are missing.
+	eager = 100 * time.Millisecond
+	// patient is how often kinds are looked for otherwise: a new one needs its
+	// first objects seen, but nobody waits for them.
+	patient = time.Second
+)
+
+// discover starts a follower for each kind that a controller reads, as soon as
+// its streams exist.
+func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
+	for ctx.Err() == nil {
+		wait := eager
+		if found, err := s.config.Bus.Kinds(ctx); err == nil {
+			// All are shut before the first is opened, so that nobody decides on
+			// half of what there is.
+			var fresh []audience
+			for _, kind := range found {
+				if a, ok := s.claim(kind); ok {
+					fresh = append(fresh, a)
+				}
+			}
+			for _, a := range fresh {
+				all.Go(func() { s.follow(ctx, all, a) })
+			}
+			if s.complete() {
+				wait = patient
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (s *Service) complete() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.config.Controllers {
+		for _, in := range c.Describe().Inputs {
+			if !in.Every && !s.followed[in.Kind.Name] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// audience is who has to do with a kind.
+type audience struct {
+	kind      kinds.Kind
+	readers   []*shell.Loop
+	attending []*shell.Loop // those that its changes make turns of
+	casual    []*shell.Loop // readers that name every kind rather than this one
+}
+
+// claim gives the audience of a kind that nobody follows yet, and shuts its
+// desks until the kind has been folded.
+func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
+	a.kind = kind
+	for at, c := range s.config.Controllers {
+		reads, named, maps := uses(c.Describe(), kind.Name)
+		if reads {
+			a.readers = append(a.readers, s.loops[at])
+		}
+		if maps {
+			a.attending = append(a.attending, s.loops[at])
+		}
+		if reads && !named {
+			a.casual = append(a.casual, s.loops[at])
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.followed[kind.Name] || len(a.readers) == 0 {
+		return a, false
+	}
+	s.followed[kind.Name] = true
+	for _, l := range a.readers {
+		l.Tell(func(d *shell.Desk) { d.Shut(kind.Name) })
+	}
+	return a, true
+}
+
+// follow serves a kind until its stream is no more; discover then starts anew.
+func (s *Service) follow(ctx context.Context, all *sync.WaitGroup, a audience) {
+	ctx, cancel := context.WithCancel(ctx) // the tickets of a kind end with its stream
+	defer cancel()
+	for _, l := range a.attending {
+		all.Go(func() { l.Attend(ctx, a.kind.Name) })
+	}
+	err := shell.FollowKind(ctx, s.config.Bus, s.memory, a.kind, a.readers)
+	if err != nil {
+		for _, l := range a.casual { // they can do without it
+			l.Tell(func(d *shell.Desk) { d.Open(a.kind.Name) })
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.followed, a.kind.Name)
+}
+
+// uses tells whether a controller reads a kind, names it, and whether its
+// changes make anybody's turn.
+func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
+	for _, in := range d.Inputs {
+		if in.Every || in.Kind.Name == kind {
+			reads, named, maps = true, named || !in.Every, maps || in.Keys != nil
+		}
+	}
+	return reads, named, maps
+}
+
+func (s *Service) become(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = err
+}
+
+// Checks are the health checks: the bus, and whether every kind that the
+// controllers name is being followed.
+func (s *Service) Checks() map[string]func() error {
+	return map[string]func() error{
+		"reconcilers": func() error {
+			s.mu.Lock()
+			ready := s.ready
+			s.mu.Unlock()
+			if ready == nil && !s.complete() {
+				ready = errors.New("a kind has no stream yet; is the watcher running?")
+			}
+			return ready
+		},
+		"reconcilers-bus": s.config.Bus.Healthy,
+	}
+}
+
+// Collectors are the metrics.
+func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }
+
+// Parked is what is set aside, by controller.
+func (s *Service) Parked() map[string][]shell.Parked {
+	out := map[string][]shell.Parked{}
+	for _, l := range s.loops {
+		if parked := l.Parked(); len(parked) > 0 {
+			out[l.Name()] = parked
+		}
+	}
+	return out
+}
+
+// Unpark has a parked key tried again.
+func (s *Service) Unpark(controller string, key events.Key) {
+	for _, l := range s.loops {
+		if l.Name() == controller {
+			l.Tell(func(d *shell.Desk) { d.Unpark(key) })
+		}
+	}
+}

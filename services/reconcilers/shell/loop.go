@@ -1,0 +1,227 @@
+package shell
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Loop runs one desk against a bus. Everything that happens to the desk goes
+// through one channel to one goroutine.
+type Loop struct {
+	bus     bus.Bus
+	desk    *Desk
+	inbox   chan func()
+	clock   func() time.Time
+	settled chan struct{} // closed when Run has returned
+	calls   chan struct{} // bounds the calls under way
+
+	mu     sync.Mutex
+	tally  Tally
+	parked []Parked
+	busy   time.Time // since when a step is being made; zero between steps
+	worked func(time.Duration)
+}
+
+const (
+	inboxSize   = 4096
+	maxCalls    = 256
+	callTimeout = 5 * time.Second
+	drainTime   = 3 * time.Second
+	// burst is the number of turns that are made before the inbox is read again.
+	burst = 64
+)
+
+// NewLoop makes the loop of a controller. worked is told how long each turn
+// took; it and settings.Waited may be nil.
+func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Settings, worked func(time.Duration)) *Loop {
+	l := &Loop{
+		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
+		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
+	}
+	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
+	return l
+}
+
+// Name is the controller's.
+func (l *Loop) Name() string { return l.desk.Name() }
+
+// Shut keeps the desk from deciding until the kind has been folded. It must not
+// be called once Run has begun.
+func (l *Loop) Shut(kind kinds.Name) { l.desk.Shut(kind) }
+
+// Tell has something said to the desk, in order. It gives false when the loop
+// has ended.
+func (l *Loop) Tell(say func(*Desk)) bool {
+	select {
+	case l.inbox <- func() { say(l.desk) }:
+		return true
+	case <-l.settled:
+		return false
+	}
+}
+
+// Run drives the desk until the context ends. Then it makes no more turns, waits
+// a moment for what is being stored, and hands back the rest.
+func (l *Loop) Run(ctx context.Context) {
+	defer close(l.settled)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		l.desk.Advance(l.clock())
+		l.drain()
+		busy := l.steps()
+		l.publish()
+		if busy {
+			continue
+		}
+		l.rest(ctx, timer)
+	}
+	l.end()
+}
+
+func (l *Loop) rest(ctx context.Context, timer *time.Timer) {
+	wait := time.Hour
+	if next, ok := l.desk.Next(); ok {
+		wait = max(next.Sub(l.clock()), 0)
+	}
+	timer.Reset(wait)
+	select {
+	case <-ctx.Done():
+	case say := <-l.inbox:
+		say()
+	case <-timer.C:
+	}
+}
+
+// drain takes everything that has arrived, so that many changes of a key make
+// one turn.
+func (l *Loop) drain() {
+	for range inboxSize {
+		select {
+		case say := <-l.inbox:
+			say()
+		default:
+			return
+		}
+	}
+}
+
+func (l *Loop) steps() (busy bool) {
+	for range burst {
+		if !l.desk.Busy() {
+			return false
+		}
+		start := time.Now()
+		l.mark(start)
+		l.desk.Step()
+		if l.worked != nil {
+			l.worked(time.Since(start))
+		}
+	}
+	return l.desk.Busy()
+}
+
+func (l *Loop) mark(since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = since
+}
+
+func (l *Loop) publish() {
+	tally, parked := l.desk.Tally(), l.desk.Parked()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tally, l.parked, l.busy = tally, parked, time.Time{}
+}
+
+func (l *Loop) end() {
+	limit := time.NewTimer(drainTime)
+	defer limit.Stop()
+	for l.desk.Storing() > 0 {
+		select {
+		case say := <-l.inbox:
+			say()
+		case <-limit.C:
+			l.desk.Leave()
+			return
+		}
+	}
+	l.drain()
+	l.desk.Leave()
+}
+
+// Tally is what the desk did so far.
+func (l *Loop) Tally() Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tally
+}
+
+// Parked is what is set aside, sorted by key.
+func (l *Loop) Parked() []Parked {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.parked
+}
+
+// Busy is for how long the present turn has been going on; 0 between turns.
+func (l *Loop) Busy() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy.IsZero() {
+		return 0
+	}
+	return time.Since(l.busy)
+}
+
+// call runs what may block beside the desk, bounded in number. The answer is
+// told to the desk.
+func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
+	go func() {
+		l.calls <- struct{}{}
+		defer func() { <-l.calls }()
+		// A turn under way is finished even while the process is ending.
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		l.Tell(run(ctx))
+	}()
+}
+
+// door is the Door of a desk on a bus.
+type door struct{ loop *Loop }
+
+var _ Door = (*door)(nil)
+
+func (o *door) Store(t events.Turn, expect uint64) {
+	o.loop.call(func(ctx context.Context) func(*Desk) {
+		sequence, err := storeTurn(ctx, o.loop.bus, t, expect)
+		return func(d *Desk) { d.Stored(t.Key, t.Lane, sequence, err) }
+	})
+}
+
+func (o *door) Recall(key events.Key, lane events.Lane) {
+	o.loop.call(func(ctx context.Context) func(*Desk) {
+		past, err := recall(ctx, o.loop.bus, o.loop.Name(), key, lane)
+		return func(d *Desk) { d.Recalled(key, lane, past, err) }
+	})
+}
+
+func (o *door) Schedule(w events.Wake) {
+	o.loop.call(func(ctx context.Context) func(*Desk) {
+		err := o.loop.bus.Schedule(ctx, w)
+		return func(d *Desk) { d.Scheduled(w.Key, w.At, err) }
+	})
+}
+
+func (o *door) Reach(kind kinds.Name) {
+	o.loop.call(func(ctx context.Context) func(*Desk) {
+		sequence, err := end(ctx, o.loop.bus, kind)
+		return func(d *Desk) { d.Reached(kind, sequence, err) }
+	})
+}

@@ -1,0 +1,150 @@
+package shell
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// toyView is what the toy controller sees: a set and its pods.
+type toyView struct {
+	Set    *appsv1.ReplicaSet
+	Pods   []*corev1.Pod
+	Failed bool
+}
+
+// toy keeps a ReplicaSet at its number of pods and reports that number. Some
+// annotations make it misbehave.
+func toy() reconcile.Controller[toyView] {
+	return reconcile.Controller[toyView]{
+		Name: "toy", Owns: &kinds.ReplicaSets.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.ReplicaSets.Kind),
+			{Kind: kinds.Pods.Kind, Keys: podKeys},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
+		},
+		Observe: func(s reconcile.Snapshot, k events.Key) (toyView, bool) {
+			set, ok := reconcile.Get(s, kinds.ReplicaSets, k.Namespace, k.Name)
+			if !ok {
+				return toyView{}, false
+			}
+			last, failed := s.Last(k, events.Act)
+			return toyView{
+				Set: set, Pods: reconcile.ControlledBy(s, kinds.Pods, set.UID), Failed: failed && !last.OK(),
+			}, true
+		},
+		Decide: toyDecide,
+	}
+}
+
+func podKeys(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	var keys []events.Key
+	for _, o := range []reconcile.Object{was, now} {
+		if o.None() {
+			continue
+		}
+		if o.GetAnnotations()["toy"] == "maps-badly" {
+			panic("a mapping that breaks")
+		}
+		if owner := metav1.GetControllerOf(o.Object); owner != nil {
+			keys = append(keys, events.Key{Namespace: o.GetNamespace(), Name: owner.Name})
+		}
+	}
+	return keys
+}
+
+func toyDecide(v toyView, now time.Time) reconcile.Decision {
+	switch v.Set.Annotations["toy"] {
+	case "panics":
+		panic("a set that breaks")
+	case "lies":
+		return reconcile.Do("a lie", reconcile.Delete(kinds.Deployments.Kind, v.Set))
+	case "retries":
+		return reconcile.Decision{Because: "not yet", Retry: true}
+	case "wakes":
+		return reconcile.Wake(v.Set.CreationTimestamp.Add(time.Hour), "an hour")
+	}
+	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
+	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want)}
+	for i := have; i < want; i++ {
+		name := fmt.Sprintf("%s-%s-%d", v.Set.Name, v.Set.ResourceVersion, i)
+		d.Commands = append(d.Commands, reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`)))
+	}
+	for i := want; i < have; i++ {
+		d.Commands = append(d.Commands, reconcile.Delete(kinds.Pods.Kind, v.Pods[i]))
+	}
+	if int(v.Set.Status.Replicas) != have {
+		set := v.Set.DeepCopy()
+		set.Status.Replicas = int32(have)
+		d.Commands = append(d.Commands, reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
+	}
+	return d
+}
+
+func aSet(name string, version int, replicas, status int32, annotation string) *appsv1.ReplicaSet {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+		ResourceVersion: fmt.Sprint(version), Generation: int64(version),
+	}}
+	set.Spec.Replicas, set.Status.Replicas = &replicas, status
+	if annotation != "" {
+		set.Annotations = map[string]string{"toy": annotation}
+	}
+	set.CreationTimestamp = metav1.NewTime(epoch)
+	return set
+}
+
+func aPod(name, owner string, version int) *corev1.Pod {
+	yes := true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(version),
+	}}
+	if owner != "" {
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-" + owner), Controller: &yes,
+		}}
+	}
+	return p
+}
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// delta is an object's message as it lies in the state stream.
+func delta(kind kinds.Kind, op events.Op, obj object, sequence uint64) events.Message {
+	body, err := kinds.Encode(kind, obj)
+	if err != nil {
+		panic(err)
+	}
+	ref := events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	m := events.EncodeDelta(events.Delta{
+		Kind: kind.Name, Ref: ref, Op: op, UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+		At: epoch, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
+	})
+	m.Subject, m.Sequence = subject.Delta(ref), sequence
+	return m
+}
+
+func markAt(kind kinds.Kind, version string, sequence uint64) events.Message {
+	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: version, At: epoch})
+	m.Subject, m.Sequence = subject.Mark(kind.Name), sequence
+	return m
+}

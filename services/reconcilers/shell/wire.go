@@ -1,0 +1,236 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// ackWait is how long a dead replica's tickets stay with it. Desks renew what
+// they hold several times within it.
+const ackWait = 2 * time.Second
+
+func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64) (uint64, error) {
+	m, err := events.EncodeJSON(t, t.Trace)
+	if err != nil {
+		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
+	}
+	m.Subject = subject.Turn(t.Controller, t.Lane, t.Key)
+	sequence, err := b.Store(ctx, m, expect)
+	if err != nil {
+		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
+	}
+	return sequence, nil
+}
+
+// recall reads the last turn before the last outcome: an outcome that comes in
+// between is of a turn that is known or of a later one, never a missing one.
+func recall(ctx context.Context, b bus.Reader, controller string, key events.Key, lane events.Lane) (Past, error) {
+	var past Past
+	m, ok, err := b.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
+	if err != nil {
+		return past, fmt.Errorf("recall turn of %s for %v: %w", controller, key, err)
+	}
+	if ok {
+		past.Sequence = m.Sequence
+		// A turn that cannot be read still has its place in the order.
+		if t := new(events.Turn); events.DecodeJSON(m, t) == nil {
+			past.Turn = t
+		}
+	}
+	m, ok, err = b.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
+	if err != nil {
+		return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
+	}
+	if ok {
+		past.Outcome = new(events.Outcome)
+		if err := events.DecodeJSON(m, past.Outcome); err != nil {
+			return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
+		}
+	}
+	return past, nil
+}
+
+// scan bounds the search for the last message of a stream whose end has
+// expired.
+const scan = 1000
+
+// end is the sequence of the last message that a kind's state stream holds. The
+// stream's own last sequence may be of a message that has expired since, which
+// no follower will ever get.
+func end(ctx context.Context, b bus.Bus, kind kinds.Name) (uint64, error) {
+	stream := subject.StateStream(kind)
+	state, err := b.StreamState(ctx, stream)
+	if err != nil || state.Messages == 0 {
+		return 0, err
+	}
+	at := state.Last
+	for range scan {
+		_, ok, err := b.At(ctx, stream, at)
+		if err != nil || ok || at <= state.First {
+			return at, err
+		}
+		at--
+	}
+	return at, nil
+}
+
+// Serve feeds the desk from the controller's own streams and from the tickets
+// of one kind after the other as Attend names them, until the context ends.
+// ready is called once no outcome can be missed any more.
+func (l *Loop) Serve(ctx context.Context, ready func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.followOutcomes(ctx, ready)
+	}()
+	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name())}, l.deliverOutcome)
+	go l.work(ctx, bus.Work{Stream: subject.WakeStream, Subject: subject.Wakes(l.Name())}, l.deliverWake)
+	<-done
+}
+
+// Attend takes the tickets of a kind until the context ends.
+func (l *Loop) Attend(ctx context.Context, kind kinds.Name) {
+	l.work(ctx, bus.Work{Stream: subject.StateStream(kind), HeadersOnly: true}, func(d bus.Delivery) { l.deliver(kind, d) })
+}
+
+func (l *Loop) work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) {
+	w.Durable, w.AckWait = l.Name(), ackWait
+	for ctx.Err() == nil {
+		if l.bus.Work(ctx, w, handle) != nil {
+			pause(ctx)
+		}
+	}
+}
+
+// followOutcomes shows the desk every outcome, other replicas' included, from
+// now on. When the stream breaks off, what was missed has to be recalled.
+func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
+	stream := subject.OutcomeStream(l.Name())
+	for ctx.Err() == nil {
+		state, err := l.bus.StreamState(ctx, stream)
+		if err != nil {
+			pause(ctx)
+			continue
+		}
+		l.Tell((*Desk).Doubt)
+		ready()
+		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
+			outcomes := make([]events.Outcome, 0, len(batch))
+			for _, m := range batch {
+				var o events.Outcome
+				if events.DecodeJSON(m, &o) == nil { // the durable delivery reports the damage
+					outcomes = append(outcomes, o)
+				}
+			}
+			l.Tell(func(d *Desk) {
+				for _, o := range outcomes {
+					d.Outcome(o)
+				}
+			})
+			return nil
+		})
+		if err != nil {
+			pause(ctx)
+		}
+	}
+}
+
+func (l *Loop) deliver(kind kinds.Name, d bus.Delivery) {
+	m := d.Message()
+	ref, err := subject.ParseDelta(m.Subject)
+	switch {
+	case err != nil || ref.Kind != kind:
+		d.Hopeless(fmt.Sprintf("subject %q is no object of %s", m.Subject, kind))
+	case ref.Name == "":
+		d.Done() // a mark is for the memory alone
+	default:
+		trace := events.TraceOf(m.Header)
+		l.Tell(func(desk *Desk) { desk.Ticket(ref, m.Sequence, trace, d) })
+	}
+}
+
+func (l *Loop) deliverOutcome(d bus.Delivery) {
+	m := d.Message()
+	var o events.Outcome
+	if err := events.DecodeJSON(m, &o); err != nil {
+		d.Hopeless(err.Error())
+		return
+	}
+	l.Tell(func(desk *Desk) { desk.OutcomeTicket(m.Sequence, o, d) })
+}
+
+func (l *Loop) deliverWake(d bus.Delivery) {
+	m := d.Message()
+	var w events.Wake
+	if err := events.DecodeJSON(m, &w); err != nil {
+		d.Hopeless(err.Error())
+		return
+	}
+	l.Tell(func(desk *Desk) { desk.Wake(m.Sequence, w, d) })
+}
+
+// FollowKind folds a kind's state stream into the memory until the context ends
+// or the stream is no more, and tells the loops that read the kind. The desks
+// are opened when it has been folded as far as it reached at the start.
+//
+// Errors: the stream is not there, or is no more; its objects are forgotten then
+// and the desks stay shut.
+func FollowKind(ctx context.Context, b bus.Bus, m *Memory, kind kinds.Kind, loops []*Loop) error {
+	tell := func(say func(*Desk)) {
+		for _, l := range loops {
+			l.Tell(say)
+		}
+	}
+	for ctx.Err() == nil {
+		m.Follow(kind)
+		goal, err := end(ctx, b, kind.Name)
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", kind.Name, err)
+		}
+		opened := false
+		open := func() {
+			if !opened && m.Position(kind.Name) >= goal {
+				opened = true
+				tell(func(d *Desk) { d.Open(kind.Name) })
+			}
+		}
+		open()
+		err = b.Follow(ctx, subject.StateStream(kind.Name), m.Position(kind.Name)+1, func(batch []events.Message) error {
+			m.Fold(kind.Name, batch)
+			tell(func(d *Desk) { d.Folded(kind.Name) })
+			open()
+			return nil
+		})
+		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) {
+			keys := m.Forget(kind.Name)
+			for _, l := range loops {
+				l.Tell(func(d *Desk) { d.Forgot(kind.Name, keys[l.Name()]) })
+			}
+		}
+		if errors.Is(err, bus.ErrNoStream) {
+			return fmt.Errorf("follow %s: %w", kind.Name, err)
+		}
+		if err != nil {
+			pause(ctx)
+		}
+	}
+	return nil
+}
+
+// pause keeps a loop around a bus that is away from spinning.
+func pause(ctx context.Context) {
+	const while = 250 * time.Millisecond
+	timer := time.NewTimer(while)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
