@@ -5,7 +5,10 @@
 package controllers
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -38,15 +41,14 @@ type Entry struct {
 // Exists is true when Millrace has the controller.
 func (e Entry) Exists() bool { return e.make != nil }
 
-// Catalog is every controller, in upstream's groups.
-//
-// Upstream: cmd/kube-controller-manager/names and app.NewControllerDescriptors.
-func Catalog() []Entry { return catalog }
+// Catalog is every controller, grouped by what it is about.
+func Catalog() []Entry { return slices.Clone(catalog) }
 
+// Upstream: cmd/kube-controller-manager/names, and the descriptors in its app.
 var catalog = []Entry{
 	// Workloads.
 	{Name: "deployment-controller", Aliases: []string{"deployment"}},
-	{Name: "replicaset-controller", Aliases: []string{"replicaset"}},
+	have(replicaset.Controller),
 	{Name: "replicationcontroller-controller", Aliases: []string{"replicationcontroller"}},
 	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
@@ -57,13 +59,13 @@ var catalog = []Entry{
 	{Name: "podgroup-protection-controller"},
 
 	// Life and death of objects.
-	{Name: garbagecollector.Controller.Name, Aliases: garbagecollector.Controller.Aliases, make: always(garbagecollector.Controller)},
+	have(garbagecollector.Controller),
 	{Name: "namespace-controller", Aliases: []string{"namespace"}},
 	{Name: "pod-garbage-collector-controller", Aliases: []string{"podgc"}},
 	{Name: "ttl-after-finished-controller", Aliases: []string{"ttl-after-finished"}},
 
 	// Identity.
-	{Name: serviceaccount.Controller.Name, Aliases: serviceaccount.Controller.Aliases, make: always(serviceaccount.Controller)},
+	have(serviceaccount.Controller),
 	{Name: "serviceaccount-token-controller", Aliases: []string{"serviceaccount-token"}},
 	{Name: rootcapublisher.Name, Aliases: []string{"root-ca-cert-publisher"}, make: publisher, ready: hasRootCA},
 	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
@@ -115,10 +117,14 @@ var catalog = []Entry{
 	{Name: "cloud-node-lifecycle-controller", Aliases: []string{"cloud-node-lifecycle"}, Elsewhere: true},
 }
 
-func always(c reconcile.Any) func(Config) reconcile.Any {
-	return func(Config) reconcile.Any { return c }
+// have is the line of a controller that needs no configuration.
+func have(c reconcile.Any) Entry {
+	d := c.Describe()
+	return Entry{Name: d.Name, Aliases: d.Aliases, make: func(Config) reconcile.Any { return c }}
 }
 
-func publisher(c Config) reconcile.Any { return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA}) }
+func publisher(c Config) reconcile.Any {
+	return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA})
+}
 
 func hasRootCA(c Config) bool { return len(c.RootCA) > 0 }

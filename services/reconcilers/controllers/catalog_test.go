@@ -1,0 +1,162 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+var config = Config{RootCA: []byte("CERTIFICATE")}
+
+func TestNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range Catalog() {
+		for _, name := range append([]string{e.Name}, e.Aliases...) {
+			if seen[name] {
+				t.Errorf("%s is in the catalogue twice", name)
+			}
+			seen[name] = true
+		}
+	}
+	if n := len(Catalog()); n != 52 {
+		t.Errorf("%d controllers, want the 49 of upstream and the 3 of its clouds", n)
+	}
+}
+
+func TestLinesAreTheirControllers(t *testing.T) {
+	identities := map[string]bool{}
+	for _, e := range Catalog() {
+		if !e.Exists() {
+			continue
+		}
+		d := e.make(config).Describe()
+		if d.Name != e.Name || !slices.Equal(d.Aliases, e.Aliases) {
+			t.Errorf("the line of %s %v has the controller %s %v", e.Name, e.Aliases, d.Name, d.Aliases)
+		}
+		if len(d.Inputs) == 0 || len(d.Writes) == 0 {
+			t.Errorf("%s reads or writes nothing", e.Name)
+		}
+		if identities[d.Identity] {
+			t.Errorf("%s shares its identity %s", e.Name, d.Identity)
+		}
+		identities[d.Identity] = true
+	}
+}
+
+func TestSelect(t *testing.T) {
+	var all, withoutCA []string
+	for _, e := range Catalog() {
+		if e.Exists() {
+			all = append(all, e.Name)
+			if e.ready == nil {
+				withoutCA = append(withoutCA, e.Name)
+			}
+		}
+	}
+	if len(all) == len(withoutCA) {
+		t.Fatal("no controller needs a configuration: the test has lost its point")
+	}
+	without := func(name string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == name })
+	}
+	gc, sa := "garbage-collector-controller", "serviceaccount-controller"
+	for _, c := range []struct {
+		list   string
+		config Config
+		want   []string
+		wrong  string // part of the error
+	}{
+		{"*", config, all, ""},
+		{"*", Config{}, withoutCA, ""},
+		{"", config, nil, `"" is not in the list`},
+		{gc, config, []string{gc}, ""},
+		{"garbagecollector", config, []string{gc}, ""},
+		{"serviceaccount,garbagecollector", config, []string{gc, sa}, ""},
+		{"*,-garbagecollector", config, without(gc), ""},
+		{"-garbagecollector,*", config, without(gc), ""},
+		{"-garbage-collector-controller,garbagecollector,*", config, without(gc), ""},
+		{"garbagecollector,-garbage-collector-controller", config, []string{gc}, ""},
+		{"-garbagecollector", config, nil, ""},
+		{" * , -garbagecollector ", config, without(gc), ""},
+		{"root-ca-cert-publisher", Config{}, nil, ""},
+		{"root-ca-cert-publisher", config, []string{"root-ca-certificate-publisher-controller"}, ""},
+		{"*,-bootstrapsigner,-route", config, all, ""},
+		{"*,service", config, all, ""},
+		{"*,bootstrapsigner", config, nil, "does not have bootstrap-signer-controller yet; take it out"},
+		{"namespace,podgc,ttl", config, nil, "does not have namespace-controller, pod-garbage-collector-controller, ttl-controller yet; take them out"},
+		{"-namespace,namespace,garbagecollector", config, []string{gc}, ""},
+		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
+		{"-*", config, nil, `"-*" is not in the list of known controllers`},
+	} {
+		selected, err := Select(strings.Split(c.list, ","), c.config)
+		if got := names(selected); !slices.Equal(got, c.want) {
+			t.Errorf("%q selects %v, want %v", c.list, got, c.want)
+		}
+		switch {
+		case c.wrong == "" && err != nil:
+			t.Errorf("%q: %v", c.list, err)
+		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
+			t.Errorf("%q: error %v, want one with %q", c.list, err, c.wrong)
+		}
+	}
+	if selected, err := Select(nil, config); err != nil || len(selected) > 0 {
+		t.Errorf("an empty list selects %v, %v", names(selected), err)
+	}
+}
+
+func names(selected []reconcile.Any) []string {
+	var names []string
+	for _, c := range selected {
+		names = append(names, c.Describe().Name)
+	}
+	return names
+}
+
+func TestKinds(t *testing.T) {
+	for _, c := range []struct {
+		list  string
+		want  []kinds.Name
+		every bool
+	}{
+		{"garbagecollector", nil, true},
+		{"serviceaccount", []kinds.Name{"namespaces", "serviceaccounts"}, false},
+		{"root-ca-cert-publisher,serviceaccount,garbagecollector", []kinds.Name{"configmaps", "namespaces", "serviceaccounts"}, true},
+	} {
+		selected, err := Select(strings.Split(c.list, ","), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, every := Kinds(selected)
+		var got []kinds.Name
+		for _, k := range full {
+			got = append(got, k.Name)
+		}
+		if !slices.Equal(got, c.want) || every != c.every {
+			t.Errorf("%s reads %v, every %v; want %v, %v", c.list, got, every, c.want, c.every)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	byName := map[string]Profile{}
+	for _, p := range Profiles() {
+		byName[p.Name] = p
+	}
+	for _, e := range Catalog() {
+		if _, ok := byName[e.Name]; ok != e.Exists() {
+			t.Errorf("%s has a profile: %v, exists: %v", e.Name, ok, e.Exists())
+		}
+	}
+	gc := byName["garbage-collector-controller"]
+	if gc.Identity != "generic-garbage-collector" || gc.Source != "garbage-collector-controller" {
+		t.Errorf("the garbage collector is %s and tells as %s", gc.Identity, gc.Source)
+	}
+	if !gc.Promise.Allows(events.Command{Verb: events.VerbDelete, Kind: "widgets.example.com"}) ||
+		gc.Promise.Allows(events.Command{Verb: events.VerbCreate, Kind: "pods"}) {
+		t.Errorf("the garbage collector promises %+v", gc.Promise)
+	}
+}
