@@ -30,7 +30,7 @@ type Layer struct {
 
 var (
 	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject"}
-	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr"}
+	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"
 	knowledge  = "services/reconcilers/kube/..."
 	// instruments are what a shell needs to be seen and to be patient.
