@@ -112,9 +112,9 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	found, err := js.Consumer(ctx, w.work.Stream, w.work.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		// Create and not CreateOrUpdate: two that start together must not have
-		// the second move where the first began.
-		return js.CreateOrUpdateConsumer(ctx, w.work.Stream, want)
+		// Never an update here: of two that start together with other settings
+		// the second is refused, finds the consumer the next time, and updates it.
+		return js.CreateConsumer(ctx, w.work.Stream, want)
 	case err != nil:
 		return nil, err
 	}
