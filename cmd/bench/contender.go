@@ -9,10 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
@@ -80,7 +76,7 @@ func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitLeader(ctx, c); err != nil {
+	if err := c.AwaitLeader(ctx); err != nil {
 		return nil, errors.Join(err, end(first))
 	}
 	second, err := begin(ctx, k.unit(c, 2))
@@ -88,31 +84,6 @@ func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error
 		return nil, errors.Join(err, end(first))
 	}
 	return append(first, second...), nil
-}
-
-// awaitLeader waits until a kube-controller-manager leads, and does so afresh: an
-// earlier one may have left its lease behind.
-func awaitLeader(ctx context.Context, c *localcluster.Cluster) error {
-	config, err := c.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	begun := time.Now()
-	for {
-		lease, err := client.CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
-		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(begun) {
-			return nil
-		}
-		if rest(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("wait for a leader: %w", ctx.Err())
-		}
-	}
 }
 
 func (k kcm) unit(c *localcluster.Cluster, n int, args ...string) unit {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
@@ -104,7 +105,7 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	f, err := newField(ctx, cluster, who)
+	f, err := newField(cluster, who)
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "  %s ...\n", s.what(b.work))
-		measured, err := s.run(ctx, f, b.work)
+		measured, err := within(ctx, patience, func(ctx context.Context) ([]metric, error) { return s.run(ctx, f, b.work) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -123,4 +124,11 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 		}
 	}
 	return f.dismiss()
+}
+
+// within bounds what is done by a time.
+func within(ctx context.Context, limit time.Duration, do func(context.Context) ([]metric, error)) ([]metric, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return do(ctx)
 }

@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
+
+// image is what the Pods pretend to run.
+const image = "nginx"
 
 // scenario is one thing that is measured.
 type scenario struct {
@@ -41,21 +44,17 @@ func wall(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.dismiss(); err != nil {
 		return nil, err
 	}
-	a, err := f.newArena(ctx)
+	a, err := f.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer a.cancel()
+	defer a.Close()
 	begun := time.Now()
-	if err := a.direct(ctx, work.Direct); err != nil {
-		return nil, fmt.Errorf("create pods: %w", err)
+	if err := a.CreatePods(ctx, work.Direct); err != nil {
+		return nil, err
 	}
 	rate := float64(work.Direct) / time.Since(begun).Seconds()
-	now := int64(0)
-	if err := f.client.CoreV1().Pods(a.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
-		return nil, fmt.Errorf("delete pods: %w", err)
-	}
-	return []metric{{"creates by this program", "1/s", rate}}, nil
+	return []metric{{"creates by this program", "1/s", rate}}, a.DeletePods(ctx)
 }
 
 // burst is the birth of one large Deployment.
@@ -63,27 +62,27 @@ func burst(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
 	}
-	a, err := f.newArena(ctx)
+	a, err := f.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	if err := a.deploy(ctx, "burst", work.Burst); err != nil {
+	if err := a.Deploy(ctx, "burst", image, work.Burst); err != nil {
 		return nil, err
 	}
-	exist, err := a.until(ctx, "all pods exist", bornPods(work.Burst))
+	exist, err := a.Until(ctx, arena.Born(work.Burst))
 	if err != nil {
 		return nil, err
 	}
-	ready, err := a.until(ctx, "all pods are ready", readyPods(work.Burst))
+	ready, err := a.Until(ctx, arena.Ready(work.Burst))
 	if err != nil {
 		return nil, err
 	}
-	if born := a.births(); born != work.Burst {
+	if born := a.Born(); born != work.Burst {
 		return nil, fmt.Errorf("%d pods were created for %d replicas", born, work.Burst)
 	}
 	deleted := time.Now()
-	if err := a.clear(ctx); err != nil {
+	if err := wipe(ctx, a); err != nil {
 		return nil, err
 	}
 	return []metric{
@@ -98,29 +97,29 @@ func many(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
 	}
-	a, err := f.newArena(ctx)
+	a, err := f.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	if err := parallel(20, work.Deployments, func(i int) error { return a.deploy(ctx, fmt.Sprintf("many-%d", i), 5) }); err != nil {
+	if err := arena.Parallel(20, work.Deployments, func(i int) error { return a.Deploy(ctx, fmt.Sprintf("many-%d", i), image, 5) }); err != nil {
 		return nil, err
 	}
-	exist, err := a.until(ctx, "all pods exist", bornPods(5*work.Deployments))
+	exist, err := a.Until(ctx, arena.Born(5*work.Deployments))
 	if err != nil {
 		return nil, err
 	}
-	up, err := a.until(ctx, "all deployments are available", available(work.Deployments))
+	up, err := a.Until(ctx, arena.Available(work.Deployments))
 	if err != nil {
 		return nil, err
 	}
-	if born := a.births(); born != 5*work.Deployments {
+	if born := a.Born(); born != 5*work.Deployments {
 		return nil, fmt.Errorf("%d pods were created for %d replicas", born, 5*work.Deployments)
 	}
 	return []metric{
 		seconds("until all Pods exist", exist.Sub(begun)),
 		seconds("until all are available", up.Sub(begun)),
-	}, a.clear(ctx)
+	}, wipe(ctx, a)
 }
 
 // heal is how long a deleted Pod takes to be replaced.
@@ -136,19 +135,19 @@ func heal(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	var took []time.Duration
 	for range work.Heals {
 		begun := time.Now()
-		replaced, err := a.replace(ctx)
+		replaced, err := replace(ctx, a)
 		if err != nil {
 			return nil, err
 		}
 		took = append(took, replaced.Sub(begun))
-		if _, err := a.until(ctx, "all pods are ready", readyPods(replicas)); err != nil {
+		if _, err := a.Until(ctx, arena.Ready(replicas)); err != nil {
 			return nil, err
 		}
-		if err := rest(ctx, 100*time.Millisecond); err != nil {
+		if err := arena.Rest(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
-	return []metric{milliseconds("replaced, p50", quantile(took, 0.5)), milliseconds("replaced, p99", quantile(took, 0.99))}, a.clear(ctx)
+	return []metric{milliseconds("replaced, p50", quantile(took, 0.5)), milliseconds("replaced, p99", quantile(took, 0.99))}, wipe(ctx, a)
 }
 
 // used is what the contender has used in the scenarios before.
@@ -178,7 +177,7 @@ func kill(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	for _, service := range services(f.units) {
 		var took []time.Duration
 		for round := range work.Kills {
-			d, err := a.killed(ctx, f.units, service, round, replicas)
+			d, err := killed(ctx, a, f.units, service, round, replicas)
 			if err != nil {
 				return nil, fmt.Errorf("kill %s: %w", service, err)
 			}
@@ -186,7 +185,7 @@ func kill(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		}
 		metrics = append(metrics, seconds(service+" killed, median", quantile(took, 0.5)), seconds(service+" killed, worst", slices.Max(took)))
 	}
-	return metrics, a.clear(ctx)
+	return metrics, wipe(ctx, a)
 }
 
 // services are the services of units that can be killed, in order.
@@ -202,7 +201,7 @@ func services(units []unit) []string {
 
 // killed kills the active process of a service and starts it again afterwards. The
 // two take turns: the one that took over is the next to go.
-func (a *arena) killed(ctx context.Context, units []unit, service string, round, replicas int) (time.Duration, error) {
+func killed(ctx context.Context, a *arena.Arena, units []unit, service string, round, replicas int) (time.Duration, error) {
 	var pair []int
 	for i := range units {
 		if units[i].service == service {
@@ -214,17 +213,17 @@ func (a *arena) killed(ctx context.Context, units []unit, service string, round,
 	if err := victim.process.Kill(); err != nil {
 		return 0, err
 	}
-	replaced, err := a.replace(ctx)
+	replaced, err := replace(ctx, a)
 	if err != nil {
 		return 0, err
 	}
 	if victim.process, err = victim.start(ctx); err != nil {
 		return 0, err
 	}
-	if _, err := a.until(ctx, "all pods are ready", readyPods(replicas)); err != nil {
+	if _, err := a.Until(ctx, arena.Ready(replicas)); err != nil {
 		return 0, err
 	}
-	return replaced.Sub(begun), rest(ctx, 3*time.Second)
+	return replaced.Sub(begun), arena.Rest(ctx, 3*time.Second)
 }
 
 // restart is how long a start takes until the first correct decision, in a
@@ -233,22 +232,22 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
 	}
-	crowd, err := f.newArena(ctx)
+	crowd, err := f.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer crowd.cancel()
-	if err := crowd.direct(ctx, work.Pods); err != nil {
-		return nil, fmt.Errorf("create pods: %w", err)
+	defer crowd.Close()
+	if err := crowd.CreatePods(ctx, work.Pods); err != nil {
+		return nil, err
 	}
 	a, err := f.settled(ctx, 5)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.replace(ctx); err != nil {
+	if _, err := replace(ctx, a); err != nil {
 		return nil, err
 	}
-	if _, err := a.until(ctx, "all pods are ready", readyPods(5)); err != nil {
+	if _, err := a.Until(ctx, arena.Ready(5)); err != nil {
 		return nil, err
 	}
 	for _, u := range f.units {
@@ -256,8 +255,8 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 			return nil, err
 		}
 	}
-	wanted := a.births() + 1
-	if err := a.deleteOne(ctx); err != nil {
+	wanted := a.Born() + 1
+	if _, err := a.DeletePod(ctx); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
@@ -266,57 +265,18 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 			return nil, err
 		}
 	}
-	replaced, err := a.until(ctx, "the pod is replaced", bornPods(wanted))
+	replaced, err := a.Until(ctx, arena.Born(wanted))
 	if err != nil {
 		return nil, err
 	}
-	return []metric{seconds("first decision after a start", replaced.Sub(begun))}, a.clear(ctx)
-}
-
-// settled is an arena with one Deployment that is complete.
-func (f *field) settled(ctx context.Context, replicas int) (*arena, error) {
-	a, err := f.newArena(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.deploy(ctx, "settled", replicas); err != nil {
-		return nil, err
-	}
-	if _, err := a.until(ctx, "all pods are ready", readyPods(replicas)); err != nil {
-		return nil, err
-	}
-	_, err = a.until(ctx, "the deployment is available", available(1))
-	return a, err
+	return []metric{seconds("first decision after a start", replaced.Sub(begun))}, wipe(ctx, a)
 }
 
 // replace deletes a Pod and says when its replacement was seen.
-func (a *arena) replace(ctx context.Context) (time.Time, error) {
-	wanted := a.births() + 1
-	if err := a.deleteOne(ctx); err != nil {
+func replace(ctx context.Context, a *arena.Arena) (time.Time, error) {
+	wanted := a.Born() + 1
+	if _, err := a.DeletePod(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return a.until(ctx, "the pod is replaced", bornPods(wanted))
-}
-
-func (a *arena) deleteOne(ctx context.Context) error {
-	name, ok := a.victim()
-	if !ok {
-		return fmt.Errorf("delete a pod: none is ready")
-	}
-	if err := a.client.CoreV1().Pods(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("delete a pod: %w", err)
-	}
-	return nil
-}
-
-// rest lets everything become quiet between two measurements.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return a.Until(ctx, arena.Born(wanted))
 }

@@ -17,6 +17,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// DevDir is where the cluster lies that belongs to a checkout, and DevKubeconfig
+// its administrator's kubeconfig: the one that a program finds when none is named.
+func DevDir(checkout string) string { return filepath.Join(checkout, ".millrace", "cluster") }
+
+// DevKubeconfig is the administrator's kubeconfig of the cluster in DevDir.
+func DevKubeconfig(checkout string) string {
+	return filepath.Join(DevDir(checkout), string(Admin)+".kubeconfig")
+}
+
 // Options say what cluster to start; the zero value is a good one.
 type Options struct {
 	// Dir holds keys, kubeconfigs, logs and data. Empty: a temporary directory

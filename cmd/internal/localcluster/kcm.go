@@ -7,6 +7,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 // AllControllers is every controller of kube-controller-manager, those that are
@@ -72,6 +76,31 @@ func (c *Cluster) kcmArgs(port int, controllers string) []string {
 		"--use-service-account-credentials=true", "--controllers=" + controllers,
 		"--allocate-node-cidrs=true", "--cluster-cidr=" + PodCIDR, "--node-cidr-mask-size=22",
 		"--service-cluster-ip-range=" + ServiceCIDR, "--cluster-name=kubernetes",
+	}
+}
+
+// AwaitLeader waits until a kube-controller-manager leads, and says so anew: an
+// earlier one may have left its lease behind.
+func (c *Cluster) AwaitLeader(ctx context.Context) error {
+	config, err := c.Config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	begun := time.Now()
+	for {
+		lease, err := client.CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(begun) {
+			return nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("wait for a leading kube-controller-manager: %w", ctx.Err())
+		}
 	}
 }
 

@@ -1,0 +1,230 @@
+package arena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// errBroken says that nothing is seen any more; waiting would be for ever.
+var errBroken = errors.New("the watch ended")
+
+// view is what is in the namespace.
+type view struct {
+	mu          sync.Mutex
+	changed     chan struct{} // closed and made anew at each change
+	last        time.Time     // when the last change arrived
+	broken      error
+	born        int // Pods created since the view began
+	pods        map[string]*corev1.Pod
+	deployments map[string]*appsv1.Deployment
+	sets        map[string]bool
+}
+
+func newView() *view {
+	return &view{
+		changed: make(chan struct{}),
+		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, sets: map[string]bool{},
+	}
+}
+
+// watchNamespace begins to watch a namespace that is still empty; everything that
+// happens in it from now on is seen.
+func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace string) (*view, error) {
+	v := newView()
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	from := metav1.ListOptions{ResourceVersion: pods.ResourceVersion}
+	for _, open := range []func() (watch.Interface, error){
+		func() (watch.Interface, error) { return client.CoreV1().Pods(namespace).Watch(ctx, from) },
+		func() (watch.Interface, error) { return client.AppsV1().Deployments(namespace).Watch(ctx, from) },
+		func() (watch.Interface, error) { return client.AppsV1().ReplicaSets(namespace).Watch(ctx, from) },
+	} {
+		w, err := open()
+		if err != nil {
+			return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
+		}
+		go v.follow(w)
+	}
+	return v, nil
+}
+
+func (v *view) follow(w watch.Interface) {
+	for event := range w.ResultChan() {
+		v.take(event, time.Now())
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.fail(errBroken)
+}
+
+func (v *view) take(event watch.Event, at time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	gone := event.Type == watch.Deleted
+	switch object := event.Object.(type) {
+	case *corev1.Pod:
+		if event.Type == watch.Added {
+			v.born++
+		}
+		if v.pods[object.Name] = object; gone {
+			delete(v.pods, object.Name)
+		}
+	case *appsv1.Deployment:
+		if v.deployments[object.Name] = object; gone {
+			delete(v.deployments, object.Name)
+		}
+	case *appsv1.ReplicaSet:
+		if v.sets[object.Name] = true; gone {
+			delete(v.sets, object.Name)
+		}
+	default:
+		v.fail(fmt.Errorf("%w: %v", errBroken, event.Object))
+		return
+	}
+	v.last = at
+	v.wake()
+}
+
+func (v *view) fail(err error) {
+	if v.broken == nil {
+		v.broken = err
+	}
+	v.wake()
+}
+
+func (v *view) wake() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// Condition is something that can be seen to hold.
+type Condition struct {
+	text string
+	so   func(*view) bool
+}
+
+// String says the condition in words.
+func (c Condition) String() string { return c.text }
+
+// Until waits until a condition holds, and says when the change arrived that made
+// it so.
+func (v *view) Until(ctx context.Context, c Condition) (time.Time, error) {
+	for {
+		v.mu.Lock()
+		holds, at, changed, broken := c.so(v), v.last, v.changed, v.broken
+		v.mu.Unlock()
+		if holds {
+			return at, nil
+		}
+		if broken != nil {
+			return time.Time{}, fmt.Errorf("wait until %v: %w", c, broken)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("wait until %v: %w", c, ctx.Err())
+		}
+	}
+}
+
+// Born is how many Pods were created since the view began.
+func (v *view) Born() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.born
+}
+
+// readyPod is some ready Pod that is not being deleted.
+func (v *view) readyPod() (string, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for name, p := range v.pods {
+		if ready(p) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// Ready holds when n Pods are ready and stay.
+func Ready(n int) Condition {
+	return Condition{fmt.Sprintf("%d pods are ready", n), func(v *view) bool { return v.count(ready) >= n }}
+}
+
+// Born holds when n Pods have been created since the beginning.
+func Born(n int) Condition {
+	return Condition{fmt.Sprintf("%d pods have been created", n), func(v *view) bool { return v.born >= n }}
+}
+
+// Replaced holds when a Pod has been created beyond those born before, and n are
+// ready.
+func Replaced(before, n int) Condition {
+	return Condition{fmt.Sprintf("another was created, and %d pods are ready", n), func(v *view) bool {
+		return v.born > before && v.count(ready) >= n
+	}}
+}
+
+// Available holds when n Deployments have every replica available, and say so of
+// their newest spec.
+func Available(n int) Condition {
+	return Condition{fmt.Sprintf("%d deployments are available", n), func(v *view) bool {
+		count := 0
+		for _, d := range v.deployments {
+			if d.Status.ObservedGeneration >= d.Generation && d.Status.AvailableReplicas == *d.Spec.Replicas {
+				count++
+			}
+		}
+		return count >= n
+	}}
+}
+
+// RolledOut holds when a Deployment reports its newest template rolled out, and
+// the Pods that are there are n ready ones of the given image and no others.
+func RolledOut(name, image string, n int) Condition {
+	return Condition{fmt.Sprintf("%s runs %d pods of %s and no others", name, n, image), func(v *view) bool {
+		d := v.deployments[name]
+		return d != nil && d.Status.ObservedGeneration >= d.Generation && d.Spec.Template.Spec.Containers[0].Image == image &&
+			d.Status.UpdatedReplicas == int32(n) && d.Status.AvailableReplicas == int32(n) && d.Status.Replicas == int32(n) &&
+			len(v.pods) == n && v.count(func(p *corev1.Pod) bool { return ready(p) && p.Spec.Containers[0].Image == image }) == n
+	}}
+}
+
+// Empty holds when no Deployment, ReplicaSet or Pod is left.
+func Empty() Condition {
+	return Condition{"no deployment, replica set or pod is left", func(v *view) bool {
+		return len(v.deployments)+len(v.sets)+len(v.pods) == 0
+	}}
+}
+
+func (v *view) count(has func(*corev1.Pod) bool) int {
+	n := 0
+	for _, p := range v.pods {
+		if has(p) {
+			n++
+		}
+	}
+	return n
+}
+
+func ready(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
