@@ -87,10 +87,11 @@ func afterDeath(s reconcile.Snapshot, gone reconcile.Object) []events.Key {
 
 func afterChange(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
-	if concerns(now) && (was.None() || differ(was, now)) {
+	changed := was.None() || differ(was, now)
+	if changed && concerns(now) {
 		keys = append(keys, keyOf(now))
 	}
-	if waiting(now) && (was.None() || !waiting(was)) {
+	if changed && waiting(now) {
 		keys = append(keys, dependents(s, now)...)
 	}
 	for _, ref := range now.GetOwnerReferences() {

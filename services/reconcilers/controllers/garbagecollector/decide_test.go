@@ -109,6 +109,10 @@ func leavingWith(finalizer string) func(*metav1.PartialObjectMetadata) {
 	}
 }
 
+func leavingWithToo(finalizer string) func(*metav1.PartialObjectMetadata) {
+	return func(o *metav1.PartialObjectMetadata) { o.Finalizers = append(o.Finalizers, finalizer) }
+}
+
 func labelled(o *metav1.PartialObjectMetadata) { o.Labels = map[string]string{"a": "b"} }
 
 func withUID(uid types.UID) func(*metav1.PartialObjectMetadata) {
@@ -144,6 +148,7 @@ func TestWhoseTurn(t *testing.T) {
 		{"owner gone", object(sets, "waits", leavingWith(fore)), none, []string{"below"}},
 		{"owner begins to wait", object(sets, "waits"), object(sets, "waits", leavingWith(fore)), []string{"waits", "below"}},
 		{"owner waits on", object(sets, "waits", leavingWith(fore)), object(sets, "waits", leavingWith(fore), labelled), nil},
+		{"owner waits on, with another finalizer", object(sets, "waits", leavingWith(fore)), object(sets, "waits", leavingWith("example.com/hold"), leavingWithToo(fore)), []string{"waits", "below"}},
 		{"owner seen waiting for the first time", none, object(sets, "waits", leavingWith(fore)), []string{"waits", "below"}},
 		{"owner begins to make orphans", object(sets, "orphans"), object(sets, "orphans", leavingWith(orph)), []string{"orphans"}},
 		{"deletion begins", object(pods, "p", ownedBy("lives", true)), object(pods, "p", ownedBy("lives", true), leavingWith("example.com/hold")), []string{"p"}},
