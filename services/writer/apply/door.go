@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,8 @@ type Door struct {
 	flights chan struct{}
 	disco   discovery.DiscoveryInterface
 	mapping mapping
-	absent  *lru.Cache // owner uid and coordinate -> gone
+	absent  *lru.Cache // coordinates of owners that are gone
+	listed  sync.Map   // reading: what an actor may list and not get
 }
 
 // New opens a door for the actors.
@@ -153,7 +155,10 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
 	}
 	if r.Owner != nil {
-		return d.lookAtOwner(ctx, client, r)
+		return d.lookAtOwner(ctx, a, client, r)
+	}
+	if !r.Verb.Writes() {
+		return d.look(ctx, a, client, r)
 	}
 	return d.send(ctx, client, r, auditID)
 }

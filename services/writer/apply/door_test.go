@@ -230,3 +230,30 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 		t.Errorf("a node with an owner in a namespace: %+v", r)
 	}
 }
+
+// The built-in roles let some controllers list what they may not get.
+func TestWhoMayNotGetLists(t *testing.T) {
+	s := fakeserver.New(t)
+	d := open(t, s)
+	carry(t, d, plan.Options{}, births(2)...)
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
+			return fakeserver.Fault{Code: http.StatusForbidden}
+		}
+		return fakeserver.Fault{}
+	})
+	for i, r := range carry(t, d, plan.Options{Again: true}, append(births(2), death("gone", "g"))...) {
+		if r.Status != events.Unchanged || r.UID == "" {
+			t.Errorf("command %d: %+v", i, r)
+		}
+	}
+	gets := 0
+	for _, r := range s.Requests() {
+		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
+			gets++
+		}
+	}
+	if gets > 2 { // the first birth's and, beside it, the delete's
+		t.Errorf("asked %d times for what is forbidden", gets)
+	}
+}

@@ -44,8 +44,8 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{m.requests, m.retries, m.told}, clientMetrics()...)
 }
 
-func (m *Metrics) requested(r plan.Request, response plan.Response, took time.Duration) {
-	m.requests.WithLabelValues(string(r.Verb), strconv.Itoa(response.Code)).Observe(took.Seconds())
+func (m *Metrics) requested(verb plan.Verb, response plan.Response, took time.Duration) {
+	m.requests.WithLabelValues(string(verb), strconv.Itoa(response.Code)).Observe(took.Seconds())
 }
 
 // clientMetrics are the rest_client_* metrics under the names and buckets that

@@ -24,7 +24,7 @@ type coordinate struct {
 }
 
 // lookAtOwner looks at an object as an owner reference names it.
-func (d *Door) lookAtOwner(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
+func (d *Door) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
 	owner := *r.Owner
 	at := coordinate{
 		owner:     metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID},
@@ -51,7 +51,7 @@ func (d *Door) lookAtOwner(ctx context.Context, client rest.Interface, r plan.Re
 		}
 		look.Namespace = r.Namespace
 	}
-	response := d.send(ctx, client, look, "")
+	response := d.look(ctx, a, client, look)
 	if response.Code == http.StatusNotFound || (response.Code == http.StatusOK && response.Object.UID != owner.UID) {
 		// A uid never comes back.
 		d.absent.Add(at, struct{}{})

@@ -76,7 +76,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
-	d.config.Metrics.requested(r, response, time.Since(began))
+	d.config.Metrics.requested(r.Verb, response, time.Since(began))
 	return response
 }
 
@@ -86,14 +86,7 @@ func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 		plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
 		plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet,
 	}[r.Verb]
-	path := []string{"/apis", r.Kind.Group(), r.Version}
-	if r.Kind.Group() == "" {
-		path = []string{"/api", r.Version}
-	}
-	if r.Namespace != "" {
-		path = append(path, "namespaces", r.Namespace)
-	}
-	path = append(path, r.Kind.Resource())
+	path := collection(r)
 	if r.Verb != plan.Create || r.Subresource != "" {
 		path = append(path, r.Name)
 	}
@@ -101,6 +94,18 @@ func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 		path = append(path, r.Subresource)
 	}
 	return client.Verb(method).AbsPath(path...)
+}
+
+// collection is the path of all objects beside the one that a request names.
+func collection(r plan.Request) []string {
+	path := []string{"/apis", r.Kind.Group(), r.Version}
+	if r.Kind.Group() == "" {
+		path = []string{"/api", r.Version}
+	}
+	if r.Namespace != "" {
+		path = append(path, "namespaces", r.Namespace)
+	}
+	return append(path, r.Kind.Resource())
 }
 
 // answer reads what the API server said.
@@ -117,9 +122,11 @@ func answer(result rest.Result, r plan.Request) plan.Response {
 		}
 		return response
 	}
-	if response.Object, err = metadataOf(result, body); err != nil {
-		// The request succeeded; what is missing is only what to remember of it.
+	if response.Object, err = metadataOf(result, body); err != nil && r.Verb.Writes() {
+		// The write succeeded; what is missing is only what to remember of it.
 		response.Message = err.Error()
+	} else if err != nil {
+		return plan.Response{Reason: "NoAnswer", Message: err.Error()}
 	}
 	if r.Verb == plan.Read {
 		response.Body = body
@@ -140,7 +147,7 @@ func refusal(err error, code int) plan.Response {
 	}
 	if s.Details != nil {
 		if len(s.Details.Causes) > 0 {
-			response.Cause = string(s.Details.Causes[0].Type)
+			response.Cause, response.Field = string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
 		}
 		for _, cause := range s.Details.Causes {
 			if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
@@ -166,9 +173,13 @@ func metadataOf(result rest.Result, body []byte) (plan.Object, error) {
 	} else if err := json.Unmarshal(body, &meta); err != nil { // the whole object, of a kind that we need not know
 		return plan.Object{}, fmt.Errorf("read the metadata of the answer: %w", err)
 	}
+	return objectOf(meta), nil
+}
+
+func objectOf(meta metav1.PartialObjectMetadata) plan.Object {
 	return plan.Object{
 		UID: meta.UID, ResourceVersion: meta.ResourceVersion,
 		Deleting: meta.DeletionTimestamp != nil, Grace: meta.DeletionGracePeriodSeconds,
 		Finalizers: len(meta.Finalizers) > 0, Owners: meta.OwnerReferences,
-	}, nil
+	}
 }

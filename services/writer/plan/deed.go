@@ -202,7 +202,10 @@ func (d *deed) afterWrite(r Response) {
 		d.end(r, events.Conflict)
 	case r.notFound() && c.Verb == events.VerbDelete:
 		d.removed(r)
-	case r.notFound() && c.Verb != events.VerbCreate:
+	case r.notFound() && c.Verb != events.VerbCreate,
+		r.Code == 422 && r.Field == "metadata.uid" && uidOf(c) != "":
+		// Upstream: a patch that carries another object's uid is "invalid", which
+		// the adopting controllers read as "gone".
 		d.end(r, events.Absent)
 	default:
 		d.end(r, events.Refused)

@@ -63,6 +63,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"updated before, changed since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":3}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 		{"updated before, more since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":2,"paused":true}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 		{"nothing to update", put, false, []Response{nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
+		{"another of that name now", put, false, []Response{{Code: 422, Reason: "Invalid", Field: "metadata.uid"}}, events.Result{Status: events.Absent, Code: 422, Reason: "Invalid"}},
 		{"kind not served", put, false, []Response{{Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}}, events.Result{Status: events.Refused, Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}},
 
 		{"deleted", death("p", "uid"), false, []Response{{Code: 200}}, events.Result{Status: events.Applied, Removed: true}},

@@ -61,7 +61,9 @@ type Response struct {
 	// Body is the whole object, for Read.
 	Body json.RawMessage
 
-	Reason, Cause, Message string
+	Reason, Message string
+	// Cause and Field are the first detail of a refusal.
+	Cause, Field string
 	// RetryAfter is how long the API server asks to stay away.
 	RetryAfter time.Duration
 	// Spent is true when the command has no time left for another try.

@@ -155,6 +155,13 @@ func (s *Server) answer(r Request) (int, any) {
 		if object, ok := s.objects[r.Path]; ok {
 			return http.StatusOK, object
 		}
+		if name, ok := strings.CutPrefix(r.Query.Get("fieldSelector"), "metadata.name="); ok {
+			items := []any{}
+			if object, ok := s.objects[r.Path+"/"+name]; ok {
+				items = append(items, object)
+			}
+			return http.StatusOK, map[string]any{"kind": "List", "items": items}
+		}
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
 	case http.MethodPut, http.MethodPatch:
 		return s.change(r)
