@@ -1,0 +1,374 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// town is an API server with one set, its streams, a writer, and replicas of the
+// toy controller's desk. Every step of it is drawn: who folds, who is handed
+// which ticket, whose call is answered, who crashes.
+type town struct {
+	t        *rapid.T
+	set      *appsv1.ReplicaSet
+	pods     map[string]types.UID
+	version  int
+	births   int
+	logs     map[kinds.Name][]events.Message
+	tickets  []*stub // of all streams, unanswered
+	turns    []events.Turn
+	last     map[events.Lane]uint64 // sequence of the last turn
+	outcomes []events.Outcome
+	done     map[uint64]bool // turns that have an outcome
+	written  int
+	now      time.Time
+	replicas []*replica
+}
+
+type replica struct {
+	town   *town
+	memory *Memory
+	desk   *Desk
+	folded map[kinds.Name]int
+	goal   map[kinds.Name]int
+	heard  int
+	calls  []func()
+}
+
+// stub is a delivery of a durable consumer, and its Handle.
+type stub struct {
+	town    *town
+	holder  *replica // nil: to be delivered
+	deliver func(*replica, Handle)
+}
+
+func (s *stub) Done() {
+	if i := slices.Index(s.town.tickets, s); i >= 0 {
+		s.town.tickets = slices.Delete(s.town.tickets, i, i+1)
+	}
+}
+func (s *stub) Later(time.Duration)    { s.holder = nil }
+func (s *stub) Hopeless(reason string) { s.town.t.Fatalf("hopeless: %s", reason) }
+func (s *stub) Working()               {}
+
+func newTown(t *rapid.T, pods int32) *town {
+	w := &town{
+		t: t, pods: map[string]types.UID{}, logs: map[kinds.Name][]events.Message{},
+		last: map[events.Lane]uint64{}, done: map[uint64]bool{}, now: epoch,
+	}
+	w.set = aSet("web", 0, pods, 0, "")
+	w.saySet()
+	for range 2 {
+		w.replicas = append(w.replicas, nil)
+	}
+	for i := range w.replicas {
+		w.crash(i)
+	}
+	return w
+}
+
+func (w *town) say(kind kinds.Kind, op events.Op, obj object) {
+	at := uint64(len(w.logs[kind.Name]) + 1)
+	w.logs[kind.Name] = append(w.logs[kind.Name], delta(kind, op, obj, at))
+	ref := events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	w.tickets = append(w.tickets, &stub{town: w, deliver: func(r *replica, h Handle) {
+		r.desk.Ticket(ref, at, events.Trace{}, h)
+	}})
+}
+
+func (w *town) next() string {
+	w.version++
+	return strconv.Itoa(w.version)
+}
+
+func (w *town) saySet() {
+	w.set = w.set.DeepCopy()
+	w.set.ResourceVersion = w.next()
+	w.say(kinds.ReplicaSets.Kind, events.Is, w.set)
+}
+
+func (w *town) kill(name string) {
+	pod := aPod(name, "web", 0)
+	pod.UID, pod.ResourceVersion = w.pods[name], w.next()
+	delete(w.pods, name)
+	w.say(kinds.Pods.Kind, events.Gone, pod)
+}
+
+// crash replaces a replica; what it had in hand is delivered again, and its
+// calls are never answered.
+func (w *town) crash(i int) {
+	for _, s := range w.tickets {
+		if s.holder != nil && s.holder == w.replicas[i] {
+			s.holder = nil
+		}
+	}
+	r := &replica{town: w, memory: NewMemory(), folded: map[kinds.Name]int{}, goal: map[kinds.Name]int{}, heard: len(w.outcomes)}
+	r.memory.Register(toy().Describe())
+	r.desk = NewDesk(toy(), r.memory, r, Settings{}, w.now)
+	for _, kind := range []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind} {
+		r.memory.Follow(kind)
+		if r.goal[kind.Name] = len(w.logs[kind.Name]); r.goal[kind.Name] > 0 {
+			r.desk.Shut(kind.Name)
+		}
+	}
+	w.replicas[i] = r
+}
+
+func (r *replica) call(run func()) { r.calls = append(r.calls, run) }
+
+func (r *replica) Store(t events.Turn, expect uint64) {
+	r.call(func() {
+		w := r.town
+		if w.last[t.Lane] != expect {
+			r.desk.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
+			return
+		}
+		if before := w.last[t.Lane]; before > 0 && t.Lane == events.Act && !w.done[before] {
+			w.t.Fatalf("act turn stored while turn %d is under way", before)
+		}
+		w.turns = append(w.turns, t)
+		sequence := uint64(len(w.turns))
+		w.last[t.Lane] = sequence
+		r.desk.Stored(t.Key, t.Lane, sequence, nil)
+	})
+}
+
+func (r *replica) Recall(key events.Key, lane events.Lane) {
+	r.call(func() {
+		w, past := r.town, Past{}
+		if past.Sequence = w.last[lane]; past.Sequence > 0 {
+			past.Turn = &w.turns[past.Sequence-1]
+		}
+		for i := range w.outcomes {
+			if w.outcomes[i].Lane == lane {
+				past.Outcome = &w.outcomes[i]
+			}
+		}
+		r.desk.Recalled(key, lane, past, nil)
+	})
+}
+
+func (r *replica) Schedule(x events.Wake) { r.call(func() { r.desk.Scheduled(x.Key, x.At, nil) }) }
+
+func (r *replica) Reach(kind kinds.Name) {
+	r.call(func() { r.desk.Reached(kind, uint64(len(r.town.logs[kind])), nil) })
+}
+
+// fold takes in the next message of a kind, or several at once without those
+// that a later one has overwritten, as the state stream does it.
+func (r *replica) fold(kind kinds.Name, n int) bool {
+	log, at := r.town.logs[kind], r.folded[kind]
+	n = min(n, len(log)-at)
+	if n <= 0 {
+		return false
+	}
+	var batch []events.Message
+	for i, m := range log[at : at+n] {
+		if !slices.ContainsFunc(log[at+i+1:], func(later events.Message) bool { return later.Subject == m.Subject }) {
+			batch = append(batch, m)
+		}
+	}
+	r.folded[kind] = at + n
+	if len(batch) > 0 {
+		r.memory.Fold(kind, batch)
+		r.desk.Folded(kind)
+	}
+	if r.folded[kind] >= r.goal[kind] {
+		r.desk.Open(kind)
+	}
+	return true
+}
+
+func (r *replica) hear() bool {
+	if r.heard == len(r.town.outcomes) {
+		return false
+	}
+	r.desk.Outcome(r.town.outcomes[r.heard])
+	r.heard++
+	return true
+}
+
+func (r *replica) answer(i int) bool {
+	if len(r.calls) == 0 {
+		return false
+	}
+	i %= len(r.calls)
+	run := r.calls[i]
+	r.calls = slices.Delete(r.calls, i, i+1)
+	run()
+	return true
+}
+
+// write carries out the next turn.
+func (w *town) write(limit int) bool {
+	if w.written == len(w.turns) {
+		return false
+	}
+	turn := w.turns[w.written]
+	w.written++
+	o := events.Outcome{Controller: "toy", Key: turn.Key, Lane: turn.Lane, Turn: uint64(w.written)}
+	for i, c := range turn.Commands {
+		result := w.apply(c)
+		result.Command, result.Ref = i, c.Ref()
+		o.Results = append(o.Results, result)
+	}
+	if len(w.pods) > limit {
+		w.t.Fatalf("%d pods, want at most %d", len(w.pods), limit)
+	}
+	w.done[o.Turn] = true
+	w.outcomes = append(w.outcomes, o)
+	at := uint64(len(w.outcomes))
+	w.tickets = append(w.tickets, &stub{town: w, deliver: func(r *replica, h Handle) { r.desk.OutcomeTicket(at, o, h) }})
+	return true
+}
+
+func (w *town) apply(c events.Command) events.Result {
+	switch {
+	case c.Verb == events.VerbCreate:
+		if uid, ok := w.pods[c.Name]; ok {
+			return events.Result{Status: events.Unchanged, UID: uid}
+		}
+		w.births++
+		pod := aPod(c.Name, "web", 0)
+		pod.UID, pod.ResourceVersion = types.UID(fmt.Sprint("born-", w.births)), w.next()
+		w.pods[c.Name] = pod.UID
+		w.say(kinds.Pods.Kind, events.Is, pod)
+		return events.Result{Status: events.Applied, UID: pod.UID, Version: pod.ResourceVersion}
+	case c.Verb == events.VerbDelete:
+		if w.pods[c.Name] != c.If.UID {
+			return events.Result{Status: events.Unchanged, Removed: true, UID: c.If.UID}
+		}
+		w.kill(c.Name)
+		return events.Result{Status: events.Applied, Removed: true, UID: c.If.UID}
+	case c.If.ResourceVersion != w.set.ResourceVersion:
+		return events.Result{Status: events.Conflict}
+	default:
+		obj, err := kinds.Decode(kinds.ReplicaSets.Kind, kinds.JSON, c.Body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.set = w.set.DeepCopy()
+		w.set.Status = obj.(*appsv1.ReplicaSet).Status
+		w.saySet()
+		return events.Result{Status: events.Applied, UID: w.set.UID, Version: w.set.ResourceVersion}
+	}
+}
+
+func (w *town) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, r := range w.replicas {
+		r.desk.Advance(w.now)
+	}
+}
+
+// hand delivers a ticket that nobody holds.
+func (w *town) hand(i int, r *replica) bool {
+	var free []*stub
+	for _, s := range w.tickets {
+		if s.holder == nil {
+			free = append(free, s)
+		}
+	}
+	if len(free) == 0 {
+		return false
+	}
+	s := free[i%len(free)]
+	s.holder = r
+	s.deliver(r, s)
+	return true
+}
+
+// settle lets everything happen that still can.
+func (w *town) settle(limit int) {
+	for range 3000 {
+		moved := w.write(limit)
+		for i, r := range w.replicas {
+			for _, kind := range []kinds.Name{kinds.ReplicaSets.Name, kinds.Pods.Name} {
+				moved = r.fold(kind, 100) || moved
+			}
+			moved = r.hear() || moved
+			moved = w.hand(i, r) || moved
+			moved = r.answer(0) || moved
+			moved = r.desk.Step() || moved
+		}
+		if !moved && len(w.tickets) == 0 {
+			return
+		}
+		w.pass(20 * time.Millisecond)
+	}
+	w.t.Fatalf("not quiet: %d tickets are unanswered", len(w.tickets))
+}
+
+func TestReplicasNeverOverlapNorForget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(0, 4).Draw(t, "pods")
+		w := newTown(t, int32(limit))
+		some := rapid.IntRange(0, 1000)
+		who := func(t *rapid.T) *replica { return w.replicas[some.Draw(t, "who")%len(w.replicas)] }
+		kind := rapid.SampledFrom([]kinds.Name{kinds.ReplicaSets.Name, kinds.Pods.Name})
+		actions := map[string]func(*rapid.T){
+			"fold":   func(t *rapid.T) { who(t).fold(kind.Draw(t, "kind"), 1+some.Draw(t, "n")%3) },
+			"hand":   func(t *rapid.T) { w.hand(some.Draw(t, "ticket"), who(t)) },
+			"step":   func(t *rapid.T) { who(t).desk.Step() },
+			"answer": func(t *rapid.T) { who(t).answer(some.Draw(t, "call")) },
+			"hear":   func(t *rapid.T) { who(t).hear() },
+			"write":  func(*rapid.T) { w.write(limit) },
+			"pass":   func(t *rapid.T) { w.pass(time.Duration(some.Draw(t, "ms")) * time.Millisecond) },
+			"crash":  func(t *rapid.T) { w.maybeCrash(t, some) },
+			"kill":   func(t *rapid.T) { w.maybeKill(t, some) },
+			"forget": func(*rapid.T) { w.redeliver() },
+			"steps": func(t *rapid.T) {
+				for r := who(t); r.desk.Step(); {
+				}
+			},
+			"answers": func(t *rapid.T) {
+				for r := who(t); r.answer(0); {
+				}
+			},
+			"folds": func(t *rapid.T) { who(t).fold(kind.Draw(t, "kind"), 100) },
+		}
+		t.Repeat(actions)
+		w.settle(limit)
+		if len(w.pods) != limit || int(w.set.Status.Replicas) != limit {
+			t.Fatalf("%d pods, status %d; want %d", len(w.pods), w.set.Status.Replicas, limit)
+		}
+	})
+}
+
+func (w *town) maybeCrash(t *rapid.T, some *rapid.Generator[int]) {
+	if n := some.Draw(t, "crash"); n%8 == 0 {
+		w.crash(n / 8 % len(w.replicas))
+	}
+}
+
+func (w *town) maybeKill(t *rapid.T, some *rapid.Generator[int]) {
+	names := make([]string, 0, len(w.pods))
+	for name := range w.pods {
+		names = append(names, name)
+	}
+	if slices.Sort(names); len(names) > 0 {
+		w.kill(names[some.Draw(t, "victim")%len(names)])
+	}
+}
+
+// redeliver has the oldest ticket in hand delivered a second time, as when its
+// renewal was late.
+func (w *town) redeliver() {
+	for _, s := range w.tickets {
+		if s.holder != nil {
+			s.holder = nil
+			return
+		}
+	}
+}
