@@ -1,0 +1,46 @@
+package deployment
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// forget deletes the oldest of the old sets, as many as there are beyond the
+// limit of the history. One that may still have pods is spared, and no other
+// goes in its place.
+//
+// Upstream: pkg/controller/deployment/sync.go, cleanupDeployment; sets whose
+// revision is no number are put in the order of their age there, and come first
+// here.
+func (r *rollout) forget() reconcile.Decision {
+	limit := r.deployment.Spec.RevisionHistoryLimit
+	if limit == nil || *limit == math.MaxInt32 {
+		return reconcile.Decision{}
+	}
+	past := slices.DeleteFunc(slices.Clone(r.old), func(s *set) bool { return s.seen.DeletionTimestamp != nil })
+	slices.SortStableFunc(past, func(a, b *set) int { return cmp.Compare(orderOf(a), orderOf(b)) })
+	surplus := max(len(past)-int(max(*limit, 0)), 0)
+	var commands []events.Command
+	for _, s := range past[:surplus] {
+		if status := s.seen.Status; status.Replicas == 0 && s.size == 0 && !s.changed && s.seen.Generation <= status.ObservedGeneration {
+			commands = append(commands, reconcile.Delete(kinds.ReplicaSets.Kind, s.seen, reconcile.IfUnchanged(s.seen)))
+		}
+	}
+	if len(commands) == 0 {
+		return reconcile.Decision{}
+	}
+	return reconcile.Do("the history is longer than its limit", commands...)
+}
+
+func orderOf(s *set) int64 {
+	revision, ok := revisionOf(s.seen.Annotations)
+	if !ok {
+		return 0
+	}
+	return revision
+}

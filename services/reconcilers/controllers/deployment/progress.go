@@ -1,0 +1,171 @@
+package deployment
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// deadline is how long a rollout may go without progress; ok is false when it
+// may take for ever.
+func deadline(d *appsv1.Deployment) (limit time.Duration, ok bool) {
+	seconds := d.Spec.ProgressDeadlineSeconds
+	if seconds == nil || *seconds == math.MaxInt32 {
+		return 0, false
+	}
+	return time.Duration(*seconds) * time.Second, true
+}
+
+// complete is true when a status says that every wanted replica is of the
+// present template and available, and no other is there.
+func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
+	goal := wanted(d)
+	return s.UpdatedReplicas == goal && s.Replicas == goal && s.AvailableReplicas == goal && s.ObservedGeneration >= d.Generation
+}
+
+// beginnings are the conditions with what starts the clock of the deadline: the
+// Deployment is paused or resumed, its new set is made, or was found.
+//
+// Upstream: pkg/controller/deployment/sync.go, checkPausedConditions and
+// getNewReplicaSet. A rollout that missed its deadline stays so when paused.
+func (r *rollout) beginnings() []appsv1.DeploymentCondition {
+	d, have := r.deployment, r.deployment.Status.Conditions
+	if _, limited := deadline(d); !limited {
+		return have
+	}
+	was, there := find(have, appsv1.DeploymentProgressing)
+	say := func(status corev1.ConditionStatus, reason, message string) []appsv1.DeploymentCondition {
+		return r.tell(have, condition{appsv1.DeploymentProgressing, status, reason, message})
+	}
+	if d.DeletionTimestamp == nil && was.Reason != reasonTimedOut {
+		switch paused := was.Reason == reasonPaused; {
+		case d.Spec.Paused && !paused:
+			return say(corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
+		case !d.Spec.Paused && paused:
+			have = say(corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
+		}
+	}
+	switch {
+	case r.begun != "" && was.Reason == reasonCreated && was.Message != r.begun:
+		// Under another name, after a collision or for another template. Upstream:
+		// then the words stay the old ones, and so does the clock.
+		return r.renew(have, condition{appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, r.begun})
+	case r.begun != "":
+		return say(corev1.ConditionTrue, reasonCreated, r.begun)
+	case r.fresh == nil || r.fresh.recorded:
+		return have
+	case was.Reason == reasonCreateError: // this time it worked out
+		return say(corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", r.fresh.seen.Name))
+	case !there:
+		return say(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", r.fresh.seen.Name))
+	default:
+		return have
+	}
+}
+
+// progress is the conditions of a status with what it says, compared with the
+// one before, about how the rollout gets on.
+//
+// Upstream: pkg/controller/deployment/progress.go, syncRolloutStatus. A rollout
+// that was completed is not judged again as long as only pods of the present
+// template are there.
+func (r *rollout) progress(before, status appsv1.DeploymentStatus) []appsv1.DeploymentCondition {
+	d, have := r.deployment, status.Conditions
+	limit, limited := deadline(d)
+	was, there := find(before.Conditions, appsv1.DeploymentProgressing)
+	settled := status.Replicas == status.UpdatedReplicas && was.Reason == reasonComplete
+	switch {
+	case !limited:
+		have = without(have, appsv1.DeploymentProgressing)
+	case settled:
+	case complete(d, status):
+		have = r.tell(have, r.saying(corev1.ConditionTrue, reasonComplete, "has successfully progressed"))
+	case advanced(before, status):
+		have = r.renew(have, r.saying(corev1.ConditionTrue, reasonUpdated, "is progressing"))
+	case there && was.Reason != reasonComplete && !r.now.Before(was.LastUpdateTime.Add(limit)):
+		have = r.tell(have, r.saying(corev1.ConditionFalse, reasonTimedOut, "has timed out progressing"))
+	}
+	return r.failures(have)
+}
+
+// saying is the condition Progressing about the new set, or the Deployment while
+// that has none.
+func (r *rollout) saying(status corev1.ConditionStatus, reason, what string) condition {
+	message := fmt.Sprintf("Deployment %q %s.", r.deployment.Name, what)
+	if r.fresh != nil {
+		message = fmt.Sprintf("ReplicaSet %q %s.", r.fresh.seen.Name, what)
+	}
+	return condition{appsv1.DeploymentProgressing, status, reason, message}
+}
+
+// advanced tells whether there are more new pods, fewer old ones, or more that
+// are ready or available.
+func advanced(before, after appsv1.DeploymentStatus) bool {
+	return after.UpdatedReplicas > before.UpdatedReplicas ||
+		after.Replicas-after.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
+		after.ReadyReplicas > before.ReadyReplicas ||
+		after.AvailableReplicas > before.AvailableReplicas
+}
+
+// failures are the conditions with the first failure of a set to make or delete
+// pods, the new set's before the others'.
+func (r *rollout) failures(have []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
+	sets := r.old
+	if r.fresh != nil {
+		sets = append([]*set{r.fresh}, r.old...)
+	}
+	for _, s := range sets {
+		for _, c := range s.seen.Status.Conditions {
+			if c.Type != appsv1.ReplicaSetReplicaFailure {
+				continue
+			}
+			was, there := find(have, appsv1.DeploymentReplicaFailure)
+			if there && was.Status == c.Status && was.Reason == c.Reason {
+				return have
+			}
+			since := c.LastTransitionTime
+			if there && was.Status == c.Status {
+				since = was.LastTransitionTime
+			}
+			return append(without(have, appsv1.DeploymentReplicaFailure), appsv1.DeploymentCondition{
+				Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
+				LastUpdateTime: c.LastTransitionTime, LastTransitionTime: since,
+			})
+		}
+	}
+	return without(have, appsv1.DeploymentReplicaFailure)
+}
+
+// nextCheck asks for a turn when the deadline passes.
+//
+// Upstream: pkg/controller/deployment/progress.go, requeueStuckDeployment, a
+// second later, and also when the rollout was completed and there is nothing to
+// say then.
+func (r *rollout) nextCheck(status appsv1.DeploymentStatus) reconcile.Decision {
+	limit, limited := deadline(r.deployment)
+	c, there := find(status.Conditions, appsv1.DeploymentProgressing)
+	if !limited || !there || c.Reason == reasonComplete || c.Reason == reasonTimedOut {
+		return reconcile.Decision{}
+	}
+	return reconcile.Wake(c.LastUpdateTime.Add(limit), "the rollout has a deadline")
+}
+
+// progressing writes the condition Progressing and nothing else.
+func (r *rollout) progressing(status corev1.ConditionStatus, reason, message string) reconcile.Decision {
+	if _, limited := deadline(r.deployment); !limited {
+		return reconcile.Decision{}
+	}
+	was, there := find(r.deployment.Status.Conditions, appsv1.DeploymentProgressing)
+	if there && was.Status == status && was.Reason == reason {
+		return reconcile.Decision{}
+	}
+	seen := reported(r.deployment)
+	seen.Status.Conditions = r.renew(seen.Status.Conditions, condition{appsv1.DeploymentProgressing, status, reason, message})
+	return reconcile.Do("the rollout cannot begin", reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+}

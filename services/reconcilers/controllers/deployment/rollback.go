@@ -1,0 +1,111 @@
+package deployment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// rollbackTo is the revision that the Deployment asks to go back to, 0 for the
+// last one; ok is false when it does not, or not with a number.
+//
+// Upstream: pkg/controller/deployment/rollback.go. The annotation is what became
+// of a field of API versions that are gone.
+func rollbackTo(d *appsv1.Deployment) (revision int64, ok bool) {
+	revision, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64)
+	return revision, err == nil
+}
+
+// rollBack gives the Deployment the template of a revision again, and takes the
+// request off it in any case. It does not report: that would be about an object
+// that is about to change.
+func (r *rollout) rollBack(revision int64) reconcile.Decision {
+	if r.fresh == nil {
+		return r.bear()
+	}
+	r.record()
+	if revision == 0 {
+		revision = r.lastRevision()
+	}
+	target := r.revision(revision)
+	next := reported(r.deployment)
+	next.Annotations = withoutRequest(next.Annotations)
+	next.Annotations[revisionNote] = r.fresh.notes[revisionNote]
+	switch {
+	case revision == 0:
+		return r.answer(next, corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
+	case target == nil:
+		return r.answer(next, corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
+	case sameTemplate(&r.deployment.Spec.Template, &target.seen.Spec.Template):
+		return r.answer(next, corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged",
+			fmt.Sprintf("The rollback revision contains the same template as current deployment %q", next.Name))
+	}
+	next.Spec.Template = target.seen.Spec.Template // shallow: the parts are only read
+	next.Spec.Template.Labels = withoutHash(target.seen.Spec.Template.Labels)
+	next.Annotations = restored(next.Annotations, target.notes)
+	return r.answer(next, corev1.EventTypeNormal, "DeploymentRollback",
+		fmt.Sprintf("Rolled back deployment %q to revision %d", next.Name, revision))
+}
+
+// answer writes the Deployment and tells what came of the request.
+func (r *rollout) answer(next *appsv1.Deployment, level, reason, message string) reconcile.Decision {
+	update := reconcile.Update(kinds.Deployments.Kind, next, reconcile.Tell(notice(r.deployment, level, reason, message), nil))
+	return reconcile.Do("a rollback was asked for", append(r.changes(), update)...)
+}
+
+// lastRevision is the highest revision but one, or 0.
+func (r *rollout) lastRevision() int64 {
+	var revisions []int64
+	for _, s := range r.all() {
+		if revision, ok := revisionOf(s.notes); ok {
+			revisions = append(revisions, max(revision, 0))
+		}
+	}
+	slices.Sort(revisions)
+	if len(revisions) < 2 {
+		return 0
+	}
+	return revisions[len(revisions)-2]
+}
+
+// revision is the set of a revision, nil when there is none.
+func (r *rollout) revision(wanted int64) *set {
+	for _, s := range r.all() {
+		if revision, ok := revisionOf(s.notes); ok && revision == wanted {
+			return s
+		}
+	}
+	return nil
+}
+
+// withoutRequest is a copy of a Deployment's annotations without the request to
+// roll back.
+func withoutRequest(notes map[string]string) map[string]string {
+	kept := maps.Clone(notes)
+	delete(kept, appsv1.DeprecatedRollbackTo)
+	return kept
+}
+
+// restored is the annotations of a Deployment that goes back to a set: its own
+// remain, all others are the set's.
+func restored(have, past map[string]string) map[string]string {
+	notes := map[string]string{}
+	for _, key := range ownNotes {
+		if value, there := have[key]; there {
+			notes[key] = value
+		}
+	}
+	for key, value := range past {
+		if !slices.Contains(ownNotes, key) {
+			notes[key] = value
+		}
+	}
+	return notes
+}

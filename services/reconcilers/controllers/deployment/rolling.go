@@ -1,0 +1,90 @@
+package deployment
+
+import (
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// roll takes one step of a rolling update: the new set is born, or grows, or
+// the old ones shrink. When all is done, old history goes.
+//
+// Upstream: pkg/controller/deployment/rolling.go. There old sets may shrink in
+// the sync in which the new one is born.
+func (r *rollout) roll() reconcile.Decision {
+	if r.fresh == nil {
+		return r.bear()
+	}
+	r.record()
+	switch {
+	case r.grow():
+		return r.done("the new replica set is to have another size", r.report(true))
+	case r.shrink():
+		return r.done("old replica sets are too large", r.report(true))
+	default:
+		return r.finish("the rollout waits for pods")
+	}
+}
+
+// finish reports, and cleans up once the Deployment has what it wants.
+func (r *rollout) finish(because string) reconcile.Decision {
+	tidy := reconcile.Decision{}
+	if complete(r.deployment, r.deployment.Status) {
+		because, tidy = "the rollout is complete", r.forget()
+	}
+	return r.done(because, tidy, r.report(true))
+}
+
+// grow gives the new set the size that it may have now.
+func (r *rollout) grow() bool {
+	was := r.fresh.size
+	r.resize(r.fresh, r.target(was))
+	return r.fresh.size != was
+}
+
+// target is the size that the new set may have now, given the one that it has:
+// no more than wanted, and no more than there is room for beside the old sets.
+//
+// Upstream: pkg/controller/deployment/util, NewRSNewReplicas.
+func (r *rollout) target(has int32) int32 {
+	goal := wanted(r.deployment)
+	if !rolls(r.deployment) || has >= goal {
+		return goal
+	}
+	room := most(r.deployment) - sum(r.old, size) - has
+	return has + min(max(room, 0), goal-has)
+}
+
+// shrink takes replicas from the old sets, oldest first: at first those that are
+// not available, which nobody misses, then as many others as are not needed.
+// Replicas of the new set that are not available yet still count as missing, so
+// a new template that never gets ready stops the rollout.
+//
+// Upstream: pkg/controller/deployment/rolling.go, reconcileOldReplicaSets. A set
+// that has more available replicas than it should have is shrinking already, and
+// everything waits for it.
+func (r *rollout) shrink() bool {
+	old := active(r.old)
+	before := sum(old, size)
+	missing := r.fresh.size - available(r.fresh)
+	budget := sum(r.all(), size) - least(r.deployment) - missing
+	if before == 0 || budget <= 0 {
+		return false
+	}
+	for _, s := range old {
+		if budget <= 0 {
+			break
+		}
+		if available(s) > s.size {
+			return false
+		}
+		n := min(budget, s.size-available(s))
+		r.resize(s, s.size-n)
+		budget -= n
+	}
+	spare := sum(old, available) + available(r.fresh) - least(r.deployment)
+	for _, s := range old {
+		n := min(max(spare, 0), s.size)
+		r.resize(s, s.size-n)
+		spare -= n
+	}
+	return sum(old, size) < before
+}

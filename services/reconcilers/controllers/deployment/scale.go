@@ -1,0 +1,131 @@
+package deployment
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// rescaled tells whether the number of wanted replicas has changed since a set
+// with replicas was last scaled.
+func (r *rollout) rescaled() bool {
+	return slices.ContainsFunc(active(r.all()), func(s *set) bool {
+		desired, ok := number(s.notes, desiredNote)
+		return ok && desired != wanted(r.deployment)
+	})
+}
+
+// scale shares the wanted number of replicas among the sets. With one set it is
+// that one's. When the new set has all it should have, the others are done.
+// Otherwise a rolling update is under way, and every set gets its share, so that
+// neither template gains by the change.
+//
+// Upstream: pkg/controller/deployment/sync.go, scale.
+func (r *rollout) scale() {
+	sets := active(r.all())
+	if only := r.only(sets); only != nil {
+		r.resize(only, wanted(r.deployment))
+		return
+	}
+	if r.saturated() {
+		for _, s := range active(r.old) {
+			r.resize(s, 0)
+		}
+		return
+	}
+	if !rolls(r.deployment) {
+		return
+	}
+	for i, share := range r.shares(sets) {
+		r.settle(sets[i], share)
+	}
+}
+
+// only is the one set that has replicas or, when none has any, the latest. It is
+// nil when there are several or none.
+func (r *rollout) only(active []*set) *set {
+	switch {
+	case len(active) == 1:
+		return active[0]
+	case len(active) > 1:
+		return nil
+	case r.fresh != nil:
+		return r.fresh
+	case len(r.old) > 0:
+		return r.old[len(r.old)-1]
+	default:
+		return nil
+	}
+}
+
+// saturated is true when the new set has every replica that is wanted, all are
+// available, and it was scaled with this number in mind.
+func (r *rollout) saturated() bool {
+	if r.fresh == nil {
+		return false
+	}
+	goal := wanted(r.deployment)
+	desired, err := strconv.Atoi(r.fresh.notes[desiredNote])
+	return err == nil && r.fresh.size == goal && desired == int(goal) && available(r.fresh) == goal
+}
+
+// shares is the size that each of the sets should have, in an order of sets that
+// it brings about: largest first; of equals, the newer first when there is
+// something to give, the older first when there is something to take. What
+// rounding leaves over is the first one's.
+func (r *rollout) shares(sets []*set) []int32 {
+	var allowed int32
+	if wanted(r.deployment) > 0 {
+		allowed = most(r.deployment)
+	}
+	toAdd := allowed - sum(sets, size)
+	if toAdd != 0 {
+		slices.SortStableFunc(sets, func(a, b *set) int {
+			age := olderFirst(a.seen, b.seen)
+			if toAdd > 0 {
+				age = -age
+			}
+			return cmp.Or(cmp.Compare(b.size, a.size), age)
+		})
+	}
+	left := toAdd
+	shares := make([]int32, len(sets))
+	for i, s := range sets {
+		var share int32
+		switch {
+		case left > 0:
+			share = min(r.proportion(s), left)
+		case left < 0:
+			share = max(r.proportion(s), left)
+		}
+		shares[i] = s.size + share
+		left -= share
+	}
+	if len(shares) > 0 {
+		shares[0] = max(shares[0]+left, 0)
+	}
+	return shares
+}
+
+// proportion is how much a set would gain, or lose when negative, if it kept its
+// part of all replicas that may be.
+//
+// Upstream: pkg/controller/deployment/util, getReplicaSetFraction. A set that
+// does not say how many were allowed when it got its size is measured by how
+// many there are.
+func (r *rollout) proportion(s *set) int32 {
+	if wanted(r.deployment) == 0 {
+		return -s.size
+	}
+	before, ok := number(s.notes, mostNote)
+	if !ok || before == 0 {
+		before = r.deployment.Status.Replicas
+	}
+	if before <= 0 {
+		return 0
+	}
+	part := int64(s.size) * int64(most(r.deployment))
+	rounded := (2*part + int64(before)) / (2 * int64(before)) // half up
+	return int32(min(rounded, math.MaxInt32)) - s.size
+}

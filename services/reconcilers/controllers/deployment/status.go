@@ -1,0 +1,101 @@
+package deployment
+
+import (
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// report writes the status where it is not what is seen; the revision of the new
+// set, an annotation, goes with it. In a rollout it also says how that gets on,
+// and has it looked at again when the deadline has passed.
+func (r *rollout) report(rolling bool) reconcile.Decision {
+	d := r.deployment
+	seen := reported(d)
+	seen.Status.Conditions = r.beginnings()
+	base := seen.Status
+	seen.Status = r.count(base)
+	var next reconcile.Decision
+	if rolling {
+		seen.Status.Conditions = r.progress(base, seen.Status)
+		next = r.nextCheck(seen.Status)
+	}
+	r.revise(seen)
+	if equality.Semantic.DeepEqual(seen.Status, d.Status) && maps.Equal(seen.Annotations, d.Annotations) {
+		return next
+	}
+	return reconcile.Join(reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.Deployments.Kind, seen)), next)
+}
+
+// reported is a Deployment whose status and annotations may be set anew.
+func reported(d *appsv1.Deployment) *appsv1.Deployment {
+	seen := *d // shallow: the parts are only read
+	seen.TypeMeta = metav1.TypeMeta{APIVersion: kinds.Deployments.APIVersion(), Kind: kinds.Deployments.Kind.Kind}
+	return &seen
+}
+
+// revise gives a Deployment the revision of its new set, once that is settled.
+//
+// Upstream: the status subresource lets annotations through.
+func (r *rollout) revise(seen *appsv1.Deployment) {
+	if r.fresh == nil || r.fresh.recorded {
+		return
+	}
+	if revision := r.fresh.seen.Annotations[revisionNote]; seen.Annotations[revisionNote] != revision {
+		notes := maps.Clone(seen.Annotations)
+		if notes == nil {
+			notes = map[string]string{}
+		}
+		notes[revisionNote] = revision
+		seen.Annotations = notes
+	}
+}
+
+// count is the numbers of the status, and whether enough is available.
+//
+// Upstream: pkg/controller/deployment/sync.go, calculateStatus.
+func (r *rollout) count(base appsv1.DeploymentStatus) appsv1.DeploymentStatus {
+	d, all := r.deployment, r.all()
+	asked := sum(all, func(s *set) int32 { return sizeOf(s.seen) })
+	status := appsv1.DeploymentStatus{
+		ObservedGeneration:  d.Generation,
+		Replicas:            sum(all, func(s *set) int32 { return s.seen.Status.Replicas }),
+		ReadyReplicas:       sum(all, func(s *set) int32 { return s.seen.Status.ReadyReplicas }),
+		AvailableReplicas:   sum(all, available),
+		UnavailableReplicas: max(asked-sum(all, available), 0),
+		TerminatingReplicas: terminating(all),
+		CollisionCount:      base.CollisionCount,
+	}
+	if r.fresh != nil {
+		status.UpdatedReplicas = r.fresh.seen.Status.Replicas
+	}
+	available := condition{appsv1.DeploymentAvailable, corev1.ConditionFalse,
+		"MinimumReplicasUnavailable", "Deployment does not have minimum availability."}
+	if status.AvailableReplicas >= least(d) {
+		available = condition{appsv1.DeploymentAvailable, corev1.ConditionTrue,
+			"MinimumReplicasAvailable", "Deployment has minimum availability."}
+	}
+	status.Conditions = r.tell(base.Conditions, available)
+	return status
+}
+
+// terminating is how many pods of the sets are on their way out; nil when a set
+// that somebody looks after does not say.
+func terminating(sets []*set) *int32 {
+	var total int32
+	for _, s := range sets {
+		switch status := &s.seen.Status; {
+		case status.TerminatingReplicas != nil:
+			total += *status.TerminatingReplicas
+		case status.ObservedGeneration != 0:
+			return nil
+		}
+	}
+	return &total
+}
