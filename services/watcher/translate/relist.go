@@ -1,0 +1,127 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Cursor is how far a kind has been watched.
+type Cursor struct {
+	Version string
+	Epoch   uint64
+}
+
+// Resume is where the watch goes on after the newest delta of a log. It is
+// false after the finding of a relist, a keyframe or a gap: a relist was cut
+// short there, and a Mark would follow if it had been finished.
+func Resume(newest events.Delta) (Cursor, bool) {
+	c := Cursor{newest.ResourceVersion, newest.Epoch}
+	return c, !newest.Sync && newest.Op != events.Gap && c.Version != ""
+}
+
+// Covers tells whether a change with this version is known already. Versions
+// without an order are only known when they are equal.
+func (c Cursor) Covers(version string) bool {
+	return c.Version != "" && kinds.CompareVersions(version, c.Version) <= 0 && kinds.CompareVersions(c.Version, version) >= 0
+}
+
+// known is what the state stream holds of an object that is there.
+type known struct {
+	uid      types.UID
+	version  string
+	epoch    uint64
+	sequence uint64
+}
+
+// State is what the bus knows of one kind: folded from its state stream,
+// without bodies.
+type State struct {
+	objects map[events.Ref]known
+	newest  Cursor
+}
+
+// NewState is the state of a kind of which the bus knows nothing.
+func NewState() *State { return &State{objects: map[events.Ref]known{}} }
+
+// Fold takes in the next delta of the state stream.
+func (s *State) Fold(d events.Delta, sequence uint64) {
+	switch {
+	case d.Epoch > s.newest.Epoch:
+		s.newest = Cursor{d.ResourceVersion, d.Epoch}
+	case d.Epoch == s.newest.Epoch && kinds.CompareVersions(d.ResourceVersion, s.newest.Version) > 0:
+		s.newest.Version = d.ResourceVersion
+	}
+	switch d.Op {
+	case events.Is:
+		s.objects[d.Ref] = known{d.UID, d.ResourceVersion, d.Epoch, sequence}
+	case events.Gone:
+		delete(s.objects, d.Ref)
+	case events.Mark, events.Gap: // about no object
+	}
+}
+
+// Empty is true when the state holds no object.
+func (s *State) Empty() bool { return len(s.objects) == 0 }
+
+// Relist compares what a list finds with the state.
+type Relist struct {
+	state *State
+	seen  map[events.Ref]struct{}
+	epoch uint64
+}
+
+// Compare begins a relist. When the server's position is older than what the
+// bus has seen, as after the restore of a backup, it opens a new epoch. A
+// version of "" says that the position is not known yet.
+func (s *State) Compare(version string) *Relist {
+	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: s.newest.Epoch}
+	if version != "" && s.newest.Version != "" && kinds.CompareVersions(version, s.newest.Version) < 0 {
+		r.epoch++
+	}
+	return r
+}
+
+// Epoch is the epoch of everything that the relist finds.
+func (r *Relist) Epoch() uint64 { return r.epoch }
+
+// Finding is what a listed object is to the bus.
+type Finding struct {
+	// Changed: it must be said.
+	Changed bool
+	// Replaced is the sequence of the object of that name with another uid,
+	// whose end must be said first; 0 when there is none.
+	Replaced uint64
+}
+
+// See judges a listed object. In a new epoch everything is said: a version
+// that was handed out twice proves nothing.
+func (r *Relist) See(ref events.Ref, uid types.UID, version string) Finding {
+	r.seen[ref] = struct{}{}
+	k, there := r.state.objects[ref]
+	switch {
+	case !there:
+		return Finding{Changed: true}
+	case k.uid != uid:
+		return Finding{Changed: true, Replaced: k.sequence}
+	default:
+		return Finding{Changed: k.version != version || k.epoch != r.epoch}
+	}
+}
+
+// Missing are the sequences of the last deltas of the objects that the list
+// did not find, oldest first.
+func (r *Relist) Missing() []uint64 {
+	var lost []uint64
+	for ref, k := range r.state.objects {
+		if _, found := r.seen[ref]; !found {
+			lost = append(lost, k.sequence)
+		}
+	}
+	slices.SortFunc(lost, cmp.Compare[uint64])
+	return lost
+}

@@ -1,0 +1,122 @@
+// Package translate turns what the API server says about one kind into deltas.
+// It is pure: the moment comes in, and the same input gives the same deltas.
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// secrets is the kind whose content must never reach the bus.
+const secrets kinds.Name = "secrets"
+
+// lastApplied holds the whole object as its author applied it, and so the
+// values of a Secret.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Stamp is what a delta says beside its object.
+type Stamp struct {
+	At    time.Time
+	Epoch uint64
+	Sync  bool
+	// Brief asks for the metadata form although the kind is on the bus in full,
+	// because the whole object is larger than a message may be. The delta's Form
+	// says so.
+	Brief bool
+}
+
+// FormOf is the form in which a kind may be on the bus: Secrets never in full.
+func FormOf(kind kinds.Kind) kinds.Form {
+	if kind.Name == secrets || kind.Form != kinds.Full {
+		return kinds.Metadata
+	}
+	return kinds.Full
+}
+
+// Object gives the delta that reports an object. The object is used up: its
+// managedFields, and what must not be on the bus, are removed from it.
+//
+// Errors: the object has no metadata, or its type cannot be encoded.
+func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.Delta, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return events.Delta{}, fmt.Errorf("translate an object of %s: %w", kind.Name, err)
+	}
+	d := events.Delta{
+		Kind: kind.Name, Ref: events.Ref{Kind: kind.Name, Namespace: m.GetNamespace(), Name: m.GetName()}, Op: op,
+		UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Generation: m.GetGeneration(),
+		Deleting: m.GetDeletionTimestamp() != nil,
+		Epoch:    s.Epoch, Sync: s.Sync, At: s.At, By: events.ManagerOf(m.GetManagedFields()),
+		Form: FormOf(kind), ContentType: kinds.Protobuf,
+	}
+	m.SetManagedFields(nil)
+	if kind.Name == secrets {
+		withhold(m)
+	}
+	if s.Brief || d.Form == kinds.Metadata {
+		d.Form = kinds.Metadata
+		obj = brief(kind, obj, m)
+	}
+	if custom, ok := obj.(*unstructured.Unstructured); ok {
+		d.ContentType = kinds.JSON
+		d.Body, err = json.Marshal(custom.Object)
+	} else {
+		d.Body, err = kinds.Encode(kind, obj)
+	}
+	if err != nil {
+		return events.Delta{}, fmt.Errorf("translate %v: %w", d.Ref, err)
+	}
+	return d, nil
+}
+
+// Mark reports that everything up to a version has been seen.
+func Mark(kind kinds.Name, version string, s Stamp) events.Delta {
+	return events.Delta{Kind: kind, Op: events.Mark, ResourceVersion: version, Epoch: s.Epoch, At: s.At}
+}
+
+// Gap reports that changes before this point may be missing.
+func Gap(kind kinds.Name, version string, s Stamp) events.Delta {
+	return events.Delta{Kind: kind, Op: events.Gap, ResourceVersion: version, Epoch: s.Epoch, At: s.At}
+}
+
+// Again says a stored delta again, as a keyframe.
+func Again(d events.Delta, s Stamp) events.Delta {
+	d.At, d.Epoch, d.Sync, d.Trace = s.At, s.Epoch, true, events.Trace{}
+	return d
+}
+
+// Tombstone reports that an object that was last reported by d is there no
+// more. When and in which version it went is not known; the body is its last
+// known state.
+func Tombstone(d events.Delta, s Stamp) events.Delta {
+	d = Again(d, s)
+	d.Op, d.By = events.Gone, events.Manager{}
+	return d
+}
+
+func withhold(m metav1.Object) {
+	notes := m.GetAnnotations()
+	if _, there := notes[lastApplied]; there {
+		delete(notes, lastApplied)
+		m.SetAnnotations(notes)
+	}
+}
+
+// brief is the metadata form of an object.
+func brief(kind kinds.Kind, obj runtime.Object, m metav1.Object) *metav1.PartialObjectMetadata {
+	p, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		p = meta.AsPartialObjectMetadata(m)
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: kind.APIVersion(), Kind: kind.Kind}
+	return p
+}
