@@ -68,8 +68,10 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery) (answer func(bus.Deli
 		}
 		return t.hopeless(m, errors.New(forged.Message))
 	}
-	again := d.Attempt() > 1 || t.config.Clock.Since(m.Time) > ackWait
-	if again {
+	again := d.Attempt() > 1
+	// An old turn that comes for the first time may be one that the consumer has
+	// forgotten about, together with everything before it.
+	if again || t.config.Clock.Since(m.Time) > ackWait {
 		switch settled, err := t.settled(ctx, m, turn); {
 		case err != nil:
 			return t.later(m, err)

@@ -92,10 +92,9 @@ type Service struct {
 	teller  *apply.Teller
 	metrics *metrics
 	hand    *hand
-	working struct {
-		sync.Mutex
-		ready error
-	}
+
+	mu   sync.Mutex
+	idle error // why no turns are taken; nil while they are
 }
 
 // New makes a writer. Nothing is sent before Run.
@@ -131,9 +130,10 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
 	}
-	s := &Service{config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, hand: newHand(m)}
-	s.working.ready = errors.New("not started")
-	return s, nil
+	return &Service{
+		config: c, door: door, teller: apply.NewTeller(door, c.Clock),
+		metrics: m, hand: newHand(m), idle: errors.New("not started"),
+	}, nil
 }
 
 func (c Config) withDefaults() Config {
@@ -207,10 +207,11 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
+// become remembers why no turns are taken, and gives it back.
 func (s *Service) become(err error) error {
-	s.working.Lock()
-	defer s.working.Unlock()
-	s.working.ready = err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = err
 	return err
 }
 
@@ -219,9 +220,9 @@ func (s *Service) become(err error) error {
 func (s *Service) Checks() map[string]func() error {
 	return map[string]func() error{
 		"writer": func() error {
-			s.working.Lock()
-			defer s.working.Unlock()
-			return s.working.ready
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.idle
 		},
 		"writer-bus": s.config.Bus.Healthy,
 		"writer-api": func() error {
