@@ -42,6 +42,7 @@ func (c *checker) style(f *File) {
 	if f.Lines >= fileLines {
 		c.report(f.AST.Name, "file has %d lines, not less than %d: a file is a paragraph of the story", f.Lines, fileLines)
 	}
+	c.words(f)
 	if f.Test {
 		return
 	}
@@ -53,6 +54,39 @@ func (c *checker) style(f *File) {
 			if f.AST.Name.Name != "main" {
 				c.declaration(d)
 			}
+		}
+	}
+}
+
+// words looks for tests that give up, and for errors that say nothing but that
+// they are errors.
+func (c *checker) words(f *File) {
+	ast.Inspect(f.AST, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && f.Test && (x.Name == "t" || x.Name == "b") && slices.Contains(skips, n.Sel.Name) {
+				c.report(n, "%s.%s: a test that does not run proves nothing; make it run, or take it out", x.Name, n.Sel.Name)
+			}
+		case *ast.CallExpr:
+			c.errorText(n)
+		}
+		return true
+	})
+}
+
+func (c *checker) errorText(call *ast.CallExpr) {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) == 0 || f.Sel.Name != "Errorf" && f.Sel.Name != "New" {
+		return
+	}
+	of, named := f.X.(*ast.Ident)
+	text, literal := call.Args[0].(*ast.BasicLit)
+	if !named || !literal || of.Name != "fmt" && of.Name != "errors" {
+		return
+	}
+	for _, phrase := range empty {
+		if strings.HasPrefix(strings.Trim(text.Value, "\"`"), phrase) {
+			c.report(text, "%q says nothing: verb, object, cause", phrase)
 		}
 	}
 }
@@ -122,6 +156,27 @@ func (c *checker) declaration(d *ast.GenDecl) {
 	}
 }
 
+// catalogue checks that every controller is in the catalogue: one that is not
+// cannot be asked for, and nobody would notice.
+func (c *checker) catalogue() {
+	listed := map[string]bool{}
+	for _, p := range c.tree.Packages {
+		if p.Dir != controllers {
+			continue
+		}
+		for _, f := range p.Files {
+			for _, spec := range f.AST.Imports {
+				listed[strings.TrimPrefix(importPath(spec), module)] = !f.Test
+			}
+		}
+	}
+	for _, p := range c.tree.Packages {
+		if path.Dir(p.Dir) == controllers && !listed[p.Dir] {
+			c.report(p.Files[0].AST.Name, "controller %s is not in the catalogue: nobody can ask for it", p.Dir)
+		}
+	}
+}
+
 // staging finds requirements of Kubernetes' own modules: v0.36.3 of the
 // libraries is v1.36.3 of Kubernetes. Modules that are versioned on their own
 // (klog, utils, kube-openapi) have other shapes.
@@ -157,8 +212,9 @@ func (c *checker) versions() {
 // chartFile is the map of the repository.
 const chartFile = "ARCHITECTURE.md"
 
-// place finds what looks like a path of the repository in code quotes.
-var place = regexp.MustCompile("`((?:pkg|services|cmd|test|tools|deployments|docs)/[A-Za-z0-9_./-]*)`")
+// place finds what looks like a path of the repository, in code quotes or as the
+// target of a link.
+var place = regexp.MustCompile("(?:`|\\]\\()((?:pkg|services|cmd|test|tools|deployments|docs)/[A-Za-z0-9_./-]*)(?:`|\\))")
 
 // chart checks that the map of the repository names only what is there.
 func (c *checker) chart() {

@@ -7,6 +7,7 @@ package controllers
 import (
 	"slices"
 
+	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
@@ -47,7 +48,7 @@ func Catalog() []Entry { return slices.Clone(catalog) }
 // Upstream: cmd/kube-controller-manager/names, and the descriptors in its app.
 var catalog = []Entry{
 	// Workloads.
-	{Name: "deployment-controller", Aliases: []string{"deployment"}},
+	have(deployment.Controller),
 	have(replicaset.Controller),
 	{Name: "replicationcontroller-controller", Aliases: []string{"replicationcontroller"}},
 	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},

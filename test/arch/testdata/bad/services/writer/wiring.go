@@ -2,7 +2,11 @@
 package writer
 
 import (
+	"errors"
+
 	_ "github.com/millrace/millrace/services/writer/plan"
 	_ "k8s.io/client-go/kubernetes" // want: only doors to the API server
 	_ "k8s.io/client-go/rest"
 )
+
+var errWrite = errors.New("failed to write") // want: says nothing

@@ -29,8 +29,8 @@ func decide(out chan<- int) clock.Time { // want: has a channel
 	case out <- 1: // want: sends on a channel
 	default:
 	}
-	println("decided") // want: prints
-	_ = metav1.Now()   // want: uses metav1.Now
+	println("decided")                            // want: prints
+	_ = metav1.Now()                              // want: uses metav1.Now
 	if clock.Since(clock.Time{}) > clock.Second { // want: uses clock.Since
 		return clock.Now() // want: uses clock.Now
 	}

@@ -13,5 +13,6 @@ import (
 func TestDecide(t *testing.T) {
 	rapid.Check(t, func(*rapid.T) { _ = time.Now() })
 	_, _ = os.Getwd()
+	t.Skip("too hard") // want: a test that does not run proves nothing
 	_ = nats.Version
 }

@@ -1,2 +1,2 @@
 // Package replicaset is a good controller that others should leave alone.
-package replicaset
+package replicaset // want: is not in the catalogue
