@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestQuantile(t *testing.T) {
+	var values []time.Duration
+	for i := 100; i >= 1; i-- { // unsorted on purpose
+		values = append(values, time.Duration(i))
+	}
+	for _, c := range []struct {
+		share float64
+		want  time.Duration
+	}{{0, 1}, {0.5, 50}, {0.99, 99}, {1, 100}} {
+		if got := quantile(values, c.share); got != c.want {
+			t.Errorf("quantile(%v) = %v, want %v", c.share, got, c.want)
+		}
+	}
+	if values[0] != 100 {
+		t.Error("quantile sorted the caller's values")
+	}
+	if got := quantile([]time.Duration{7}, 0.5); got != 7 {
+		t.Errorf("quantile of one value = %v", got)
+	}
+}
+
+func TestTableComparesContenders(t *testing.T) {
+	r := newResults(full)
+	r.add("heal", "kcm-tuned", metric{"p50", "ms", 10})
+	r.add("heal", "millrace", metric{"p50", "ms", 8})
+	r.add("wall", "kcm", metric{"rate", "1/s", 1234})
+	want := [][]string{
+		{"wall", "rate", "1/s", "1234", "-", "-", "-", "-"},
+		{"heal", "p50", "ms", "-", "10.0", "8.00", "-", "0.80x"},
+	}
+	got := r.cells()[1:]
+	if len(got) != len(want) {
+		t.Fatalf("got %d rows, want %d: %v", len(got), len(want), got)
+	}
+	for i := range want {
+		if strings.Join(got[i], "|") != strings.Join(want[i], "|") {
+			t.Errorf("row %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestDocumentIsATable(t *testing.T) {
+	r := newResults(full)
+	r.add("burst", "kcm", metric{"until all Pods exist", "s", 24})
+	file := filepath.Join(t.TempDir(), "benchmarks.md")
+	if err := r.document(file); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one Deployment of 500 replicas", "| burst | until all Pods exist | s | 24.0 | - | - | - | - |", "10000 Pods"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("page lacks %q:\n%s", want, data)
+		}
+	}
+	if strings.Contains(string(data), "%!") {
+		t.Errorf("page has a formatting error:\n%s", data)
+	}
+}
+
+func TestUsageReadsTheKernelsNumbers(t *testing.T) {
+	cpu, err := processorTime("42 (a (odd) name) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 9 0 100 1000 10")
+	if err != nil || cpu != 2 {
+		t.Errorf("processorTime = %v, %v; want 2 s", cpu, err)
+	}
+	if _, err := processorTime("42 (name) S 1"); err == nil {
+		t.Error("a short line was accepted")
+	}
+	peak, err := peakMemory("Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t  250000 kB\nVmRSS:\t 1 kB\n")
+	if err != nil || peak != 256 {
+		t.Errorf("peakMemory = %v, %v; want 256 MB", peak, err)
+	}
+	if _, err := peakMemory("Name:\tx\n"); err == nil {
+		t.Error("a status without peak was accepted")
+	}
+}

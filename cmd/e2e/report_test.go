@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
+	var out strings.Builder
+	file := filepath.Join(t.TempDir(), "results.tsv")
+	tests := []string{"[sig-apps] good", "[sig-apps] bad", "[sig-auth] absent"}
+	err := report(&out, file, tests, []test{{"[sig-auth] left", "no cloud"}}, map[string]result{
+		"[sig-apps] good": {state: "passed", took: 1500 * time.Millisecond},
+		"[sig-apps] bad":  {state: "failed", failure: "it broke"},
+	})
+	if !errors.Is(err, errFailed) {
+		t.Errorf("error is %v, want %v", err, errFailed)
+	}
+	if !strings.HasSuffix(out.String(), "\n1 passed, 2 failed\n") {
+		t.Errorf("closing line is wrong:\n%s", out.String())
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"passed\t1.5\t[sig-apps] good\t\n", "failed\t0.0\t[sig-apps] bad\tit broke\n", "missing\t0.0\t[sig-auth] absent\t", "left out\t\t[sig-auth] left\tno cloud\n"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("results lack %q:\n%s", want, data)
+		}
+	}
+}
+
+func TestReportOfSuccessIsNoError(t *testing.T) {
+	var out strings.Builder
+	err := report(&out, filepath.Join(t.TempDir(), "results.tsv"), []string{"[sig-apps] good"}, nil, map[string]result{"[sig-apps] good": {state: "passed"}})
+	if err != nil || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed\n") {
+		t.Errorf("error %v, output:\n%s", err, out.String())
+	}
+}
+
+// TestListsAgree reads the lists that are run: what is left out is a test of the
+// list, has a reason, and failed in the recorded baseline too, in which everything
+// else passed.
+func TestListsAgree(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{by: "millrace"}
+	o.complete(root)
+	run, left, err := selection(o, filepath.Join(root, "test", "e2e", "left-out.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	excluded, err := lines(filepath.Join(root, "test", "e2e", "left-out.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != len(excluded) {
+		t.Errorf("%d of %d tests that are left out are in the list", len(left), len(excluded))
+	}
+	recorded, err := lines(filepath.Join(root, "test", "e2e", "baseline.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	baseline := map[string]string{}
+	for _, line := range recorded {
+		fields := strings.SplitN(line, "\t", 4)
+		baseline[fields[2]] = fields[0]
+	}
+	for _, name := range run {
+		if baseline[name] != "passed" {
+			t.Errorf("%s is run, but the baseline says %q", name, baseline[name])
+		}
+	}
+	for _, l := range left {
+		if state := baseline[l.name]; state == "passed" {
+			t.Errorf("%s is left out, but passed in the baseline", l.name)
+		}
+	}
+}
+
+func TestSelectionWantsReasons(t *testing.T) {
+	dir := t.TempDir()
+	tests, left := filepath.Join(dir, "tests.txt"), filepath.Join(dir, "left.tsv")
+	write := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(tests, "# all\n[a] one\n[a] two\n")
+	write(left, "[a] two\t\n")
+	if _, _, err := selection(options{tests: tests}, left); err == nil {
+		t.Error("a test was left out without a reason")
+	}
+	write(left, "[a] two\tneeds a cloud\n")
+	run, out, err := selection(options{tests: tests}, left)
+	if err != nil || len(run) != 1 || run[0] != "[a] one" || len(out) != 1 {
+		t.Errorf("selection = %v, %v, %v", run, out, err)
+	}
+	if run, _, err := selection(options{tests: tests, all: true}, left); err != nil || len(run) != 2 {
+		t.Errorf("selection of all = %v, %v", run, err)
+	}
+	if _, _, err := selection(options{tests: tests, focus: "three"}, left); err == nil {
+		t.Error("a focus that selects nothing was accepted")
+	}
+}
+
+func TestReadReportKeepsOnlyWhatRan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	text := `[{"SpecReports":[
+	  {"ContainerHierarchyTexts":["[sig-apps] A","b"],"LeafNodeText":"c","LeafNodeType":"It","State":"passed","RunTime":2000000000},
+	  {"ContainerHierarchyTexts":["[sig-apps] A"],"LeafNodeText":"filtered","LeafNodeType":"It","State":"skipped"},
+	  {"ContainerHierarchyTexts":["[sig-apps] A"],"LeafNodeText":"gave up","LeafNodeType":"It","State":"skipped","Failure":{"Message":"needs\n  a cloud"}},
+	  {"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"}]}]`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readReport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got["[sig-apps] A b c"].took != 2*time.Second || got["[sig-apps] A gave up"].failure != "needs a cloud" {
+		t.Errorf("results are %+v", got)
+	}
+}

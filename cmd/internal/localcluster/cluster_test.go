@@ -1,0 +1,222 @@
+package localcluster
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// decode reads every object of a manifest.
+func decode(t *testing.T, manifest []byte) []unstructured.Unstructured {
+	t.Helper()
+	var all []unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		var object unstructured.Unstructured
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%v in:\n%s", err, manifest)
+		}
+		if len(object.Object) > 0 {
+			all = append(all, object)
+		}
+	}
+}
+
+func TestStagesAreWhole(t *testing.T) {
+	rendered, err := stagesFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, object := range decode(t, rendered) {
+		if object.GetKind() != "Stage" {
+			continue
+		}
+		if names[object.GetName()] {
+			t.Errorf("two stages are called %s", object.GetName())
+		}
+		names[object.GetName()] = true
+		if matches, _, _ := unstructured.NestedSlice(object.Object, "spec", "selector", "matchExpressions"); len(matches) == 0 {
+			t.Errorf("stage %s applies to everything", object.GetName())
+		}
+		if next, _, _ := unstructured.NestedMap(object.Object, "spec", "next"); len(next) == 0 {
+			t.Errorf("stage %s does nothing", object.GetName())
+		}
+	}
+	if want := 2 + len(starts()) + 1 + len(endings()) + len(removals()); len(names) != want {
+		t.Errorf("%d stages, want %d", len(names), want)
+	}
+}
+
+func TestManifestsAreWhole(t *testing.T) {
+	c := &Cluster{options: Options{Nodes: 3, E2E: true}, ports: ports{Kubelet: 1234}}
+	nodes, err := render("nodes.yaml", c.nodes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := map[string]bool{}
+	for _, n := range c.nodes() {
+		addresses[n.Address+n.PodCIDR] = true
+	}
+	if got := len(decode(t, nodes)); got != 3 || len(addresses) != 3 {
+		t.Errorf("%d nodes with %d addresses, want 3", got, len(addresses))
+	}
+	for name, data := range map[string]any{
+		"rbac.yaml": nil,
+		"e2e.yaml":  map[string]any{"Server": "https://127.0.0.1:1", "CA": "Q0E=", "MetricsAddress": "10.245.0.1", "MetricsPort": 7},
+	} {
+		rendered, err := render(name, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range decode(t, rendered) {
+			if object.GetKind() == "" || object.GetName() == "" {
+				t.Errorf("%s has an object without kind or name: %v", name, object.Object)
+			}
+		}
+	}
+}
+
+func TestCertificatesAreOfTheirAuthority(t *testing.T) {
+	c := &Cluster{Dir: t.TempDir(), Server: "https://127.0.0.1:1"}
+	if err := c.writeKeys(); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.RootCAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		t.Fatal("the root certificate is none")
+	}
+	pair, err := tls.LoadX509KeyPair(c.key("apiserver.crt"), c.key("apiserver.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "127.0.0.1", KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+		t.Errorf("the server's certificate: %v", err)
+	}
+	for _, u := range users {
+		config, err := clientcmd.LoadFromFile(c.Kubeconfig(u.user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(config.AuthInfos[string(u.user)].ClientCertificateData)
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := certificate.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			t.Errorf("%s: %v", u.user, err)
+		}
+		if certificate.Subject.CommonName != u.subject.CommonName {
+			t.Errorf("%s is %s", u.user, certificate.Subject.CommonName)
+		}
+	}
+}
+
+func TestKeptClusterKeepsItsKeys(t *testing.T) {
+	c := &Cluster{Dir: t.TempDir(), Server: "https://127.0.0.1:1", options: Options{Keep: true}}
+	read := func() string {
+		if err := c.writeKeys(); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(c.RootCAKeyFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if read() != read() {
+		t.Error("a kept cluster got other keys")
+	}
+	c.options.Keep = false
+	before := read()
+	if before == read() {
+		t.Error("a fresh cluster got old keys")
+	}
+}
+
+func TestPortsDiffer(t *testing.T) {
+	p, err := freePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, port := range []int{p.Etcd, p.EtcdPeer, p.APIServer, p.Scheduler, p.Kwok, p.Kubelet, p.Metrics} {
+		if port == 0 || seen[port] {
+			t.Errorf("ports are not distinct: %+v", p)
+		}
+		seen[port] = true
+	}
+}
+
+// sleeper is a program that only ends when it is told to.
+func sleeper(t *testing.T, args ...string) spec {
+	t.Helper()
+	path, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		t.Fatal(err)
+	}
+	return spec{name: "sleeper", path: path, args: args, log: filepath.Join(t.TempDir(), "log")}
+}
+
+func TestProcessEndsWhenStopped(t *testing.T) {
+	p, err := launch(sleeper(t, "-c", "while true; do sleep 0.05; done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.Running() || !found(p.state()).Running() {
+		t.Error("it does not run")
+	}
+	other := p.state()
+	other.Path = "/another/program"
+	if found(other).Running() {
+		t.Error("a process of another program counts as ours")
+	}
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if p.Running() || found(p.state()).Running() {
+		t.Error("it still runs")
+	}
+	if err := p.Stop(); err != nil {
+		t.Errorf("stopping again: %v", err)
+	}
+}
+
+func TestReadyTellsWhyAProgramEnded(t *testing.T) {
+	p, err := launch(sleeper(t, "-c", "echo first; echo the reason >&2; exit 3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Ready(t.Context(), "http://127.0.0.1:1/healthz")
+	if err == nil || !strings.Contains(err.Error(), "the reason") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestOpenWithoutClusterSaysWhere(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error is %v", err)
+	}
+}
