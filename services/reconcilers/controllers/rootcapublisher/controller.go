@@ -6,11 +6,7 @@
 package rootcapublisher
 
 import (
-	"maps"
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -106,39 +102,3 @@ func observe(s reconcile.Snapshot, k events.Key, bundle string) (View, bool) {
 	}
 	return v, true
 }
-
-func decide(v View, _ time.Time) reconcile.Decision {
-	switch {
-	case v.Published != nil && v.right():
-		return reconcile.Nothing("published as it should be")
-	case v.Published != nil:
-		return reconcile.Do("published otherwise than it should be", reconcile.Update(kinds.ConfigMaps.Kind, v.righted()))
-	case v.Terminating:
-		return reconcile.Nothing("the namespace is on its way out")
-	default:
-		return reconcile.Do("not published in the namespace yet",
-			reconcile.Create(kinds.ConfigMaps.Kind, v.Namespace, configMap, reconcile.Body(v.fresh())))
-	}
-}
-
-// right compares the data exactly but asks for any description at all: what an
-// administrator wrote there stays.
-func (v View) right() bool {
-	return maps.Equal(v.Published.Data, v.data()) && v.Published.Annotations[annotation] != ""
-}
-
-func (v View) righted() *corev1.ConfigMap {
-	righted := v.Published.DeepCopy()
-	righted.Data = v.data()
-	metav1.SetMetaDataAnnotation(&righted.ObjectMeta, annotation, description)
-	return righted
-}
-
-func (v View) fresh() *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: description}},
-		Data:       v.data(),
-	}
-}
-
-func (v View) data() map[string]string { return map[string]string{certificate: v.Bundle} }

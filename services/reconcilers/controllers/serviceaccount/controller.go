@@ -6,7 +6,6 @@ package serviceaccount
 
 import (
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -64,25 +63,4 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	return v, true
-}
-
-func decide(v View, _ time.Time) reconcile.Decision {
-	switch {
-	case v.Namespace.Status.Phase != corev1.NamespaceActive:
-		// Where the view is behind, the API server refuses until it has caught up.
-		return reconcile.Nothing("the namespace is not active")
-	case len(v.Missing) == 0:
-		return reconcile.Nothing("the namespace has its accounts")
-	default:
-		return reconcile.Do("the namespace lacks an account", v.births()...)
-	}
-}
-
-func (v View) births() []events.Command {
-	body := reconcile.Body(corev1.ServiceAccount{})
-	births := make([]events.Command, len(v.Missing))
-	for i, name := range v.Missing {
-		births[i] = reconcile.Create(kinds.ServiceAccounts.Kind, v.Namespace.Name, name, body)
-	}
-	return births
 }
