@@ -2,8 +2,11 @@ package plan
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -131,5 +134,39 @@ func TestRetriesWaitAsAsked(t *testing.T) {
 	p.Answer(0, Response{Code: 429, RetryAfter: 3 * time.Second})
 	if r := p.Next()[0]; !r.Wait || r.After != 3*time.Second || r.Try != 2 {
 		t.Fatalf("the second try is %+v", r)
+	}
+}
+
+func TestLongMessagesAreCut(t *testing.T) {
+	p := New(turn(birth("p")), Options{})
+	p.Next()
+	p.Answer(0, Response{Code: 422, Reason: "Invalid", Message: strings.Repeat("ä", maxMessage)})
+	results, _ := p.Results()
+	if got := results[0].Message; len(got) > maxMessage+len(" …") || !utf8.ValidString(got) {
+		t.Errorf("%d bytes, valid: %v", len(got), utf8.ValidString(got))
+	}
+}
+
+// What 500 births of one template cost before they are on the wire.
+func BenchmarkBirths(b *testing.B) {
+	var commands []events.Command
+	for i := range 500 {
+		commands = append(commands, birth("web-"+strconv.Itoa(i)))
+	}
+	tn := turn(commands...)
+	for b.Loop() {
+		p := New(tn, Options{})
+		for {
+			requests := p.Next()
+			if len(requests) == 0 {
+				break
+			}
+			for _, r := range requests {
+				p.Answer(r.Command, Response{Code: 201})
+			}
+		}
+		if _, done := p.Results(); !done {
+			b.Fatal("not done")
+		}
 	}
 }

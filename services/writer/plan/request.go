@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,10 @@ func (r Response) again() bool {
 // lost is true when the write may have taken effect nevertheless.
 func (r Response) lost() bool { return r.again() && r.Code != 429 && r.Code != 401 }
 
+// maxMessage bounds what an outcome repeats of an answer: the message of an
+// invalid object can be as long as the object.
+const maxMessage = 1024
+
 // result is the answer as the result of a command.
 func (r Response) result(command int, c events.Command, status events.Status) events.Result {
 	result := events.Result{
@@ -118,6 +123,9 @@ func (r Response) result(command int, c events.Command, status events.Status) ev
 	}
 	if !result.OK() {
 		result.Code, result.Reason, result.Cause, result.Message = r.Code, r.Reason, r.Cause, r.Message
+		if len(result.Message) > maxMessage {
+			result.Message = strings.ToValidUTF8(result.Message[:maxMessage], "") + " …"
+		}
 	}
 	return result
 }
