@@ -24,7 +24,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// replaced are the controllers that Millrace runs in these tests.
+// replaced are the controllers that Millrace has, by the names that it shares with
+// kube-controller-manager.
 var replaced = []string{
 	"deployment-controller",
 	"replicaset-controller",
@@ -38,6 +39,7 @@ var errFailed = errors.New("tests failed")
 
 type options struct {
 	by      string
+	which   string
 	tests   string
 	focus   string
 	out     string
@@ -50,6 +52,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), or nobody (the negative control, in which tests must fail)")
+	flag.StringVar(&o.which, "controllers", strings.Join(replaced, ","), "the controllers under test; kube-controller-manager runs all others")
 	flag.StringVar(&o.tests, "tests", "", "file of test names (default: test/e2e/tests.txt)")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
 	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>)")
@@ -122,7 +125,7 @@ func (o *options) complete(root string) {
 
 // start starts the cluster and whoever runs the controllers under test.
 func start(ctx context.Context, o options) (*localcluster.Cluster, error) {
-	controllers := localcluster.Without(replaced...)
+	controllers := localcluster.Without(strings.Split(o.which, ",")...)
 	switch o.by {
 	case "kcm":
 		controllers = localcluster.AllControllers
@@ -155,7 +158,7 @@ func startMillrace(ctx context.Context, cluster *localcluster.Cluster, o options
 	health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	p, err := cluster.Run("millrace", o.binary, "run",
 		"--kubeconfig="+cluster.Kubeconfig(localcluster.Millrace), "--data-dir="+data, "--root-ca-file="+cluster.RootCAFile(),
-		"--controllers="+strings.Join(replaced, ","), "--health-address="+health)
+		"--controllers="+o.which, "--health-address="+health)
 	if err != nil {
 		return err
 	}
