@@ -50,11 +50,15 @@ func NewState() *State { return &State{objects: map[events.Ref]known{}} }
 
 // Fold takes in the next delta of the state stream.
 func (s *State) Fold(d events.Delta, sequence uint64) {
+	version := d.ResourceVersion
+	if d.Op == events.Gone && d.Sync {
+		version = "" // of its last known state, perhaps of an older epoch: no position
+	}
 	switch {
 	case d.Epoch > s.newest.Epoch:
-		s.newest = Cursor{d.ResourceVersion, d.Epoch}
-	case d.Epoch == s.newest.Epoch && kinds.CompareVersions(d.ResourceVersion, s.newest.Version) > 0:
-		s.newest.Version = d.ResourceVersion
+		s.newest = Cursor{version, d.Epoch}
+	case version != "" && d.Epoch == s.newest.Epoch && kinds.CompareVersions(version, s.newest.Version) > 0:
+		s.newest.Version = version
 	}
 	switch d.Op {
 	case events.Is:
