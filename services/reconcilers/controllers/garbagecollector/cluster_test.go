@@ -294,6 +294,7 @@ func (c *cluster) carry(command events.Command) events.Result {
 	next := found.Object.(*metav1.PartialObjectMetadata).DeepCopy()
 	switch command.Verb {
 	case events.VerbDelete:
+		c.mayGo(found)
 		c.mark(next, command.Propagation)
 	case events.VerbPatch:
 		if found.Kind.Name.Group() == "example.com" && command.PatchType == types.StrategicMergePatchType {
@@ -325,6 +326,21 @@ func (c *cluster) refuses(o reconcile.Object, ref metav1.OwnerReference) string 
 		return ownerAlive
 	}
 	return ""
+}
+
+// mayGo is the rule above all others: nothing is deleted that has an owner, one
+// that waits for it to go excepted.
+func (c *cluster) mayGo(o reconcile.Object) {
+	c.t.Helper()
+	for _, ref := range o.GetOwnerReferences() {
+		if c.refuses(o, ref) != ownerAlive {
+			continue
+		}
+		at := slices.IndexFunc(c.live, func(owner reconcile.Object) bool { return owner.GetUID() == ref.UID })
+		if !waiting(c.live[at]) {
+			c.t.Fatalf("%s is deleted, although its owner %s lives", o.GetName(), ref.Name)
+		}
+	}
 }
 
 // patch understands the patches that this controller sends.

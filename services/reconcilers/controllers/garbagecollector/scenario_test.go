@@ -300,10 +300,14 @@ func TestArbitraryGraphs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(t, func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "next") })
 		objects, kindOf := graph(t, c)
-		if rapid.Bool().Draw(t, "seen before the deletions") {
-			c.settle()
+		how := rapid.SampledFrom([]metav1.DeletionPropagation{background, foreground, orphan}).Draw(t, "how")
+		if how == orphan || rapid.Bool().Draw(t, "seen before the deletions") {
+			c.settle() // only dependents that are known can be spared
+			objects, kindOf = c.left(objects, kindOf)
 		}
-		how := rapid.SampledFrom([]metav1.DeletionPropagation{background, foreground}).Draw(t, "how")
+		if len(objects) == 0 {
+			return
+		}
 		deletions := 1
 		if how == background {
 			// Two deletions in the foreground can wait for each other in a circle,
@@ -316,6 +320,11 @@ func TestArbitraryGraphs(t *testing.T) {
 			if _, ok := c.find(events.Ref{Kind: kindOf[at].Name, Namespace: objects[at].Namespace, Name: objects[at].Name}); ok {
 				c.remove(kindOf[at], objects[at], how)
 				gone[objects[at].UID] = true
+			}
+		}
+		if how == orphan {
+			for _, o := range objects {
+				o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return gone[r.UID] })
 			}
 		}
 		want := survivors(objects, gone)
@@ -360,6 +369,16 @@ func graph(t *rapid.T, c *cluster) (objects []*metav1.PartialObjectMetadata, kin
 		objects[i].OwnerReferences = refs
 	}
 	return objects, kindOf
+}
+
+// left are the objects that are still there, as they are now.
+func (c *cluster) left(objects []*metav1.PartialObjectMetadata, kindOf []kinds.Kind) (left []*metav1.PartialObjectMetadata, of []kinds.Kind) {
+	for i, o := range objects {
+		if found, ok := c.find(events.Ref{Kind: kindOf[i].Name, Namespace: o.Namespace, Name: o.Name}); ok {
+			left, of = append(left, found.Object.(*metav1.PartialObjectMetadata).DeepCopy()), append(of, kindOf[i])
+		}
+	}
+	return left, of
 }
 
 // survivors are the objects that are left: an object goes when it has owners and
