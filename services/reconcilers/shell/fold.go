@@ -143,27 +143,35 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 	return c, true
 }
 
+// gone takes in the end of an object. An end that is later than what is held
+// ends that too, whatever its uid: the state stream keeps one message per name,
+// so the end of the object held was overwritten by a namesake's life.
 func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
+	t := tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: f.object, name: at}
 	_, known := k.gone[d.UID]
-	old, ok := k.objects[at]
-	if ok && old.uid == d.UID && d.Epoch == old.epoch && kinds.CompareVersions(d.ResourceVersion, old.version) < 0 {
+	old, held := k.objects[at]
+	switch {
+	case held && old.uid == d.UID && olderThan(d, old):
 		return change{}, false
-	}
-	if ok && old.uid == d.UID {
-		last := f.object
-		if last.None() {
-			last = old.object
-		}
+	case held && (old.uid == d.UID || newer(d, old.epoch, old.version)):
 		m.drop(k, old)
-		k.bury(tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: last, name: at})
+		k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+		if !f.object.None() {
+			k.bury(t)
+		}
 		return change{ref: d.Ref, was: old.object}, true
-	}
-	if f.object.None() || known {
+	case known || f.object.None():
 		return change{}, false
 	}
-	k.bury(tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: f.object, name: at})
+	k.bury(t)
 	return change{ref: d.Ref, was: f.object}, true
+}
+
+// olderThan tells whether a delta was made before what is held. An end may bear
+// the very version of the last change.
+func olderThan(d events.Delta, h *held) bool {
+	return d.Epoch < h.epoch || d.Epoch == h.epoch && kinds.CompareVersions(d.ResourceVersion, h.version) < 0
 }
 
 // newer tells whether a delta is later than what is known. A later epoch is

@@ -307,6 +307,12 @@ func (w *town) settle(limit int) {
 		}
 		w.pass(20 * time.Millisecond)
 	}
+	for i, r := range w.replicas {
+		for _, e := range r.desk.sorted() {
+			w.t.Logf("replica %d: %v dirty %v known %v recalling %d act %+v tell %+v", i, e.key, e.dirty, e.known, e.recalling, e.act, e.tell)
+		}
+		w.t.Logf("replica %d: shut %v, waiting %v, folded %v, calls %d", i, r.desk.shut, r.desk.waiting, r.folded, len(r.calls))
+	}
 	w.t.Fatalf("not quiet: %d tickets are unanswered", len(w.tickets))
 }
 

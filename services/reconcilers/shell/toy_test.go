@@ -80,8 +80,16 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 	}
 	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
 	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want)}
-	for i := have; i < want; i++ {
+	taken := map[string]bool{}
+	for _, p := range v.Pods {
+		taken[p.Name] = true
+	}
+	for i, births := 0, want-have; births > 0; i++ {
 		name := fmt.Sprintf("%s-%s-%d", v.Set.Name, v.Set.ResourceVersion, i)
+		if taken[name] {
+			continue
+		}
+		births--
 		d.Commands = append(d.Commands, reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`)))
 	}
 	for i := want; i < have; i++ {
