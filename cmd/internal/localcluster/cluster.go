@@ -2,7 +2,6 @@ package localcluster
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,7 +89,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Open finds the detached cluster whose files are in dir.
+// Open finds the detached cluster whose files are in dir, so that it can be
+// reached and stopped; it does not know how to start anything there.
 func Open(dir string) (*Cluster, error) {
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -173,6 +173,13 @@ func prepare(options Options) (*Cluster, error) {
 	}
 	c := &Cluster{options: options, progress: newProgress(options.Output), Dir: options.Dir}
 	var err error
+	if c.Programs, err = FindPrograms(options.Output); err != nil {
+		return nil, err
+	}
+	if c.ports, err = freePorts(); err != nil {
+		return nil, err
+	}
+	c.Server = fmt.Sprintf("https://127.0.0.1:%d", c.ports.APIServer)
 	if c.Dir == "" {
 		c.Dir, err = os.MkdirTemp("", "millrace-cluster-")
 	} else if c.Dir, err = filepath.Abs(c.Dir); err == nil {
@@ -181,36 +188,7 @@ func prepare(options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make cluster directory: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, stateFile)); err == nil {
-		return nil, fmt.Errorf("start cluster in %s: one is running there already, or was not stopped", c.Dir)
-	}
-	if err := os.MkdirAll(filepath.Join(c.Dir, "logs"), 0o700); err != nil {
-		return nil, fmt.Errorf("make log directory: %w", err)
-	}
-	c.etcdData = etcdData(c.Dir, options.Keep)
-	if !options.Keep {
-		if err := os.RemoveAll(c.etcdData); err != nil {
-			return nil, fmt.Errorf("drop data of an earlier cluster: %w", err)
-		}
-	}
-	if c.Programs, err = FindPrograms(options.Output); err != nil {
-		return nil, err
-	}
-	if c.ports, err = freePorts(); err != nil {
-		return nil, err
-	}
-	c.Server = fmt.Sprintf("https://127.0.0.1:%d", c.ports.APIServer)
-	return c, nil
-}
-
-// etcdData is where etcd writes: in memory where that exists, since a cluster
-// that is dropped in the end needs no disk, and etcd's speed is its disk's.
-func etcdData(dir string, keep bool) string {
-	if info, err := os.Stat("/dev/shm"); !keep && err == nil && info.IsDir() {
-		sum := sha256.Sum256([]byte(dir))
-		return fmt.Sprintf("/dev/shm/millrace-etcd-%x", sum[:6])
-	}
-	return filepath.Join(dir, "etcd")
+	return c, c.makeRoom()
 }
 
 func (c *Cluster) start(ctx context.Context) error {

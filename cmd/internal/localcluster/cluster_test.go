@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -211,6 +213,49 @@ func TestReadyTellsWhyAProgramEnded(t *testing.T) {
 	err = p.Ready(t.Context(), "http://127.0.0.1:1/healthz")
 	if err == nil || !strings.Contains(err.Error(), "the reason") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+func TestSweepSparesWhatIsInUse(t *testing.T) {
+	dir := t.TempDir()
+	database := func(name string) string {
+		db := filepath.Join(dir, name, "member", "snap", "db")
+		if err := os.MkdirAll(filepath.Dir(db), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(db, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	database(dataPrefix + "left")
+	database("of-somebody-else")
+	used, err := os.Open(database(dataPrefix + "used"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	if err := syscall.Flock(int(used.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	names := func() string {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return strings.Join(all, " ")
+	}
+	sweep(dir, time.Now())
+	if got := names(); got != "millrace-etcd-left millrace-etcd-used of-somebody-else" {
+		t.Errorf("what is young was swept: %s are left", got)
+	}
+	sweep(dir, time.Now().Add(time.Hour))
+	if got := names(); got != "millrace-etcd-used of-somebody-else" {
+		t.Errorf("after the sweep, %s are left", got)
 	}
 }
 
