@@ -25,7 +25,6 @@ import (
 //
 // Upstream: pkg/controller/deployment/sync.go, getNewReplicaSet.
 func (r *rollout) bear() reconcile.Decision {
-	d := r.deployment
 	born := r.infant()
 	failure, failed := r.failureOf(born.Name)
 	switch {
@@ -41,10 +40,7 @@ func (r *rollout) bear() reconcile.Decision {
 		return reconcile.Do("there is no replica set of the template, and the namespace is going away", r.birth(born))
 	default:
 		r.begun = fmt.Sprintf("Created new replica set %q", born.Name)
-		return reconcile.Join(
-			reconcile.Do("there is no replica set of the template of "+d.Name, r.birth(born)),
-			r.report(false),
-		)
+		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.birth(born)), r.report(false))
 	}
 }
 

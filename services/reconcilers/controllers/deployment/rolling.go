@@ -43,10 +43,17 @@ func (r *rollout) grow() bool {
 // target is the size that the new set may have now, given the one that it has:
 // no more than wanted, and no more than there is room for beside the old sets.
 //
-// Upstream: pkg/controller/deployment/util, NewRSNewReplicas.
+// Upstream: pkg/controller/deployment/util, NewRSNewReplicas. There a set that is
+// born because of a rollback has all replicas at once when the Deployment
+// recreates, beside the old ones.
 func (r *rollout) target(has int32) int32 {
 	goal := wanted(r.deployment)
-	if !rolls(r.deployment) || has >= goal {
+	switch {
+	case has >= goal:
+		return goal
+	case !rolls(r.deployment) && sum(r.old, size) > 0:
+		return has
+	case !rolls(r.deployment):
 		return goal
 	}
 	room := most(r.deployment) - sum(r.old, size) - has
