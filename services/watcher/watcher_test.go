@@ -270,6 +270,7 @@ func ops(log []events.Delta) (text []string) {
 func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{MaxMessage: 4096})
 	start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 1 }) // the mark of an empty list
 	s.change("ADDED", "large", 8192)
 	s.change("ADDED", "small", 0)
 	eventually(t, b, "is large", "is small")
