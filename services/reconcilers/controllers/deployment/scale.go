@@ -21,11 +21,16 @@ func (r *rollout) rescaled() bool {
 // Otherwise a rolling update is under way, and every set gets its share, so that
 // neither template gains by the change.
 //
-// Upstream: pkg/controller/deployment/sync.go, scale.
+// Upstream: pkg/controller/deployment/sync.go, scale. There one set that has the
+// right size keeps a note of another number, and the Deployment, which takes
+// that for a change, never rolls out again; here the note is renewed.
 func (r *rollout) scale() {
 	sets := active(r.all())
 	if only := r.only(sets); only != nil {
 		r.resize(only, wanted(r.deployment))
+		if r.rescaled() {
+			r.settle(only, wanted(r.deployment))
+		}
 		return
 	}
 	if r.saturated() {
