@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Programs is the cache of built programs: $MILLRACE_CACHE, else millrace/bin in
@@ -129,7 +130,7 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 		return fmt.Errorf("open lock of the cache: %w", err)
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := p.lock(ctx, int(lock.Fd())); err != nil {
 		return fmt.Errorf("lock the cache: %w", err)
 	}
 	for _, name := range names {
@@ -142,6 +143,25 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// lock waits for another process that builds, and says so.
+func (p *Programs) lock(ctx context.Context, file int) error {
+	take := func() error { return syscall.Flock(file, syscall.LOCK_EX|syscall.LOCK_NB) }
+	err := take()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return err
+	}
+	done := p.progress.step("waiting for another build to end")
+	for errors.Is(err, syscall.EWOULDBLOCK) {
+		if !pause(ctx, 100*time.Millisecond) {
+			err = ctx.Err()
+			break
+		}
+		err = take()
+	}
+	done(err)
+	return err
 }
 
 func (p *Programs) ensure(ctx context.Context, q program) error {

@@ -1,6 +1,8 @@
 package localcluster
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,5 +95,32 @@ func TestConcurrencyFlags(t *testing.T) {
 	got := concurrency.FindAllString(help, -1)
 	if len(got) != 2 || got[0] != "--concurrent-gc-syncs" || got[1] != "--mirroring-concurrent-service-endpoint-syncs" {
 		t.Errorf("flags are %v", got)
+	}
+}
+
+func TestBuildersTakeTurns(t *testing.T) {
+	p := source(t)
+	open := func() *os.File {
+		f, err := os.OpenFile(filepath.Join(p.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	first, second := open(), open()
+	defer second.Close()
+	if err := p.lock(t.Context(), int(first.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.lock(impatient, int(second.Fd())); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second builder got the lock: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.lock(t.Context(), int(second.Fd())); err != nil {
+		t.Errorf("the lock was not given back: %v", err)
 	}
 }
