@@ -586,3 +586,48 @@ func TestSameInputsSameTurns(t *testing.T) {
 		t.Error("the same inputs gave other turns")
 	}
 }
+
+// A birth carried out twice is unchanged the second time, and yet unseen.
+func TestUnchangedIsAwaitedToo(t *testing.T) {
+	o := begun(t, Settings{})
+	found := born("p", "5")
+	found.Status = events.Unchanged
+	s := o.outcome(events.Act, 10, found)
+	o.none()
+	want(t, "unseen", s, "")
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.run()
+	want(t, "seen, with a report to be stored", s, "")
+	o.take(events.Tell)
+	o.answer(events.Tell, 11, nil)
+	want(t, "seen and reported", s, "done")
+}
+
+// An object that was there before does not stand for its next version.
+func TestEffectIsAVersionNotAName(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Tell)
+	o.answer(events.Tell, 1, nil)
+	o.outcome(events.Tell, 1, events.Result{
+		Status: events.Applied, UID: "uid-web", Version: "8",
+		Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
+	})
+	o.none()
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 0, 3, ""))
+	o.run()
+	o.none()
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 8, 0, 2, ""))
+	o.run()
+	o.take(events.Tell)
+}
+
+// What a report leaves undone keeps its ticket.
+func TestDroppedPartKeepsTheTicket(t *testing.T) {
+	o := begun(t, Settings{Pace: -1})
+	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 1, ""))
+	o.take(events.Tell) // its births are held back
+	o.answer(events.Tell, 11, nil)
+	want(t, "a ticket whose births are held back", s, "")
+}

@@ -1,0 +1,208 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// names writes a list as "namespace/name version" in its order.
+func names[T metav1.Object](list []T) string {
+	var out []string
+	for _, o := range list {
+		out = append(out, o.GetNamespace()+"/"+o.GetName()+" "+o.GetResourceVersion())
+	}
+	return strings.Join(out, ", ")
+}
+
+// The memory answers as a plain search through the last delta of every object
+// does, however the deltas are batched and repeated.
+func TestMemoryIsAFold(t *testing.T) {
+	owners := []string{"", "web", "db"}
+	spaces := []string{"default", "other"}
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		m.Follow(kinds.Pods.Kind)
+		m.Follow(kinds.ReplicaSets.Kind)
+		model := map[string]metav1.Object{}
+		var batch []events.Message
+		flush := func() { m.Fold(kinds.Pods.Name, batch); batch = nil }
+		steps := rapid.IntRange(1, 80).Draw(t, "steps")
+		for i := 1; i <= steps; i++ {
+			pod := aPod(fmt.Sprint("p", rapid.IntRange(0, 12).Draw(t, "name")), rapid.SampledFrom(owners).Draw(t, "owner"), i)
+			pod.Namespace = rapid.SampledFrom(spaces).Draw(t, "namespace")
+			pod.UID = types.UID(fmt.Sprint(pod.Namespace, "/", pod.Name, rapid.IntRange(0, 1).Draw(t, "life"), "-", i/20))
+			op, at := events.Is, pod.Namespace+"/"+pod.Name
+			if rapid.IntRange(0, 3).Draw(t, "op") == 0 {
+				op = events.Gone
+			}
+			if op == events.Is && m.dead(pod.UID, batch) {
+				continue // a uid never lives again
+			}
+			message := delta(kinds.Pods.Kind, op, pod, uint64(i))
+			if batch = append(batch, message); rapid.Bool().Draw(t, "twice") {
+				batch = append(batch, message)
+			}
+			if delete(model, at); op == events.Is {
+				model[at] = pod
+			}
+			if rapid.IntRange(0, 5).Draw(t, "flush") == 0 {
+				flush()
+			}
+		}
+		flush()
+		check(t, m, model, owners, spaces)
+	})
+}
+
+// dead tells whether a uid has ended in what was folded or is about to be.
+func (m *Memory) dead(uid types.UID, batch []events.Message) bool {
+	if _, gone := m.kinds[kinds.Pods.Name].gone[uid]; gone {
+		return true
+	}
+	for _, b := range batch {
+		if b.Get(events.HeaderUID) == string(uid) && b.Get(events.HeaderOp) == string(events.Gone) {
+			return true
+		}
+	}
+	return false
+}
+
+func check(t *rapid.T, m *Memory, model map[string]metav1.Object, owners, spaces []string) {
+	search := func(keep func(metav1.Object) bool) string {
+		var found []metav1.Object
+		for _, o := range model {
+			if keep(o) {
+				found = append(found, o)
+			}
+		}
+		slices.SortFunc(found, func(a, b metav1.Object) int {
+			return strings.Compare(a.GetNamespace()+"\x00"+a.GetName(), b.GetNamespace()+"\x00"+b.GetName())
+		})
+		return names(found)
+	}
+	same := func(what, got, want string) {
+		if got != want {
+			t.Fatalf("%s is\n%s, want\n%s", what, got, want)
+		}
+	}
+	controller := func(o metav1.Object) types.UID {
+		if c := metav1.GetControllerOf(o); c != nil {
+			return c.UID
+		}
+		return ""
+	}
+	m.look("toy", nil, func(s scene) {
+		same("all", names(s.List(kinds.Pods.Name, "")), search(func(metav1.Object) bool { return true }))
+		for _, ns := range spaces {
+			same("namespace", names(s.List(kinds.Pods.Name, ns)), search(func(o metav1.Object) bool { return o.GetNamespace() == ns }))
+			same("orphans", names(s.Orphans(kinds.Pods.Name, ns)),
+				search(func(o metav1.Object) bool { return o.GetNamespace() == ns && controller(o) == "" }))
+		}
+		for _, owner := range owners[1:] {
+			uid := types.UID("uid-" + owner)
+			owned := search(func(o metav1.Object) bool { return controller(o) == uid })
+			same("controlled", names(s.ControlledBy(kinds.Pods.Name, uid)), owned)
+			same("dependents", names(s.Dependents(uid)), owned)
+		}
+		for _, o := range model {
+			got, ok := s.Get(kinds.Pods.Name, o.GetNamespace(), o.GetName())
+			by, found := s.ByUID(o.GetUID())
+			if !ok || !found || by.Object != got || got.GetUID() != o.GetUID() {
+				t.Fatalf("%s is not found by name or uid", o.GetName())
+			}
+		}
+	})
+	if got := len(m.uids); got != len(model) {
+		t.Fatalf("%d uids are known of %d objects", got, len(model))
+	}
+}
+
+func TestMemoryIgnoresThePast(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	old := aPod("p", "web", 3)
+	o.fold(kinds.Pods.Kind, events.Is, old)
+	other := aPod("p", "web", 4)
+	other.UID = "former"
+	o.fold(kinds.Pods.Kind, events.Gone, other)
+	o.memory.look("toy", nil, func(s scene) {
+		if got := names(s.List(kinds.Pods.Name, "")); got != "default/p 5" {
+			t.Errorf("the memory holds %q", got)
+		}
+	})
+	o.fold(kinds.Pods.Kind, events.Gone, aPod("p", "web", 6))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	if n := o.memory.Count(kinds.Pods.Name); n != 0 {
+		t.Errorf("%d objects after the end of the only one", n)
+	}
+}
+
+func TestLaterEpochIsLater(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 50))
+	m := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 20), 2)
+	m.Header[events.HeaderEpoch] = []string{"1"}
+	o.memory.Fold(kinds.Pods.Name, []events.Message{m})
+	o.memory.look("toy", nil, func(s scene) {
+		if got := names(s.Orphans(kinds.Pods.Name, "default")); got != "default/p 20" {
+			t.Errorf("after the restore the memory holds %q", got)
+		}
+	})
+}
+
+func TestForgetNamesEveryKey(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "db", 2))
+	keys := o.memory.Forget(kinds.Pods.Name)["toy"]
+	if got := fmt.Sprint(keys); got != "[default/web default/db]" {
+		t.Errorf("keys are %s", got)
+	}
+	o.memory.Follow(kinds.Pods.Kind)
+	if o.memory.Position(kinds.Pods.Name) != 0 || o.memory.Count(kinds.Pods.Name) != 0 {
+		t.Error("something is left")
+	}
+}
+
+// A controller sees only the kinds that it reads.
+func TestSceneIsLimitedToWhatIsRead(t *testing.T) {
+	o := open(t, Settings{})
+	o.memory.Register(reconcile.Description{Name: "narrow", Inputs: []reconcile.Input{{Kind: kinds.ReplicaSets.Kind}}})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
+	o.memory.look("narrow", nil, func(s scene) {
+		_, byUID := s.ByUID("uid-p")
+		_, kind := s.KindOf("", "Pod")
+		if byUID || kind || len(s.Dependents("uid-web")) > 0 || len(s.List(kinds.Pods.Name, "")) > 0 || len(s.seen()) != 1 {
+			t.Error("a kind that is not read can be seen")
+		}
+	})
+	o.memory.look("toy", nil, func(s scene) {
+		if k, ok := s.KindOf("", "Pod"); !ok || k.Name != kinds.Pods.Name {
+			t.Error("a kind that is read is not found")
+		}
+	})
+}
+
+func BenchmarkFoldAndList(b *testing.B) {
+	batch := make([]events.Message, 10000)
+	for i := range batch {
+		batch[i] = delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), fmt.Sprint("set", i%500), i+1), uint64(i+1))
+	}
+	for b.Loop() {
+		m := NewMemory()
+		m.Register(toy().Describe())
+		m.Follow(kinds.Pods.Kind)
+		m.Fold(kinds.Pods.Name, batch)
+	}
+}
