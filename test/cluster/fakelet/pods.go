@@ -25,24 +25,28 @@ var failing = regexp.MustCompile(`^(/bin/)?false\b|^(/bin/)?sh -c exit [1-9]`)
 // dataFile finds the file by which a job pod knows of an earlier run.
 var dataFile = regexp.MustCompile(`/data/foo(-\$JOB_COMPLETION_INDEX)?`)
 
-// pod plays the job pods that behave differently when a file from an earlier run is there.
+// pod plays whatever kwok cannot know of a pod.
 func (f *fakelet) pod(p *corev1.Pod) {
 	f.reject(p)
 	f.resumed(p)
+	if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		return
+	}
 	cmd := command(p)
-	if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && p.Spec.RestartPolicy != corev1.RestartPolicyNever && failing.MatchString(cmd) {
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever && failing.MatchString(cmd) {
 		f.restarts(p)
-		return
+	} else if file := dataFile.FindString(cmd); file != "" {
+		f.remember(p, strings.ReplaceAll(file, "$JOB_COMPLETION_INDEX", p.Annotations["batch.kubernetes.io/job-completion-index"]))
 	}
-	m := dataFile.FindString(cmd)
-	if m == "" || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
-		return
-	}
-	file := strings.ReplaceAll(m, "$JOB_COMPLETION_INDEX", p.Annotations["batch.kubernetes.io/job-completion-index"])
-	vol := string(p.UID)
+}
+
+// remember plays a job pod that leaves a file behind, and ends differently when
+// it finds one that an earlier run left.
+func (f *fakelet) remember(p *corev1.Pod, file string) {
+	volume := string(p.UID)
 	for _, v := range p.Spec.Volumes {
 		if v.HostPath != nil {
-			vol = p.Spec.NodeName + v.HostPath.Path
+			volume = p.Spec.NodeName + v.HostPath.Path
 		}
 	}
 	restarts := int32(0)
@@ -51,37 +55,38 @@ func (f *fakelet) pod(p *corev1.Pod) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	step := fmt.Sprintf("%s/%d", p.UID, restarts)
-	if f.seen[step] {
+	run := fmt.Sprintf("%s/%d", p.UID, restarts)
+	if f.seen[run] {
 		return
 	}
-	f.seen[step] = true
-	exists := f.vol[vol][file]
-	f.touch(vol, file)
-	go func() {
-		time.Sleep(300 * time.Millisecond)
-		switch {
-		case exists:
-			f.end(p, corev1.PodSucceeded, 0)
-		case strings.Contains(cmd, "sleep 1000000"):
-			f.ready(p.Namespace, p.Name, true)
-		default:
-			code := int32(1)
-			if strings.Contains(cmd, "exit 42") {
-				code = 42
+	f.seen[run] = true
+	found := f.vol[volume][file]
+	f.touch(volume, file)
+	time.AfterFunc(300*time.Millisecond, func() { f.conclude(p, found) })
+}
+
+// conclude ends a run of such a pod.
+func (f *fakelet) conclude(p *corev1.Pod, found bool) {
+	cmd, code := command(p), int32(1)
+	if strings.Contains(cmd, "exit 42") {
+		code = 42
+	}
+	own := p.Spec.Containers[0].RestartPolicy
+	final := p.Spec.RestartPolicy == corev1.RestartPolicyNever && (own == nil || *own == corev1.ContainerRestartPolicyNever)
+	switch {
+	case found:
+		f.end(p, corev1.PodSucceeded, 0)
+	case strings.Contains(cmd, "sleep 1000000"):
+		f.ready(p.Namespace, p.Name, true)
+	case final:
+		f.end(p, corev1.PodFailed, code)
+	default:
+		f.status(p.Namespace, p.Name, func(s *corev1.PodStatus) {
+			for i := range s.ContainerStatuses {
+				s.ContainerStatuses[i].RestartCount++
 			}
-			own := p.Spec.Containers[0].RestartPolicy
-			if p.Spec.RestartPolicy == corev1.RestartPolicyNever && (own == nil || *own == corev1.ContainerRestartPolicyNever) {
-				f.end(p, corev1.PodFailed, code)
-			} else {
-				f.status(p.Namespace, p.Name, func(s *corev1.PodStatus) {
-					for i := range s.ContainerStatuses {
-						s.ContainerStatuses[i].RestartCount++
-					}
-				})
-			}
-		}
-	}()
+		})
+	}
 }
 
 // status changes the status of a pod, again where it changed meanwhile.
