@@ -1,0 +1,101 @@
+package shell
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+func TestPoisonIsParkedAndDelaysNobody(t *testing.T) {
+	for annotation, reason := range map[string]string{"panics": "a set that breaks", "lies": "not among what"} {
+		o := open(t, Settings{})
+		bad := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, annotation))
+		want(t, "another key", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("good", 2, 0, 0, "")), "done")
+		o.pass(time.Second)
+		o.pass(time.Second)
+		o.pass(time.Second)
+		o.pass(time.Second)
+		if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+			t.Fatalf("recalls are %v", got)
+		}
+		o.desk.Recalled(web, events.Park, Past{Sequence: 3}, nil)
+		park := o.take(events.Park)
+		if park.expect != 3 || !strings.Contains(park.Because, reason) {
+			t.Errorf("the record is %+v", park)
+		}
+		want(t, "before the record", bad, "")
+		o.answer(events.Park, 4, nil)
+		if !strings.HasPrefix(bad.answer, "hopeless: ") {
+			t.Errorf("the poisoned ticket was answered %q", bad.answer)
+		}
+		if p := o.desk.Parked(); len(p) != 1 || p[0].Key != web {
+			t.Errorf("parked are %+v", p)
+		}
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 0, 0, ""))
+		if p := o.desk.Parked(); len(p) != 0 {
+			t.Errorf("still parked after a change: %+v", p)
+		}
+	}
+}
+
+func TestDamagedBodyIsParked(t *testing.T) {
+	o := open(t, Settings{})
+	m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)
+	m.Data = []byte("k8s\x00garbage")
+	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+	o.sequence[kinds.ReplicaSets.Name] = 1
+	s, ref := &slip{}, events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
+	o.desk.Ticket(ref, 1, events.Trace{}, s)
+	o.run()
+	o.desk.Recalled(events.Key(ref), events.Park, Past{}, nil)
+	o.take(events.Park)
+	o.desk.Stored(events.Key(ref), events.Park, 1, nil)
+	if !strings.HasPrefix(s.answer, "hopeless: decode") {
+		t.Errorf("answered %q", s.answer)
+	}
+	want(t, "a good version", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, "")), "done")
+	if p := o.desk.Parked(); len(p) != 0 {
+		t.Errorf("still parked: %+v", p)
+	}
+}
+
+func TestBrokenMappingIsParked(t *testing.T) {
+	o := open(t, Settings{})
+	pod := aPod("p", "web", 1)
+	pod.Annotations = map[string]string{"toy": "maps-badly"}
+	s := o.change(kinds.Pods.Kind, events.Is, pod)
+	for range 5 {
+		o.pass(time.Second)
+	}
+	key := events.Key{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}
+	o.desk.Recalled(key, events.Park, Past{}, nil)
+	o.take(events.Park)
+	o.desk.Stored(key, events.Park, 1, nil)
+	if !strings.Contains(s.answer, "a mapping that breaks") {
+		t.Errorf("answered %q", s.answer)
+	}
+}
+
+func TestTooLargeTurnIsParked(t *testing.T) {
+	o := open(t, Settings{})
+	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	for range 5 {
+		o.recalled(Past{}, Past{})
+		o.take(events.Act)
+		o.answer(events.Act, 0, bus.ErrTooLarge)
+		o.pass(time.Second)
+	}
+	o.desk.Recalled(web, events.Park, Past{}, nil)
+	o.take(events.Park)
+	o.answer(events.Park, 1, nil)
+	if !strings.HasPrefix(s.answer, "hopeless: ") {
+		t.Errorf("answered %q", s.answer)
+	}
+	o.none()
+}
