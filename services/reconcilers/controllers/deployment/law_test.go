@@ -192,7 +192,7 @@ func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	}
 	before, after := total(v), total(carryOut(v, d, now))
 	if limit := max(most(v.Deployment), before); after > limit {
-		return fmt.Errorf("the sets asked for %d and now ask for %d, with %d allowed", before, after, limit)
+		return fmt.Errorf("the sets asked for %d and now ask for %d, with %d allowed: %s", before, after, limit, d.Because)
 	}
 	return nil
 }

@@ -79,6 +79,9 @@ func (r *rollout) saturated() bool {
 // it brings about: largest first; of equals, the newer first when there is
 // something to give, the older first when there is something to take. What
 // rounding leaves over is the first one's.
+//
+// Upstream: a set with a note that is too low to be true grows even when there
+// is something to take, so that in the end there may be more than is allowed.
 func (r *rollout) shares(sets []*set) []int32 {
 	var allowed int32
 	if wanted(r.deployment) > 0 {
@@ -102,7 +105,7 @@ func (r *rollout) shares(sets []*set) []int32 {
 		case left > 0:
 			share = min(r.proportion(s), left)
 		case left < 0:
-			share = max(r.proportion(s), left)
+			share = max(min(r.proportion(s), 0), left)
 		}
 		shares[i] = s.size + share
 		left -= share
