@@ -42,6 +42,7 @@ func main() {
 	chosen := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what is measured")
 	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
 	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
+	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")
 	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
 	binary := flag.String("binary", "bin/millrace", "the millrace program")
 	flag.Parse()
@@ -51,7 +52,8 @@ func main() {
 	if *few {
 		b.work = small
 	}
-	err := b.run(ctx, strings.Split(*contenders, ","), *out, *doc)
+	b.results = newResults(b.work)
+	err := b.run(ctx, strings.Split(*contenders, ","), *out, *doc, *add)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -67,7 +69,7 @@ type bench struct {
 	results   results
 }
 
-func (b *bench) run(ctx context.Context, names []string, out, doc string) error {
+func (b *bench) run(ctx context.Context, names []string, out, doc string, add bool) error {
 	for _, name := range b.scenarios {
 		if !slices.Contains(scenarioNames(), name) {
 			return fmt.Errorf("unknown scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
@@ -77,7 +79,20 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string) error 
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return fmt.Errorf("find %s: %w", b.binary, err)
 	}
-	b.results = newResults(b.work)
+	if add {
+		if err := b.results.load(out, names); err != nil {
+			return err
+		}
+	}
+	failure := b.measureAll(ctx, names)
+	b.results.print(os.Stdout) // what was measured is not lost because something else failed
+	if err := errors.Join(failure, b.results.save(out)); err != nil || doc == "" {
+		return err
+	}
+	return b.results.document(doc)
+}
+
+func (b *bench) measureAll(ctx context.Context, names []string) error {
 	for _, name := range names {
 		who, err := b.contender(name)
 		if err != nil {
@@ -88,14 +103,7 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string) error 
 			return fmt.Errorf("measure %s: %w", name, err)
 		}
 	}
-	b.results.print(os.Stdout)
-	if err := b.results.save(out); err != nil {
-		return err
-	}
-	if doc == "" {
-		return nil
-	}
-	return b.results.document(doc)
+	return nil
 }
 
 // measure runs every scenario with one contender on a cluster of its own.

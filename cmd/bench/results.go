@@ -136,6 +136,31 @@ func (r *results) print(w io.Writer) {
 	_ = table.Flush()
 }
 
+// load takes over what a file of an earlier run says of everybody but those who are
+// measured now.
+func (r *results) load(file string, now []string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read earlier results: %w", err)
+	}
+	var earlier results
+	if err := json.Unmarshal(data, &earlier); err != nil {
+		return fmt.Errorf("read earlier results: %w", err)
+	}
+	if earlier.Work != r.Work || earlier.Machine != r.Machine {
+		return fmt.Errorf("read earlier results: %s is of other work or of another machine", file)
+	}
+	for _, w := range earlier.Rows {
+		for _, name := range now {
+			delete(w.Values, name)
+		}
+		if len(w.Values) > 0 {
+			r.Rows = append(r.Rows, w)
+		}
+	}
+	return nil
+}
+
 func (r *results) save(file string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

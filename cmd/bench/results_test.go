@@ -86,3 +86,26 @@ func TestUsageReadsTheKernelsNumbers(t *testing.T) {
 		t.Error("a status without peak was accepted")
 	}
 }
+
+func TestEarlierResultsAreKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.json")
+	earlier := newResults(full)
+	earlier.add("heal", "kcm", metric{"p50", "ms", 40})
+	earlier.add("heal", "millrace", metric{"p50", "ms", 99})
+	earlier.add("kill", "millrace", metric{"writer", "s", 9})
+	if err := earlier.save(file); err != nil {
+		t.Fatal(err)
+	}
+	r := newResults(full)
+	if err := r.load(file, []string{"millrace"}); err != nil {
+		t.Fatal(err)
+	}
+	r.add("heal", "millrace", metric{"p50", "ms", 10})
+	if got := strings.Join(r.cells()[1], "|"); len(r.cells()) != 2 || got != "heal|p50|ms|40.0|-|10.0|0.25x|-" {
+		t.Errorf("table is %v", r.cells())
+	}
+	other := newResults(small)
+	if err := other.load(file, nil); err == nil {
+		t.Error("results of other work were mixed in")
+	}
+}

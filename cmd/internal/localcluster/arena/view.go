@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -44,28 +45,47 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	from := metav1.ListOptions{ResourceVersion: pods.ResourceVersion}
-	for _, open := range []func() (watch.Interface, error){
-		func() (watch.Interface, error) { return client.CoreV1().Pods(namespace).Watch(ctx, from) },
-		func() (watch.Interface, error) { return client.AppsV1().Deployments(namespace).Watch(ctx, from) },
-		func() (watch.Interface, error) { return client.AppsV1().ReplicaSets(namespace).Watch(ctx, from) },
+	for _, open := range []opener{
+		func(from metav1.ListOptions) (watch.Interface, error) { return client.CoreV1().Pods(namespace).Watch(ctx, from) },
+		func(from metav1.ListOptions) (watch.Interface, error) {
+			return client.AppsV1().Deployments(namespace).Watch(ctx, from)
+		},
+		func(from metav1.ListOptions) (watch.Interface, error) {
+			return client.AppsV1().ReplicaSets(namespace).Watch(ctx, from)
+		},
 	} {
-		w, err := open()
+		w, err := open(metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
 		if err != nil {
 			return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
 		}
-		go v.follow(w)
+		go v.follow(ctx, open, w, pods.ResourceVersion)
 	}
 	return v, nil
 }
 
-func (v *view) follow(w watch.Interface) {
-	for event := range w.ResultChan() {
-		v.take(event, time.Now())
+// opener opens a watch.
+type opener func(metav1.ListOptions) (watch.Interface, error)
+
+// follow takes every event. The API server ends a watch whose reader falls behind
+// for a moment, as happens on a busy machine: it is opened again where it ended, and
+// nothing is missed.
+func (v *view) follow(ctx context.Context, open opener, w watch.Interface, version string) {
+	for {
+		for event := range w.ResultChan() {
+			v.take(event, time.Now())
+			if object, err := meta.Accessor(event.Object); err == nil {
+				version = object.GetResourceVersion()
+			}
+		}
+		again, err := open(metav1.ListOptions{ResourceVersion: version})
+		if err != nil || ctx.Err() != nil {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.fail(errors.Join(errBroken, err))
+			return
+		}
+		w = again
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.fail(errBroken)
 }
 
 func (v *view) take(event watch.Event, at time.Time) {

@@ -99,14 +99,33 @@ func TestUntilTellsWhenTheChangeCame(t *testing.T) {
 	})
 }
 
-func TestUntilEndsWithTheWatch(t *testing.T) {
+func TestFollowGoesOnWhereAWatchEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView()
-		w := watch.NewFake()
-		go v.follow(w)
-		go w.Stop()
-		if _, err := v.Until(t.Context(), Ready(1)); !errors.Is(err, errBroken) {
+		v, first, second := newView(), watch.NewFake(), watch.NewFake()
+		var from []string
+		open := func(o metav1.ListOptions) (watch.Interface, error) {
+			if from = append(from, o.ResourceVersion); len(from) > 1 {
+				return nil, errors.New("no more")
+			}
+			return second, nil
+		}
+		go v.follow(t.Context(), open, first, "1")
+		go func() {
+			a, b := pod("a", "x", true), pod("b", "x", true)
+			a.ResourceVersion, b.ResourceVersion = "7", "9"
+			first.Add(a)
+			first.Stop()
+			second.Add(b)
+			second.Stop()
+		}()
+		if _, err := v.Until(t.Context(), Ready(2)); err != nil {
+			t.Error(err)
+		}
+		if _, err := v.Until(t.Context(), Ready(3)); !errors.Is(err, errBroken) {
 			t.Errorf("error is %v, want %v", err, errBroken)
+		}
+		if len(from) != 2 || from[0] != "7" || from[1] != "9" {
+			t.Errorf("the watch was opened again from %v, want from 7 and 9", from)
 		}
 	})
 }
