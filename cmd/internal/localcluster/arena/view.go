@@ -46,7 +46,9 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	for _, open := range []opener{
-		func(from metav1.ListOptions) (watch.Interface, error) { return client.CoreV1().Pods(namespace).Watch(ctx, from) },
+		func(from metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().Pods(namespace).Watch(ctx, from)
+		},
 		func(from metav1.ListOptions) (watch.Interface, error) {
 			return client.AppsV1().Deployments(namespace).Watch(ctx, from)
 		},
