@@ -135,6 +135,11 @@ func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 		d.drop(t)
 	}
 	delete(d.waiting, kind)
+	for _, e := range d.sorted() {
+		// What had come back has been forgotten with the kind: the fence has to
+		// wait for it anew, from what the streams know.
+		e.known, e.act.outcome, e.tell.outcome = false, 0, 0
+	}
 	d.Ask(keys...)
 }
 

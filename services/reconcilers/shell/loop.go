@@ -55,6 +55,18 @@ func (l *Loop) Name() string { return l.desk.Name() }
 // be called once Run has begun.
 func (l *Loop) Shut(kind kinds.Name) { l.desk.Shut(kind) }
 
+// Shutter shuts the desk while it runs, and waits until it is shut.
+func (l *Loop) Shutter(kind kinds.Name) {
+	shut := make(chan struct{})
+	if !l.Tell(func(d *Desk) { d.Shut(kind); close(shut) }) {
+		return
+	}
+	select {
+	case <-shut:
+	case <-l.settled:
+	}
+}
+
 // Tell has something said to the desk, in order. It gives false when the loop
 // has ended.
 func (l *Loop) Tell(say func(*Desk)) bool {

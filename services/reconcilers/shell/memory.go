@@ -88,7 +88,11 @@ func (m *Memory) Follow(kind kinds.Kind) {
 		k.kind = kind
 		return
 	}
-	m.kinds[kind.Name] = &kindMemory{
+	m.kinds[kind.Name] = newKindMemory(kind)
+}
+
+func newKindMemory(kind kinds.Kind) *kindMemory {
+	return &kindMemory{
 		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
 		last: map[name]types.UID{}, damaged: map[name]damage{},
 		namespaces: newIndex[string](), controllers: newIndex[types.UID](), uncontrolled: newIndex[string](),
@@ -128,8 +132,8 @@ func (m *Memory) Count(kind kinds.Name) int {
 
 // Forget drops everything of a kind, whose stream has been made anew or exists
 // no more, and gives the keys of each controller, by name, that its objects
-// made: their turn it is as soon as the kind has been folded again, which has to
-// begin with Follow.
+// made: their turn it is as soon as the kind has been folded again. The desks must
+// be shut for the kind before.
 func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,8 +156,16 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 		m.drop(k, h)
 	}
 	m.dependents.settle()
-	delete(m.kinds, kind)
+	// The kind stays known: what the fence waits for has not come back.
+	m.kinds[kind] = newKindMemory(k.kind)
 	return keys
+}
+
+// Unfollow drops a forgotten kind for good: nothing of it will come back.
+func (m *Memory) Unfollow(kind kinds.Name) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.kinds, kind)
 }
 
 // put files an object in place of what was held under its name.

@@ -206,3 +206,19 @@ func BenchmarkFoldAndList(b *testing.B) {
 		m.Fold(kinds.Pods.Name, batch)
 	}
 }
+
+// What had come back before its kind was forgotten has to come back again.
+func TestForgettingShutsTheFence(t *testing.T) {
+	o := begun(t, Settings{})
+	o.outcome(events.Act, 10, born("p", "5"))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.run()
+	o.answer(o.take(events.Tell).Lane, 11, nil)
+	o.desk.Shut(kinds.Pods.Name)
+	o.desk.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
+	o.desk.Open(kinds.Pods.Name) // too early: the stream lags
+	o.run()
+	act := events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")}}
+	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &act}, Past{Sequence: 11, Turn: &events.Turn{}})
+	o.none()
+}

@@ -209,12 +209,17 @@ func FollowKind(ctx context.Context, b bus.Bus, m *Memory, kind kinds.Kind, loop
 			return nil
 		})
 		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) {
+			// A desk must not decide on what is half forgotten.
+			for _, l := range loops {
+				l.Shutter(kind.Name)
+			}
 			keys := m.Forget(kind.Name)
 			for _, l := range loops {
 				l.Tell(func(d *Desk) { d.Forgot(kind.Name, keys[l.Name()]) })
 			}
 		}
 		if errors.Is(err, bus.ErrNoStream) {
+			m.Unfollow(kind.Name)
 			return fmt.Errorf("follow %s: %w", kind.Name, err)
 		}
 		if err != nil {
