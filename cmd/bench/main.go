@@ -38,7 +38,7 @@ var (
 )
 
 func main() {
-	contenders := flag.String("contenders", strings.Join(contenderNames(), ","), "who takes part")
+	contenders := flag.String("contenders", strings.Join(contenderNames(), ","), "who takes part; nobody, with --add, only prints what there is")
 	chosen := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what is measured")
 	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
 	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
@@ -48,12 +48,12 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	b := &bench{work: full, scenarios: strings.Split(*chosen, ","), binary: *binary}
+	b := &bench{work: full, scenarios: words(*chosen), binary: *binary}
 	if *few {
 		b.work = small
 	}
 	b.results = newResults(b.work)
-	err := b.run(ctx, strings.Split(*contenders, ","), *out, *doc, *add)
+	err := b.run(ctx, words(*contenders), *out, *doc, *add)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -104,6 +104,11 @@ func (b *bench) measureAll(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// words splits a list; an empty one has none.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 // measure runs every scenario with one contender on a cluster of its own.
