@@ -6,27 +6,19 @@
 // recorded and acknowledged but never comes back, so that what is recorded is
 // exactly one sync. Ours gives one decision. Both are brought into one form
 // ([Effect]) and must be equal.
+//
+// What is not compared, and why, is said where it is left out: in [Normal] what
+// is so for every controller, in [Deployment] and [ReplicaSet] what is one
+// controller's own.
 package oracle
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
-	"sync"
-	"testing/synctest"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 )
 
 // Effect is one thing done to the cluster, in the form in which both sides are
@@ -38,164 +30,105 @@ type Effect struct {
 	Body     string // canonical JSON; "Type Reason Message" for an Event
 }
 
+// The verbs of effects.
+const (
+	create = "create"
+	update = "update"
+	patch  = "patch"
+	remove = "delete"
+	event  = "event"
+)
+
 // String writes an effect on one line.
-func (e Effect) String() string { return strings.Join([]string{e.Verb, e.Resource, e.Name, e.Body}, " ") }
-
-// Start builds one of upstream's controllers on informers and runs it until the
-// context ends.
-type Start func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface)
-
-// settle is how much virtual time upstream's start needs (cache polling) and
-// far less than any of its delays.
-const settle = 300 * time.Millisecond
-
-// Upstream shows a frozen world to one of upstream's controllers and gives what
-// it did in one sync. It must be called in a synctest bubble.
-func Upstream(start Start, world []runtime.Object) []Effect {
-	ctx, cancel := context.WithCancel(context.Background())
-	client := fake.NewClientset(world...)
-	recorder := &recorder{client: client}
-	client.PrependReactor("*", "*", recorder.react)
-
-	factory := informers.NewSharedInformerFactory(client, 0)
-	var running sync.WaitGroup
-	running.Go(func() { start(ctx, factory, client) })
-	time.Sleep(time.Millisecond) // the controller registers its informers
-	factory.Start(ctx.Done())
-	time.Sleep(settle)
-	synctest.Wait()
-	effects := recorder.taken()
-	cancel()
-	running.Wait()
-	factory.Shutdown()
-	return effects
+func (e Effect) String() string {
+	return strings.TrimSpace(strings.Join([]string{e.Verb, e.Resource, e.Name, e.Body}, " "))
 }
 
-// recorder acknowledges writes without carrying them out.
-type recorder struct {
-	client  *fake.Clientset
-	mu      sync.Mutex
-	effects []Effect
-}
-
-func (r *recorder) taken() []Effect {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Normal(r.effects)
-}
-
-func (r *recorder) react(action clienttesting.Action) (bool, runtime.Object, error) {
-	resource := action.GetResource().Resource
-	if action.GetSubresource() != "" {
-		resource += "/" + action.GetSubresource()
-	}
-	switch a := action.(type) {
-	case clienttesting.PatchActionImpl: // before CreateAction: interfaces overlap
-		obj, err := r.client.Tracker().Get(a.GetResource(), a.GetNamespace(), a.GetName())
-		r.add(Effect{Verb: "patch", Resource: resource, Name: a.GetName(), Body: canonical(a.GetPatch())})
-		return true, obj, err
-	case clienttesting.CreateActionImpl:
-		r.add(created(resource, a.GetObject()))
-		return true, withUID(a.GetObject()), nil
-	case clienttesting.UpdateActionImpl:
-		r.add(Effect{Verb: "update", Resource: resource, Name: nameOf(a.GetObject()), Body: Body(a.GetObject())})
-		return true, a.GetObject(), nil
-	case clienttesting.DeleteActionImpl:
-		r.add(Effect{Verb: "delete", Resource: resource, Name: a.GetName()})
-		return true, nil, nil
-	}
-	return false, nil, nil
-}
-
-func (r *recorder) add(e Effect) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.effects = append(r.effects, e)
-}
-
-func created(resource string, obj runtime.Object) Effect {
-	if event, ok := obj.(*corev1.Event); ok {
-		return Effect{Verb: "event", Resource: "events", Name: event.InvolvedObject.Name,
-			Body: Told(event.Type, event.Reason, event.Message)}
-	}
-	e := Effect{Verb: "create", Resource: resource, Name: nameOf(obj), Body: Body(obj)}
-	if resource == "pods" {
-		e.Name = ""
-	}
-	return e
-}
-
-// Told is the body of an event effect. Names of pods in it are cut to the
-// owner's, since their suffixes are random upstream and derived here.
-func Told(kind, reason, message string) string {
-	if before, pod, ok := strings.Cut(message, "Created pod: "); ok {
-		at := strings.LastIndex(pod, "-")
-		message = before + "Created pod: " + pod[:at+1]
-	}
-	return kind + " " + reason + " " + message
-}
+func (e Effect) head() string { return e.Verb + " " + e.Resource + " " + e.Name }
 
 // Normal brings effects into an order and keeps of several updates of one
-// object the last, which holds what the earlier ones said.
+// object the last, which holds what the earlier ones said: where upstream writes
+// an object two or three times in a sync, we write it once.
 func Normal(effects []Effect) []Effect {
 	last := map[string]int{}
 	for i, e := range effects {
-		if e.Verb == "update" {
-			last[e.Resource+"/"+e.Name] = i
+		if e.Verb == update {
+			last[e.head()] = i
 		}
 	}
 	kept := make([]Effect, 0, len(effects))
 	for i, e := range effects {
-		if e.Verb == "update" && last[e.Resource+"/"+e.Name] != i {
-			continue
+		if e.Verb != update || last[e.head()] == i {
+			kept = append(kept, e)
 		}
-		kept = append(kept, e)
 	}
-	sort.SliceStable(kept, func(i, j int) bool { return kept[i].String() < kept[j].String() })
+	slices.SortStableFunc(kept, func(a, b Effect) int { return strings.Compare(a.String(), b.String()) })
 	return kept
 }
 
-// Body is an object as canonical JSON, without what the API server manages and
-// with every timestamp of the sync itself as "now".
-func Body(obj any) string {
-	text, err := json.Marshal(obj)
-	if err != nil {
-		panic(fmt.Sprintf("%T has no JSON form: %v", obj, err))
+// told is an Event about an object. Names of created pods are cut to the
+// owner's, since their endings are random upstream and derived here.
+func told(about, level, reason, message string) Effect {
+	if before, pod, ok := strings.Cut(message, "Created pod: "); ok {
+		message = before + "Created pod: " + pod[:strings.LastIndex(pod, "-")+1]
 	}
-	return canonical(text)
+	return Effect{Verb: event, Resource: "events", Name: about, Body: level + " " + reason + " " + message}
 }
 
-func canonical(text []byte) string {
-	var tree map[string]any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return string(text)
+// patched is a change of a part of an object.
+func patched(resource, name string, how types.PatchType, body []byte) Effect {
+	return Effect{Verb: patch, Resource: resource, Name: name, Body: string(how) + " " + canonical(body)}
+}
+
+// born is a new object. A pod's name is left to whoever creates it.
+func born(resource, namespace, name string, body []byte) Effect {
+	tree := parsed(body)
+	meta, _ := tree["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+		tree["metadata"] = meta
 	}
-	for _, managed := range []string{"kind", "apiVersion"} {
-		delete(tree, managed)
+	if resource == "pods" {
+		name = ""
 	}
-	if m, ok := tree["metadata"].(map[string]any); ok {
-		for _, managed := range []string{"managedFields", "creationTimestamp", "generateName"} {
-			delete(m, managed)
-		}
-		if owned := m["ownerReferences"]; owned == nil {
-			delete(m, "ownerReferences")
-		}
+	meta["name"], meta["namespace"] = name, namespace
+	return Effect{Verb: create, Resource: resource, Name: name, Body: text(said(tree))}
+}
+
+// updated is an object, or its status, as it is to be.
+func updated(resource, name string, body []byte) Effect {
+	return Effect{Verb: update, Resource: resource, Name: name, Body: canonical(body)}
+}
+
+// canonical is JSON in one form: sorted, without what says nothing.
+func canonical(body []byte) string { return text(said(parsed(body))) }
+
+func parsed(body []byte) map[string]any {
+	tree := map[string]any{}
+	if err := json.Unmarshal(body, &tree); err != nil {
+		panic(fmt.Sprintf("an effect that is no JSON object: %v: %s", err, body))
 	}
-	out, err := json.Marshal(timeless(tree))
+	delete(tree, "kind") // clients leave the type out of what they send
+	delete(tree, "apiVersion")
+	return tree
+}
+
+func text(tree any) string {
+	out, err := json.Marshal(tree)
 	if err != nil {
 		panic(err) // it came from JSON
 	}
 	return string(out)
 }
 
-// timeless replaces timestamps of the bubble's present by "now" and drops
-// nulls and empty maps, which say nothing.
-func timeless(value any) any {
+// said drops what JSON can leave out or write as empty: nulls, empty strings and
+// empty maps.
+func said(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for key, item := range v {
-			if item = timeless(item); item != nil {
+			if item = said(item); item != nil {
 				out[key] = item
 			}
 		}
@@ -205,30 +138,12 @@ func timeless(value any) any {
 		return out
 	case []any:
 		for i := range v {
-			v[i] = timeless(v[i])
+			v[i] = said(v[i])
 		}
-		return v
 	case string:
-		if at, err := time.Parse(time.RFC3339, v); err == nil && time.Since(at) < 2*time.Second {
-			return "now"
+		if v == "" {
+			return nil
 		}
 	}
 	return value
-}
-
-func nameOf(obj runtime.Object) string {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return ""
-	}
-	return m.GetName()
-}
-
-func withUID(obj runtime.Object) runtime.Object {
-	out := obj.DeepCopyObject()
-	if m, err := meta.Accessor(out); err == nil {
-		m.SetUID(types.UID("new-" + m.GetName()))
-		m.SetCreationTimestamp(metav1.Now())
-	}
-	return out
 }

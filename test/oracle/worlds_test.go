@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/millrace/millrace/test/oracle"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +40,7 @@ func template(image int) corev1.PodTemplateSpec {
 
 // ago is a moment in the past, in whole seconds.
 func ago(t *rapid.T, most int, what string) metav1.Time {
-	return metav1.NewTime(time.Now().Add(-time.Duration(rapid.IntRange(10, most).Draw(t, what)) * time.Second).Truncate(time.Second))
+	return metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.IntRange(10, most).Draw(t, what)) * time.Second).Truncate(time.Second))
 }
 
 // deploymentWorld is a Deployment somewhere in its life, with the ReplicaSets

@@ -1,0 +1,85 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Now is the moment of every question. A bubble's time begins half a second
+// before; since the API has whole seconds only, nothing in a world is a fraction
+// of a second away.
+var Now = time.Date(2000, time.January, 1, 0, 0, 0, int(500*time.Millisecond), time.UTC)
+
+// Pair is one controller, theirs and ours.
+type Pair struct {
+	Theirs Build
+	Ours   reconcile.Any
+	// Alone tells which effects are a step of ours for themselves.
+	Alone func(Effect) bool
+	// Fair takes out of what both did what they do differently on purpose.
+	Fair func(theirs, ours []Effect) ([]Effect, []Effect)
+}
+
+// Deployment is the deployment controller.
+var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alone: claimsOrBears, Fair: fairDeployment}
+
+// ReplicaSet is the replica set controller.
+var ReplicaSet = Pair{Theirs: buildReplicaSets, Ours: replicaset.Controller, Alone: claims, Fair: fairReplicaSet}
+
+// Ask asks both about a world at a moment.
+func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time.Time) (theirs, ours []Effect, err error) {
+	synctest.Test(t, func(*testing.T) {
+		theirs, err = Upstream(p.Theirs, copied(world), now)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask upstream: %w", err)
+	}
+	if ours, err = Ours(p.Ours, key, copied(world), now); err != nil {
+		return nil, nil, fmt.Errorf("ask ours: %w", err)
+	}
+	return theirs, ours, nil
+}
+
+// Compare asks both about a world and shows how they differ; "" when they do
+// not.
+//
+// Where one of our decisions is less than one of their syncs (objects change
+// hands first and alone, and so is a new set born) the step that both take is
+// compared and carried out, and both are asked again.
+func (p Pair) Compare(t *testing.T, key events.Key, world []runtime.Object) (string, error) {
+	for {
+		theirs, ours, err := p.Ask(t, key, world, Now)
+		if err != nil {
+			return "", err
+		}
+		theirs, ours = p.Fair(theirs, ours)
+		if diff := Diff(Normal(theirs), Normal(ours)); diff != "" {
+			return diff, nil
+		}
+		first := slices.DeleteFunc(slices.Clone(theirs), func(e Effect) bool { return !p.Alone(e) })
+		if len(first) == 0 {
+			return "", nil
+		}
+		if world, err = After(world, first, Now); err != nil {
+			return "", fmt.Errorf("carry out a step: %w", err)
+		}
+	}
+}
+
+func copied(world []runtime.Object) []runtime.Object {
+	out := make([]runtime.Object, len(world))
+	for i, obj := range world {
+		out[i] = obj.DeepCopyObject()
+	}
+	return out
+}

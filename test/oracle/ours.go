@@ -1,0 +1,87 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// Ours shows a world to one of our controllers and gives what it wants done in
+// one decision, when every command succeeds.
+//
+// The conditions of commands (uid, resourceVersion, a living adopter) are not
+// compared: upstream has hardly any, and looks at the API server instead. That
+// we have them is a law of every controller.
+func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
+	seen, err := snapshot(world)
+	if err != nil {
+		return nil, err
+	}
+	decision, ok := c.Ask(seen, key, now)
+	if !ok {
+		return nil, nil
+	}
+	var effects []Effect
+	for _, command := range decision.Commands {
+		if command.Verb != events.VerbRecord {
+			e, err := effectOf(command)
+			if err != nil {
+				return nil, err
+			}
+			effects = append(effects, e)
+		}
+		if n := command.OnApplied; n != nil {
+			message := strings.ReplaceAll(n.Message, "{name}", command.Name)
+			effects = append(effects, told(n.About.Name, n.Type, n.Reason, message))
+		}
+	}
+	return effects, nil
+}
+
+func effectOf(c events.Command) (Effect, error) {
+	resource := c.Kind.Resource()
+	if c.Subresource != "" {
+		resource += "/" + c.Subresource
+	}
+	switch c.Verb {
+	case events.VerbCreate:
+		return born(resource, c.Namespace, c.Name, c.Body), nil
+	case events.VerbUpdate:
+		return updated(resource, c.Name, c.Body), nil
+	case events.VerbPatch:
+		return patched(resource, c.Name, c.PatchType, c.Body), nil
+	case events.VerbDelete:
+		body := string(c.Propagation)
+		if c.GraceSeconds != nil {
+			body += fmt.Sprintf(" grace %d", *c.GraceSeconds)
+		}
+		return Effect{Verb: remove, Resource: resource, Name: c.Name, Body: body}, nil
+	}
+	return Effect{}, fmt.Errorf("a command has the unknown verb %q", c.Verb)
+}
+
+func snapshot(world []runtime.Object) (*reconciletest.World, error) {
+	seen := reconciletest.NewWorld(kinds.Deployments.Kind, kinds.ReplicaSets.Kind, kinds.Pods.Kind)
+	for _, obj := range world {
+		switch obj := obj.(type) {
+		case *appsv1.Deployment:
+			seen.Put(kinds.Deployments.Kind, obj)
+		case *appsv1.ReplicaSet:
+			seen.Put(kinds.ReplicaSets.Kind, obj)
+		case *corev1.Pod:
+			seen.Put(kinds.Pods.Kind, obj)
+		default:
+			return nil, fmt.Errorf("the world holds a %T", obj)
+		}
+	}
+	return seen, nil
+}

@@ -1,0 +1,169 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+)
+
+// Build makes one of upstream's controllers on informers; run runs it until the
+// context ends.
+type Build func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (run func(), err error)
+
+// buildDeployments makes upstream's deployment controller.
+func buildDeployments(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	apps := f.Apps().V1()
+	dc, err := deployment.NewDeploymentController(ctx, apps.Deployments(), apps.ReplicaSets(), f.Core().V1().Pods(), c)
+	if err != nil {
+		return nil, fmt.Errorf("make the deployment controller: %w", err)
+	}
+	return func() { dc.Run(ctx, 1) }, nil
+}
+
+// buildReplicaSets makes upstream's replica set controller.
+func buildReplicaSets(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	rsc := replicaset.NewReplicaSetController(ctx, f.Apps().V1().ReplicaSets(), f.Core().V1().Pods(), c, replicaset.BurstReplicas)
+	return func() { rsc.Run(ctx, 1) }, nil
+}
+
+// Upstream shows a frozen world to one of upstream's controllers and gives what
+// it did in one sync, in the order in which it did it. It must be called in a
+// synctest bubble whose time has not passed now.
+//
+// The controller begins to run when every informer has told everything, and no
+// time passes from then on: each key has one sync, and none is tried again.
+func Upstream(build Build, world []runtime.Object, now time.Time) ([]Effect, error) {
+	time.Sleep(time.Until(now))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewClientset(world...)
+	recorder := &recorder{client: client}
+	client.PrependReactor("*", "*", recorder.react)
+
+	factory := informers.NewSharedInformerFactory(client, 0)
+	run, err := build(ctx, factory, client)
+	if err != nil {
+		return nil, err
+	}
+	factory.Start(ctx.Done())
+	synctest.Wait()
+	var running sync.WaitGroup
+	running.Go(run)
+	synctest.Wait()
+	done := recorder.taken()
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	if late := recorder.taken()[len(done):]; len(late) > 0 {
+		return nil, fmt.Errorf("the sync was not over, but slept: afterwards came %v", late)
+	}
+	return done, recorder.trouble
+}
+
+// Quiet has upstream's code keep to itself what it would log. It also takes the
+// brake off its error handler, which sleeps.
+func Quiet() {
+	klog.SetLogger(logr.Discard())
+	utilruntime.ErrorHandlers = nil
+}
+
+// recorder acknowledges writes without carrying them out.
+type recorder struct {
+	client  *fake.Clientset
+	mu      sync.Mutex
+	effects []Effect
+	births  int
+	trouble error
+}
+
+// taken is what has been done so far.
+func (r *recorder) taken() []Effect {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.effects)
+}
+
+func (r *recorder) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	resource := action.GetResource().Resource
+	if action.GetSubresource() != "" {
+		resource += "/" + action.GetSubresource()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch a := action.(type) {
+	case clienttesting.PatchActionImpl: // before CreateAction: interfaces overlap
+		if resource == "events" { // several equal Events, counted in one
+			return true, &corev1.Event{}, nil
+		}
+		obj, err := r.client.Tracker().Get(a.GetResource(), a.GetNamespace(), a.GetName())
+		r.effects = append(r.effects, patched(resource, a.GetName(), a.GetPatchType(), a.GetPatch()))
+		return true, obj, err
+	case clienttesting.CreateActionImpl:
+		return true, r.created(resource, a), nil
+	case clienttesting.UpdateActionImpl:
+		if resource != "events" {
+			r.effects = append(r.effects, updated(resource, nameOf(a.GetObject()), r.json(a.GetObject())))
+		}
+		return true, a.GetObject(), nil
+	case clienttesting.DeleteActionImpl:
+		r.effects = append(r.effects, Effect{Verb: remove, Resource: resource, Name: a.GetName()})
+		return true, nil, nil
+	}
+	return false, nil, nil
+}
+
+// created acknowledges a birth with the object as the API server would have it.
+func (r *recorder) created(resource string, a clienttesting.CreateActionImpl) runtime.Object {
+	if e, ok := a.GetObject().(*corev1.Event); ok {
+		r.effects = append(r.effects, told(e.InvolvedObject.Name, e.Type, e.Reason, e.Message))
+		return e
+	}
+	r.effects = append(r.effects, born(resource, a.GetNamespace(), nameOf(a.GetObject()), r.json(a.GetObject())))
+	obj := a.GetObject().DeepCopyObject()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		r.trouble = fmt.Errorf("create an object: %w", err)
+		return obj
+	}
+	r.births++
+	if m.GetName() == "" { // as many names as births: equal Events would be counted
+		m.SetName(fmt.Sprintf("%s%05d", m.GetGenerateName(), r.births))
+	}
+	m.SetUID(types.UID("uid-" + m.GetName()))
+	return obj
+}
+
+func (r *recorder) json(obj runtime.Object) []byte {
+	body, err := json.Marshal(obj)
+	if err != nil {
+		r.trouble = fmt.Errorf("write a %T as JSON: %w", obj, err)
+		return []byte("{}")
+	}
+	return body
+}
+
+func nameOf(obj runtime.Object) string {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return m.GetName()
+}

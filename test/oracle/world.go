@@ -1,0 +1,177 @@
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// object is what a world holds.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// After is a world in which effects have been carried out, as an API server
+// does it. Events are not part of a world.
+func After(world []runtime.Object, effects []Effect, now time.Time) ([]runtime.Object, error) {
+	world = copied(world)
+	for _, e := range effects {
+		if e.Verb == event {
+			continue
+		}
+		var err error
+		if world, err = carryOut(world, e, now); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.head(), err)
+		}
+	}
+	return world, nil
+}
+
+func carryOut(world []runtime.Object, e Effect, now time.Time) ([]runtime.Object, error) {
+	resource, subresource, _ := strings.Cut(e.Resource, "/")
+	at := slices.IndexFunc(world, func(o runtime.Object) bool {
+		m, ok := o.(object)
+		return ok && resourceOf(o) == resource && m.GetName() == e.Name
+	})
+	if e.Verb == create {
+		return birth(world, resource, e, now)
+	}
+	if at < 0 {
+		return nil, fmt.Errorf("there is no such object")
+	}
+	was := world[at].(object)
+	var next object
+	var err error
+	switch e.Verb {
+	case remove:
+		return slices.Delete(world, at, at+1), nil
+	case patch:
+		next, err = merged(was, e.Body)
+	case update:
+		next, err = replaced(was, subresource, e.Body)
+	default:
+		err = fmt.Errorf("the verb %q is unknown", e.Verb)
+	}
+	if err != nil {
+		return nil, err
+	}
+	next.SetResourceVersion(newer(was.GetResourceVersion()))
+	world[at] = next
+	return world, nil
+}
+
+func birth(world []runtime.Object, resource string, e Effect, now time.Time) ([]runtime.Object, error) {
+	obj, err := decoded(resource, e.Body)
+	if err != nil {
+		return nil, err
+	}
+	if obj.GetName() == "" {
+		obj.SetName(fmt.Sprintf("%s%05d", obj.GetGenerateName(), len(world)))
+	}
+	obj.SetUID(types.UID("uid-" + obj.GetName()))
+	obj.SetResourceVersion("1")
+	obj.SetGeneration(1)
+	obj.SetCreationTimestamp(metav1.NewTime(now.Truncate(time.Second)))
+	return append(world, obj), nil
+}
+
+// merged is an object with a patch; the type of patch stands before it.
+func merged(was object, typed string) (object, error) {
+	how, body, _ := strings.Cut(typed, " ")
+	if how != string(types.StrategicMergePatchType) {
+		return nil, fmt.Errorf("patches of type %s are not carried out here", how)
+	}
+	text, err := json.Marshal(was)
+	if err != nil {
+		return nil, fmt.Errorf("write the object: %w", err)
+	}
+	if text, err = strategicpatch.StrategicMergePatch(text, []byte(body), was); err != nil {
+		return nil, fmt.Errorf("merge the patch: %w", err)
+	}
+	return decoded(resourceOf(was), string(text))
+}
+
+// replaced is an object with a new status or, without a subresource, all that is
+// not status. Annotations go with either, and a change of the spec makes a new
+// generation.
+func replaced(was object, subresource, body string) (object, error) {
+	next, err := decoded(resourceOf(was), body)
+	if err != nil {
+		return nil, err
+	}
+	out := was.DeepCopyObject().(object)
+	out.SetAnnotations(next.GetAnnotations())
+	changed := false
+	switch out := out.(type) {
+	case *appsv1.Deployment:
+		if next := next.(*appsv1.Deployment); subresource == "status" {
+			out.Status = next.Status
+		} else {
+			changed = !equality.Semantic.DeepEqual(out.Spec, next.Spec)
+			out.Spec = next.Spec
+		}
+	case *appsv1.ReplicaSet:
+		if next := next.(*appsv1.ReplicaSet); subresource == "status" {
+			out.Status = next.Status
+		} else {
+			changed = !equality.Semantic.DeepEqual(out.Spec, next.Spec)
+			out.Spec = next.Spec
+		}
+	default:
+		return nil, fmt.Errorf("a %T is not updated here", was)
+	}
+	if changed {
+		out.SetGeneration(was.GetGeneration() + 1)
+	}
+	return out, nil
+}
+
+func decoded(resource, body string) (object, error) {
+	var obj object
+	switch resource {
+	case "deployments":
+		obj = &appsv1.Deployment{}
+	case "replicasets":
+		obj = &appsv1.ReplicaSet{}
+	case "pods":
+		obj = &corev1.Pod{}
+	default:
+		return nil, fmt.Errorf("the resource %q is not part of a world", resource)
+	}
+	if err := json.Unmarshal([]byte(body), obj); err != nil {
+		return nil, fmt.Errorf("read the object: %w", err)
+	}
+	return obj, nil
+}
+
+func resourceOf(obj runtime.Object) string {
+	switch obj.(type) {
+	case *appsv1.Deployment:
+		return "deployments"
+	case *appsv1.ReplicaSet:
+		return "replicasets"
+	case *corev1.Pod:
+		return "pods"
+	}
+	return ""
+}
+
+func newer(version string) string {
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		return "1"
+	}
+	return strconv.Itoa(n + 1)
+}
