@@ -1,0 +1,66 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// reach is how long the API server may take to answer at start-up.
+const reach = 10 * time.Second
+
+// connect finds the API server and makes sure that it answers us.
+//
+// Errors: no cluster is named, the kubeconfig is broken, the server cannot be
+// reached, or it refuses the credentials. Each says what to do.
+func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
+	config, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "millrace/" + Version
+	config.QPS = -1 // API priority and fairness on the server does this better than a limit here
+	probe := rest.CopyConfig(config)
+	probe.Timeout = reach
+	client, err := discovery.NewDiscoveryClientForConfig(probe)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's address and credentials: %w", err)
+	}
+	err = client.RESTClient().Get().AbsPath("/api").Do(ctx).Error()
+	switch {
+	case err == nil:
+		return config, nil
+	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("the API server at %s refuses our credentials: %w; check the user in --kubeconfig", config.Host, err)
+	default:
+		return nil, fmt.Errorf("the API server at %s does not answer: %w; check the address in --kubeconfig and that it is running", config.Host, err)
+	}
+}
+
+// load reads the kubeconfig that was named, or $KUBECONFIG, or the pod's
+// service account.
+func (o *clusterOptions) load() (*rest.Config, error) {
+	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" && o.master == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("no cluster: set --kubeconfig or KUBECONFIG, run inside a cluster, or use `millrace dev` to start a local one")
+		}
+		return config, err
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{}
+	overrides.ClusterInfo.Server = o.master
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	return config, nil
+}

@@ -1,0 +1,107 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// devOptions are the local control plane's.
+type devOptions struct {
+	dir   string
+	nodes int
+	fresh bool
+}
+
+func (o *devOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.dir, "cluster-dir", o.dir, "`directory` of the local control plane (default .millrace/cluster in the checkout)")
+	f.IntVar(&o.nodes, "nodes", o.nodes, "simulated nodes")
+	f.BoolVar(&o.fresh, "fresh", o.fresh, "start with an empty cluster and empty streams instead of those of the last time")
+}
+
+// newDev is the command of a local control plane with everything on it.
+func newDev() *cobra.Command {
+	o, dev := newEverything(), devOptions{nodes: 10}
+	o.server.dataDir = "" // beside the cluster, unless it is named
+	return program{
+		use: "dev", short: "Start a local control plane and run all services on it",
+		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
+their Go modules on first use, and runs everything on them. There is no
+kube-controller-manager. New nodes are not tainted as not ready, since nothing here
+would take the taint away yet.`,
+		flags: append(o.flags(), dev.add),
+		run:   func(ctx context.Context) error { return dev.run(ctx, o) },
+	}.cobra()
+}
+
+func (o *devOptions) run(ctx context.Context, all *everything) error {
+	if err := o.place(all); err != nil {
+		return err
+	}
+	cluster, err := localcluster.Start(ctx, localcluster.Options{Dir: o.dir, Keep: true, Nodes: o.nodes, Output: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "millrace: stop the local control plane: %v\n", err)
+		}
+	}()
+	asMillrace := clusterOptions{kubeconfig: cluster.Kubeconfig(localcluster.Millrace)}
+	config, err := asMillrace.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if all.ctrl.rootCAFile == "" {
+		all.ctrl.rootCAFile = cluster.RootCAFile()
+	}
+	fmt.Fprintf(os.Stderr, `
+The control plane is ready, and Millrace is starting on it. In another terminal:
+
+  export KUBECONFIG=%s
+  export PATH=%s:$PATH
+  kubectl create deployment web --image=nginx --replicas=3
+  kubectl get pods --watch
+
+  make demo
+
+Stop with Ctrl-C; the cluster and the streams are kept in %s.
+
+`, cluster.Kubeconfig(localcluster.Admin), filepath.Dir(cluster.Programs.Path("kubectl")), filepath.Dir(o.dir))
+	return all.run(ctx, config)
+}
+
+// place decides where the cluster and the streams lie, and clears what an
+// earlier run left that must not stay.
+func (o *devOptions) place(all *everything) error {
+	if o.dir == "" {
+		checkout, err := localcluster.Checkout()
+		if err != nil {
+			return fmt.Errorf("find the checkout: %w; name a --cluster-dir", err)
+		}
+		o.dir = localcluster.DevDir(checkout)
+	}
+	if all.server.dataDir == "" {
+		all.server.dataDir = filepath.Join(filepath.Dir(o.dir), "streams")
+	}
+	if left, err := localcluster.Open(o.dir); err == nil {
+		if slices.ContainsFunc(left.Processes(), (*localcluster.Process).Running) {
+			return fmt.Errorf("a local control plane is already running in %s; stop it, or name another --cluster-dir", o.dir)
+		}
+		if err := left.Stop(); err != nil {
+			return fmt.Errorf("clear what the last run left in %s: %w", o.dir, err)
+		}
+	}
+	if !o.fresh {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(o.dir), os.RemoveAll(all.server.dataDir))
+}

@@ -1,0 +1,165 @@
+package command
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// clusterOptions say which API server, and as whom.
+type clusterOptions struct {
+	kubeconfig string
+	master     string
+}
+
+func (o *clusterOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "`file` with the API server's address and credentials (default $KUBECONFIG, then the pod's service account)")
+	f.StringVar(&o.master, "master", o.master, "`address` of the API server; overrides the kubeconfig's")
+}
+
+// controllerOptions say which controllers, and what they need to know.
+type controllerOptions struct {
+	controllers []string
+	rootCAFile  string
+	collect     bool
+}
+
+// concurrency is how many turns of a controller a writer carries out at once.
+type concurrency struct {
+	deployment, replicaset, garbageCollector int
+}
+
+func newControllerOptions() controllerOptions {
+	return controllerOptions{controllers: []string{"*"}, collect: true}
+}
+
+func (o *controllerOptions) add(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.controllers, "controllers", o.controllers,
+		"controllers to run: '*' all that are on by default, 'name' that one, '-name' not that one; the first mention wins")
+	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")
+	o.addRootCA(f)
+}
+
+func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
+	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
+		"`file` with the root certificate that root-ca-certificate-publisher-controller publishes; without it that controller is off")
+}
+
+// selection is the list for the catalogue.
+func (o *controllerOptions) selection() []string {
+	if o.collect {
+		return o.controllers
+	}
+	return append([]string{"-garbage-collector-controller"}, o.controllers...)
+}
+
+// rootCA reads the root certificate; none is no error.
+func (o *controllerOptions) rootCA() ([]byte, error) {
+	if o.rootCAFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(o.rootCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --root-ca-file: %w", err)
+	}
+	return pem, nil
+}
+
+// busOptions say where the bus is.
+type busOptions struct {
+	url         string
+	credentials string
+	caFile      string
+	replicas    int
+	maxAge      time.Duration
+	maxBytes    int64
+}
+
+func newBusOptions() busOptions {
+	return busOptions{replicas: 1, maxAge: 24 * time.Hour}
+}
+
+func (o *busOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.url, "nats-url", o.url, "`address` of the NATS server, or several with commas")
+	f.StringVar(&o.credentials, "nats-credentials", o.credentials, "`file` with NATS credentials (JWT and seed)")
+	f.StringVar(&o.caFile, "nats-ca-file", o.caFile, "`file` with the certificate authority of the NATS server")
+	f.IntVar(&o.replicas, "stream-replicas", o.replicas, "copies of every stream: 1, or 3 on a cluster of three")
+	o.addRetention(f)
+}
+
+func (o *busOptions) addRetention(f *pflag.FlagSet) {
+	f.DurationVar(&o.maxAge, "stream-max-age", o.maxAge, "how long the record keeps deltas, turns and outcomes; live objects never fall out of it")
+	f.Int64Var(&o.maxBytes, "stream-max-bytes", o.maxBytes, "limit of each stream of the record in bytes; 0 is no limit")
+}
+
+// serverOptions are the embedded NATS server's.
+type serverOptions struct {
+	dataDir string
+	listen  string
+	sync    time.Duration
+}
+
+func newServerOptions() serverOptions {
+	return serverOptions{dataDir: defaultDataDir(), sync: 2 * time.Minute}
+}
+
+func (o *serverOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.dataDir, "data-dir", o.dataDir, "`directory` of the streams")
+	f.StringVar(&o.listen, "nats-listen", o.listen, "`address` on which the embedded NATS server also serves other processes, such as 127.0.0.1:4222 (default none)")
+	f.DurationVar(&o.sync, "sync-interval", o.sync, "how often streams are forced to disk; 0 is after every write, which no power failure can undo")
+}
+
+func defaultDataDir() string {
+	base := os.Getenv("XDG_DATA_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "millrace-data"
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "millrace")
+}
+
+// serviceOptions are every process's.
+type serviceOptions struct {
+	healthAddress string
+	grace         time.Duration
+}
+
+func newServiceOptions() serviceOptions {
+	return serviceOptions{healthAddress: "127.0.0.1:10260", grace: 10 * time.Second}
+}
+
+func (o *serviceOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.healthAddress, "health-address", o.healthAddress, "`address` of /healthz, /livez, /readyz and /metrics; empty serves none")
+	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in hand after SIGTERM")
+}
+
+// writerOptions are the writer's.
+type writerOptions struct {
+	mode        string
+	impersonate bool
+	maxInFlight int
+	concurrent  concurrency
+}
+
+func newWriterOptions() writerOptions {
+	return writerOptions{mode: "apply", impersonate: true, maxInFlight: 200, concurrent: concurrency{deployment: 50, replicaset: 50, garbageCollector: 100}}
+}
+
+func (o *writerOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.mode, "mode", o.mode, "what the writer does with a decision: apply it, dry-run it on the API server, or off")
+	f.BoolVar(&o.impersonate, "use-service-account-credentials", o.impersonate, "write as each controller's own service account in kube-system (by impersonation)")
+	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "requests to the API server at once")
+	o.concurrent.add(f)
+}
+
+func (c *concurrency) add(f *pflag.FlagSet) {
+	f.IntVar(&c.deployment, "concurrent-deployment-syncs", c.deployment, "turns of deployments that are carried out at once")
+	f.IntVar(&c.replicaset, "concurrent-replicaset-syncs", c.replicaset, "turns of replica sets that are carried out at once")
+	f.IntVar(&c.garbageCollector, "concurrent-gc-syncs", c.garbageCollector, "turns of the garbage collector that are carried out at once")
+}

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/cmd/internal/health"
+)
+
+// part is a service that runs in this process.
+type part struct {
+	name       string
+	run        func(ctx context.Context) error
+	checks     map[string]func() error
+	collectors []prometheus.Collector
+}
+
+// run runs parts until the context ends or one of them fails, and serves their
+// health and metrics. Parts are stopped in the order in which they are given,
+// each after the one before it has finished what it had in hand.
+func (o *serviceOptions) run(ctx context.Context, parts []part) error {
+	log := klog.FromContext(ctx)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	ready := map[string]health.Check{}
+	for _, p := range parts {
+		for name, check := range p.checks {
+			ready[p.name+"-"+name] = check
+		}
+		for _, c := range p.collectors {
+			if err := registry.Register(c); err != nil {
+				return fmt.Errorf("register the metrics of the %s: %w", p.name, err)
+			}
+		}
+	}
+	live := map[string]health.Check{"ping": func() error { return nil }}
+
+	stopping, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if o.healthAddress != "" {
+		go func() {
+			if err := health.New(live, ready, registry).Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {
+				stop(err)
+			}
+		}()
+	}
+	started := make([]*running, 0, len(parts))
+	for _, p := range parts {
+		started = append(started, p.start(ctx, stop))
+	}
+	<-stopping.Done()
+	log.Info("Stopping")
+	deadline := time.Now().Add(o.grace)
+	for _, r := range started {
+		r.stop(log, time.Until(deadline))
+	}
+	if cause := context.Cause(stopping); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// running is a part that has been started.
+type running struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start runs a part on its own context, so that the process decides when it
+// stops; its failure stops the process.
+func (p part) start(ctx context.Context, fail context.CancelCauseFunc) *running {
+	ctx = klog.NewContext(context.WithoutCancel(ctx), klog.FromContext(ctx).WithName(p.name))
+	ctx, cancel := context.WithCancel(ctx)
+	r := &running{name: p.name, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		err := p.run(ctx)
+		switch {
+		case err != nil && !errors.Is(err, context.Canceled):
+			fail(fmt.Errorf("%s: %w", p.name, err))
+		case ctx.Err() == nil:
+			fail(fmt.Errorf("%s: ended without being asked to", p.name))
+		}
+	}()
+	return r
+}
+
+func (r *running) stop(log klog.Logger, patience time.Duration) {
+	r.cancel()
+	select {
+	case <-r.done:
+	case <-time.After(max(patience, 0)):
+		log.Info("Not finished in time; what it had in hand will be delivered again", "service", r.name)
+	}
+}

@@ -1,0 +1,92 @@
+// Package command is the command line of millrace: flags, configuration,
+// signals, and the wiring of the services. It decides nothing.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
+
+	"github.com/millrace/millrace/cmd/internal/settings"
+)
+
+// Version is the version of the program, set when it is built. It is recorded
+// in every turn.
+var Version = "dev"
+
+// Main runs the command line and gives the exit code: 0 when all went well, 1
+// after an error, which has been printed.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	logs.FlushLogs()
+	if err == nil || errors.Is(err, context.Canceled) {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	return 1
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millrace",
+		Short: "Kubernetes' controllers as event-sourced services on NATS JetStream",
+		Long: `Millrace runs the controllers of kube-controller-manager as event-sourced
+services. The watcher turns list/watch deltas of the API server into JetStream
+streams, the reconcilers decide on them, and the writer applies what they decided.
+
+Every flag can also be set as MILLRACE_<FLAG> in the environment or under "flags:"
+in the file given by --config; the command line wins, then the environment.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       Version,
+	}
+	root.AddCommand(newRun(), newDev(), newBus())
+	root.AddCommand(newServices()...)
+	return root
+}
+
+// program is one subcommand: how it is described, its flags, and what it does.
+type program struct {
+	use, short, long string
+	aliases          []string
+	flags            []func(*pflag.FlagSet)
+	run              func(ctx context.Context) error
+}
+
+// cobra makes the subcommand. Before it runs, settings fill the flags and
+// logging is set up.
+func (p program) cobra() *cobra.Command {
+	logging := logsapi.NewLoggingConfiguration()
+	file := ""
+	cmd := &cobra.Command{
+		Use: p.use, Aliases: p.aliases, Short: p.short, Long: p.long, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
+				return err
+			}
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("set up logging: %w", err)
+			}
+			return p.run(cmd.Context())
+		},
+	}
+	for _, add := range p.flags {
+		add(cmd.Flags())
+	}
+	cmd.Flags().StringVar(&file, "config", "", "YAML `file` with settings; see `millrace --help`")
+	logsapi.AddFlags(logging, cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// everything are the options of all services in one process.
+type everything struct {
+	cluster clusterOptions
+	ctrl    controllerOptions
+	bus     busOptions
+	server  serverOptions
+	service serviceOptions
+	watch   watcherOptions
+	write   writerOptions
+}
+
+func newEverything() *everything {
+	return &everything{
+		ctrl: newControllerOptions(), bus: newBusOptions(), server: newServerOptions(),
+		service: newServiceOptions(), write: newWriterOptions(),
+	}
+}
+
+func (o *everything) flags() []func(*pflag.FlagSet) {
+	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.watch.add, o.write.add}
+}
+
+// newRun is the command of everything in one process.
+func newRun() *cobra.Command {
+	o := newEverything()
+	return program{
+		use: "run", short: "Run all services in one process",
+		long: `Runs watcher, reconcilers and writer in one process on an embedded NATS JetStream
+server with a file store, or on the server that --nats-url names. The controllers
+that it runs must be off in kube-controller-manager: start that with
+--controllers=*,-deployment-controller,... for each of them.`,
+		flags: append(o.flags(), o.cluster.add),
+		run: func(ctx context.Context) error {
+			config, err := o.cluster.connect(ctx)
+			if err != nil {
+				return err
+			}
+			return o.run(ctx, config)
+		},
+	}.cobra()
+}
+
+// run runs everything against a cluster until the context ends.
+func (o *everything) run(ctx context.Context, config *rest.Config) error {
+	chosen, err := o.ctrl.choose()
+	if err != nil {
+		return err
+	}
+	var server *stream.Server
+	if o.bus.url == "" {
+		if server, err = o.server.start(); err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	b, err := o.bus.open(ctx, "run", server)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+
+	watching, err := o.watch.part(config, b, o.bus.maxAge, chosen)
+	if err != nil {
+		return err
+	}
+	deciding, err := reconcilersPart(b, chosen)
+	if err != nil {
+		return err
+	}
+	writing, err := o.write.part(config, b, chosen)
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
+	}
+	return o.service.run(ctx, []part{deciding, writing, watching})
+}
+
+// instance is a name of this process that no other has.
+func instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
