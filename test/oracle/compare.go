@@ -27,7 +27,7 @@ type Pair struct {
 	// Alone tells which effects are a step of ours for themselves.
 	Alone func(Effect) bool
 	// Fair takes out of what both did what they do differently on purpose.
-	Fair func(theirs, ours []Effect) ([]Effect, []Effect)
+	Fair func(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect)
 }
 
 // Deployment is the deployment controller.
@@ -62,7 +62,7 @@ func (p Pair) Compare(t *testing.T, key events.Key, world []runtime.Object) (str
 		if err != nil {
 			return "", err
 		}
-		theirs, ours = p.Fair(theirs, ours)
+		theirs, ours = p.Fair(world, theirs, ours)
 		if diff := Diff(Normal(theirs), Normal(ours)); diff != "" {
 			return diff, nil
 		}

@@ -1,10 +1,13 @@
 package oracle
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // claims is true for adoptions and releases, the only patches that the two
@@ -20,7 +23,7 @@ func claimsOrBears(e Effect) bool { return claims(e) || bears(e) }
 //
 //   - When pods change hands, nothing else. Upstream goes on in the same sync as
 //     if an adoption that it has just made were seen; we wait until it is.
-func fairReplicaSet(theirs, ours []Effect) ([]Effect, []Effect) {
+func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if slices.ContainsFunc(theirs, claims) || slices.ContainsFunc(ours, claims) {
 		return only(theirs, claims), only(ours, claims)
 	}
@@ -35,7 +38,10 @@ func fairReplicaSet(theirs, ours []Effect) ([]Effect, []Effect) {
 //     reports on the new one as if it were seen.
 //   - When the Deployment is rolled back, no status: it would be that of an
 //     object that is about to change. Upstream writes some of it before.
-func fairDeployment(theirs, ours []Effect) ([]Effect, []Effect) {
+//   - When one set alone has replicas, and as many as wanted, but notes another
+//     number, not the note. Upstream leaves it, takes it for a change of size for
+//     ever after and never rolls out again; we correct it.
+func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	any := func(is func(Effect) bool) bool {
 		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
 	}
@@ -47,15 +53,64 @@ func fairDeployment(theirs, ours []Effect) ([]Effect, []Effect) {
 	case any(rollsBack):
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
+	if crowd := slices.DeleteFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas == 0 }); len(crowd) <= 1 {
+		return corrected(world, theirs), corrected(world, ours)
+	}
 	return theirs, ours
+}
+
+// corrected leaves the notes about its size out of a set whose size does not
+// change, and the whole update if it was about nothing else.
+func corrected(world []runtime.Object, effects []Effect) []Effect {
+	var out []Effect
+	for _, e := range effects {
+		at := slices.IndexFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool {
+			return e.Verb == update && e.Resource == "replicasets" && e.Name == rs.Name
+		})
+		if at < 0 {
+			out = append(out, e)
+			continue
+		}
+		was, next := setsOf(world)[at].DeepCopy(), &appsv1.ReplicaSet{}
+		if err := json.Unmarshal([]byte(e.Body), next); err == nil && *next.Spec.Replicas == *was.Spec.Replicas {
+			for _, note := range []string{"deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"} {
+				delete(was.Annotations, note)
+				delete(next.Annotations, note)
+			}
+			was.Status = next.Status // no update of a set is about its status
+			e.Body = text(next)
+			if e.Body == text(was) {
+				continue
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// setsOf is a Deployment's own replica sets.
+func setsOf(world []runtime.Object) []*appsv1.ReplicaSet {
+	var deployment *appsv1.Deployment
+	var sets []*appsv1.ReplicaSet
+	for _, obj := range world {
+		switch obj := obj.(type) {
+		case *appsv1.Deployment:
+			deployment = obj
+		case *appsv1.ReplicaSet:
+			if metav1.IsControlledBy(obj, deployment) {
+				sets = append(sets, obj)
+			}
+		}
+	}
+	return sets
 }
 
 func rollsBack(e Effect) bool { return e.Verb == update && e.Resource == "deployments" }
 
 func reportsNot(e Effect) bool { return e.Resource != "deployments/status" }
 
-// firstWords is a birth, the Event about it and, of the status written next, the
-// condition Progressing.
+// firstWords is a birth, the Event about it and, if the status written next says
+// that it was, the condition Progressing.
 func firstWords(effects []Effect) []Effect {
 	at := slices.IndexFunc(effects, bears)
 	if at < 0 {
@@ -65,26 +120,30 @@ func firstWords(effects []Effect) []Effect {
 		return bears(e) || e.Verb == event && strings.Contains(e.Body, effects[at].Name+" from 0 to ")
 	})
 	for _, e := range effects[at:] {
-		if !reportsNot(e) {
-			e.Body = progressing(e.Body)
-			return append(kept, e)
+		if reportsNot(e) {
+			continue
 		}
+		if told, ok := beginning(e.Body); ok {
+			e.Body = told
+			kept = append(kept, e)
+		}
+		break
 	}
 	return kept
 }
 
-// progressing is the condition Progressing in a Deployment.
-func progressing(body string) string {
+// beginning is the condition Progressing of a Deployment whose new set was made.
+func beginning(body string) (condition string, ok bool) {
 	deployment, err := decoded("deployments", body)
 	if err != nil {
-		return body
+		return "", false
 	}
 	for _, c := range deployment.(*appsv1.Deployment).Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing {
-			return text(c)
+		if c.Type == appsv1.DeploymentProgressing && c.Reason == "NewReplicaSetCreated" {
+			return text(c), true
 		}
 	}
-	return ""
+	return "", false
 }
 
 func only(effects []Effect, is func(Effect) bool) []Effect {

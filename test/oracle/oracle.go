@@ -48,8 +48,10 @@ func (e Effect) head() string { return e.Verb + " " + e.Resource + " " + e.Name 
 
 // Normal brings effects into an order and keeps of several updates of one
 // object the last, which holds what the earlier ones said: where upstream writes
-// an object two or three times in a sync, we write it once.
+// an object two or three times in a sync, we write it once. So two Events about
+// steps of one set become one about both.
 func Normal(effects []Effect) []Effect {
+	effects = joined(effects)
 	last := map[string]int{}
 	for i, e := range effects {
 		if e.Verb == update {
@@ -64,6 +66,29 @@ func Normal(effects []Effect) []Effect {
 	}
 	slices.SortStableFunc(kept, func(a, b Effect) int { return strings.Compare(a.String(), b.String()) })
 	return kept
+}
+
+// joined makes one Event of "from 3 to 2" and "from 2 to 0".
+func joined(effects []Effect) []Effect {
+	var out []Effect
+	for _, e := range effects {
+		what, to, scaled := strings.Cut(e.Body, " to ")
+		at := -1
+		if scaled && e.Verb == event {
+			what, from, _ := strings.Cut(what, " from ")
+			at = slices.IndexFunc(out, func(was Effect) bool {
+				return was.Verb == event && was.Name == e.Name &&
+					strings.HasPrefix(was.Body, what+" from ") && strings.HasSuffix(was.Body, " to "+from)
+			})
+		}
+		if at < 0 {
+			out = append(out, e)
+			continue
+		}
+		before, _, _ := strings.Cut(out[at].Body, " to ")
+		out[at].Body = before + " to " + to
+	}
+	return out
 }
 
 // told is an Event about an object. Names of created pods are cut to the
@@ -95,9 +120,14 @@ func born(resource, namespace, name string, body []byte) Effect {
 	return Effect{Verb: create, Resource: resource, Name: name, Body: text(said(tree))}
 }
 
-// updated is an object, or its status, as it is to be.
+// updated is an object, or its status, as it is to be. The API server takes the
+// status from updates of the status only.
 func updated(resource, name string, body []byte) Effect {
-	return Effect{Verb: update, Resource: resource, Name: name, Body: canonical(body)}
+	tree := parsed(body)
+	if !strings.HasSuffix(resource, "/status") {
+		delete(tree, "status")
+	}
+	return Effect{Verb: update, Resource: resource, Name: name, Body: text(said(tree))}
 }
 
 // canonical is JSON in one form: sorted, without what says nothing.

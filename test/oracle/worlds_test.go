@@ -57,7 +57,57 @@ func deploymentWorld(t *rapid.T) []runtime.Object {
 			}
 		}
 	}
+	forgetBirths(world, d)
+	believe(world, d)
 	return world
+}
+
+// believe corrects notes that are too low to be true: when the sets have more
+// replicas than are allowed now, none can say that even fewer were allowed when
+// it got its size. Upstream lets such a set grow while others shrink, beyond the
+// bounds; ours does not.
+func believe(world []runtime.Object, d *appsv1.Deployment) {
+	surge := 0
+	if r := d.Spec.Strategy.RollingUpdate; r != nil {
+		surge, _ = intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, int(*d.Spec.Replicas), true)
+	}
+	var total int32
+	for _, obj := range world {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
+			total += *rs.Spec.Replicas
+		}
+	}
+	if total <= *d.Spec.Replicas+int32(surge) {
+		return
+	}
+	d.Status.Replicas = max(d.Status.Replicas, total) // stands in where there is no note
+	for _, obj := range world {
+		const note = "deployment.kubernetes.io/max-replicas"
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.Annotations[note] != "" {
+			had, _ := strconv.Atoi(rs.Annotations[note])
+			rs.Annotations[note] = strconv.Itoa(max(had, int(total)))
+		}
+	}
+}
+
+// forgetBirths takes it back that the new set was made where there is none. It
+// can be so when the template changes before anything else is told. Then the
+// words about the next set stay those about the last one upstream; ours are new.
+func forgetBirths(world []runtime.Object, d *appsv1.Deployment) {
+	for _, obj := range world {
+		rs, ok := obj.(*appsv1.ReplicaSet)
+		if !ok || rs.Spec.Template.Spec.Containers[0].Image != d.Spec.Template.Spec.Containers[0].Image {
+			continue
+		}
+		if controller := metav1.GetControllerOf(rs); rs.Labels["app"] == owner && (controller == nil || controller.UID == d.UID) {
+			return
+		}
+	}
+	for i := range d.Status.Conditions {
+		if c := &d.Status.Conditions[i]; c.Reason == "NewReplicaSetCreated" {
+			c.Reason = "ReplicaSetUpdated"
+		}
+	}
 }
 
 func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
@@ -94,6 +144,11 @@ func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
 		d.DeletionTimestamp, d.Finalizers = ptr(ago(t, 60, "deleted")), []string{"example.com/hold"}
 	}
 	d.Spec.Strategy = arbitraryStrategy(t)
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		// A set that is missing when a rollback is asked for is born with all its
+		// replicas upstream, beside the old ones; ours waits for those to end.
+		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	}
 	d.Status.Conditions = arbitraryConditions(t)
 	return d
 }
