@@ -37,7 +37,7 @@ func (r *rollout) rollBack(revision int64) reconcile.Decision {
 	target := r.revision(revision)
 	next := reported(r.deployment)
 	next.Annotations = withoutRequest(next.Annotations)
-	next.Annotations[revisionNote] = r.fresh.notes[revisionNote]
+	r.revise(next)
 	switch {
 	case revision == 0:
 		return r.answer(next, corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
