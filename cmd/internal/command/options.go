@@ -127,15 +127,17 @@ func defaultDataDir() string {
 // serviceOptions are every process's.
 type serviceOptions struct {
 	healthAddress string
+	profiling     bool
 	grace         time.Duration
 }
 
 func newServiceOptions() serviceOptions {
-	return serviceOptions{healthAddress: "127.0.0.1:10260", grace: 10 * time.Second}
+	return serviceOptions{healthAddress: "127.0.0.1:10260", profiling: true, grace: 10 * time.Second}
 }
 
 func (o *serviceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.healthAddress, "health-address", o.healthAddress, "`address` of /healthz, /livez, /readyz and /metrics; empty serves none")
+	f.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof on the health address")
 	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in hand after SIGTERM")
 }
 

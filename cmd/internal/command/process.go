@@ -44,8 +44,12 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if o.healthAddress != "" {
+		server := health.New(live, ready, registry)
+		if o.profiling {
+			server.Profile()
+		}
 		go func() {
-			if err := health.New(live, ready, registry).Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {
+			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {
 				stop(err)
 			}
 		}()

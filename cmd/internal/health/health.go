@@ -4,7 +4,7 @@
 // /healthz and /readyz run every named check, /livez only those that a restart
 // would mend. All three answer 200 "ok" or 500 with the checks that failed, and
 // take ?verbose and ?exclude=NAME as Kubernetes' own components do; a check is
-// also served alone, as /readyz/NAME.
+// also served alone, as /readyz/NAME. With profiling on, /debug/pprof is there too.
 package health
 
 import (
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"slices"
 	"sort"
 	"strings"
@@ -29,12 +30,19 @@ type Check func() error
 type Server struct {
 	live, ready map[string]Check
 	registry    *prometheus.Registry
+	profiling   bool
 }
 
 // New makes a server. live are the checks that a restart would mend; ready are
 // all others. Names must be distinct.
 func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
 	return &Server{live: live, ready: ready, registry: registry}
+}
+
+// Profile makes the server serve /debug/pprof too.
+func (s *Server) Profile() *Server {
+	s.profiling = true
+	return s
 }
 
 // Handler serves /healthz, /livez, /readyz (and each check below them) and
@@ -56,6 +64,13 @@ func (s *Server) Handler() http.Handler {
 		}
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	if s.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	return mux
 }
 

@@ -32,6 +32,7 @@ func TestVerdicts(t *testing.T) {
 		{"/readyz/bus", "bus check failed", 500},
 		{"/livez/bus", "404", 404},
 		{"/metrics", "", 200},
+		{"/debug/pprof/", "404", 404},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			w := httptest.NewRecorder()
@@ -41,5 +42,14 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, body, tc.code, tc.body)
 			}
 		})
+	}
+}
+
+func TestProfilingIsServedWhereItIsOn(t *testing.T) {
+	server := health.New(nil, nil, prometheus.NewRegistry()).Profile()
+	w := httptest.NewRecorder()
+	server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "goroutine profile") {
+		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 }
