@@ -69,15 +69,15 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"another of that name now", put, false, []Response{{Code: 422, Reason: "Invalid", Field: "metadata.uid"}}, events.Result{Status: events.Absent, Code: 422, Reason: "Invalid"}},
 		{"kind not served", put, false, []Response{{Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}}, events.Result{Status: events.Refused, Code: 404, Reason: "NotFound", Cause: "UnexpectedServerResponse"}},
 
-		{"deleted", death("p", "uid"), false, []Response{{Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
+		{"deleted", death("p", "uid"), false, []Response{{Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
 		{"deleted in peace", death("p", "uid"), false, []Response{leaving}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
 		{"deleted at once", death("p", "uid"), false, []Response{{Code: 200, Object: Object{UID: "uid", Deleting: true, Grace: &zero}}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
 		{"deleted before", death("p", "uid"), false, []Response{nothing}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},
 		{"deleted, reply lost", death("p", "uid"), false, []Response{{Code: 500}, nothing}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
 		{"another of that name", death("p", "old"), false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Unchanged, UID: "old", Removed: true}},
 		{"redelivered, on its way", death("p", "uid"), true, []Response{leaving}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
-		{"redelivered, still there", death("p", "uid"), true, []Response{live("uid", "9", ""), {Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
-		{"changed, same owners", versioned, false, []Response{moved, sameOwners, {Code: 200}}, events.Result{Status: events.Applied, Removed: true}},
+		{"redelivered, still there", death("p", "uid"), true, []Response{live("uid", "9", ""), {Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"changed, same owners", versioned, false, []Response{moved, sameOwners, {Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
 		{"changed owners", versioned, false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 	} {
 		t.Run(story.name, func(t *testing.T) {

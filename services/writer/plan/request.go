@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -121,7 +122,11 @@ func (r Response) result(command int, c events.Command, status events.Status) ev
 		Command: command, Status: status, Ref: c.Ref(),
 		UID: r.Object.UID, Version: r.Object.ResourceVersion, AuditID: r.AuditID,
 	}
-	if !result.OK() {
+	if result.OK() {
+		// The answer to a delete that ends the object at once may name no object.
+		// Whoever waits for its end must know which one of that name it was.
+		result.UID = cmp.Or(result.UID, uidOf(c))
+	} else {
 		result.Code, result.Reason, result.Cause, result.Message = r.Code, r.Reason, r.Cause, r.Message
 		if len(result.Message) > maxMessage {
 			result.Message = strings.ToValidUTF8(result.Message[:maxMessage], "") + " …"
