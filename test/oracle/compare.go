@@ -41,6 +41,9 @@ func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time
 	synctest.Test(t, func(*testing.T) {
 		theirs, err = Upstream(p.Theirs, copied(world), now)
 	})
+	theirs = slices.DeleteFunc(theirs, func(e Effect) bool { // the turns of other keys
+		return e.Resource == "replicasets/status" && e.Name != key.Name
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask upstream: %w", err)
 	}

@@ -41,6 +41,9 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //   - When one set alone has replicas, and as many as wanted, but notes another
 //     number, not the note. Upstream leaves it, takes it for a change of size for
 //     ever after and never rolls out again; we correct it.
+//   - When a set is scaled up in place of the new one that a paused Deployment
+//     does not have, not its end. Upstream throws it away in the same sync if the
+//     history has no room for it.
 func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	any := func(is func(Effect) bool) bool {
 		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
@@ -53,6 +56,11 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 	case any(rollsBack):
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
+	theirs = only(theirs, func(e Effect) bool {
+		return e.Verb != remove || !slices.ContainsFunc(theirs, func(o Effect) bool {
+			return o.Verb == update && o.Resource == e.Resource && o.Name == e.Name
+		})
+	})
 	if crowd := slices.DeleteFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas == 0 }); len(crowd) <= 1 {
 		return corrected(world, theirs), corrected(world, ours)
 	}
@@ -77,9 +85,8 @@ func corrected(world []runtime.Object, effects []Effect) []Effect {
 				delete(was.Annotations, note)
 				delete(next.Annotations, note)
 			}
-			was.Status = next.Status // no update of a set is about its status
-			e.Body = text(next)
-			if e.Body == text(was) {
+			e = updated(e.Resource, e.Name, []byte(text(next)))
+			if e == updated(e.Resource, e.Name, []byte(text(was))) {
 				continue
 			}
 		}

@@ -38,6 +38,8 @@ func template(image int) corev1.PodTemplateSpec {
 	}
 }
 
+func image(t *corev1.PodTemplateSpec) string { return t.Spec.Containers[0].Image }
+
 // ago is a moment in the past, in whole seconds.
 func ago(t *rapid.T, most int, what string) metav1.Time {
 	return metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.IntRange(10, most).Draw(t, what)) * time.Second).Truncate(time.Second))
@@ -96,7 +98,7 @@ func believe(world []runtime.Object, d *appsv1.Deployment) {
 func forgetBirths(world []runtime.Object, d *appsv1.Deployment) {
 	for _, obj := range world {
 		rs, ok := obj.(*appsv1.ReplicaSet)
-		if !ok || rs.Spec.Template.Spec.Containers[0].Image != d.Spec.Template.Spec.Containers[0].Image {
+		if !ok || image(&rs.Spec.Template) != image(&d.Spec.Template) {
 			continue
 		}
 		if controller := metav1.GetControllerOf(rs); rs.Labels["app"] == owner && (controller == nil || controller.UID == d.UID) {
@@ -209,6 +211,19 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 	}
 	if !chance(t, 5, "no rs revision") {
 		rs.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(i + 1)
+		if chance(t, 10, "odd revision") {
+			odd := []string{"-1", "1", "7", "x"}
+			if image(&tmpl) == image(&d.Spec.Template) {
+				odd = odd[:3] // what is no number keeps upstream from copying other annotations, by accident
+			}
+			rs.Annotations["deployment.kubernetes.io/revision"] = rapid.SampledFrom(odd).Draw(t, "rs revision")
+		}
+	}
+	if chance(t, 6, "rs history") {
+		rs.Annotations["deployment.kubernetes.io/revision-history"] = rapid.SampledFrom([]string{"1", "1,3", ""}).Draw(t, "rs past")
+	}
+	if chance(t, 10, "rs deleted") {
+		rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "rs deleted at")), []string{"example.com/hold"}
 	}
 	if !chance(t, 4, "no desired") {
 		desired := *d.Spec.Replicas
@@ -245,9 +260,11 @@ func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 // podOf is a pod of a ReplicaSet, somewhere in its life.
 func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	name := fmt.Sprintf("%s-%c", rs.Name, 'a'+i)
+	// No two at once: of pods that are alike in everything, upstream picks any.
+	born := ago(t, 3000, "pod created").Truncate(32 * time.Second).Add(time.Duration(i) * time.Second)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i),
-			Labels: rs.Spec.Template.Labels, CreationTimestamp: ago(t, 3000, "pod created"),
+			Labels: rs.Spec.Template.Labels, CreationTimestamp: metav1.NewTime(born),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}},
 		Spec:   rs.Spec.Template.Spec,
 		Status: corev1.PodStatus{Phase: rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}).Draw(t, "phase")},
@@ -256,7 +273,11 @@ func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 		pod.Spec.NodeName = rapid.SampledFrom([]string{"node-1", "node-2"}).Draw(t, "node")
 	}
 	if pod.Status.Phase == corev1.PodRunning && !chance(t, 3, "unready") {
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(t, 2000, "ready since")}}
+		since := ago(t, 2000, "ready since")
+		if chance(t, 2, "with others") {
+			since = metav1.NewTime(oracle.Now.Add(-time.Minute).Truncate(time.Second))
+		}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: since}}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: small(t, 2, "restarts")}}
 	}
 	if chance(t, 6, "costly") {
@@ -290,6 +311,25 @@ func replicaSetWorld(t *rapid.T) []runtime.Object {
 			pod.OwnerReferences[0].UID = "somebody-else"
 		}
 		world = append(world, pod)
+	}
+	return append(world, sibling(t, d)...)
+}
+
+// sibling is, at times, another set of the same Deployment with its pods: they
+// share nodes with the pods of the first.
+func sibling(t *rapid.T, d *appsv1.Deployment) []runtime.Object {
+	if !chance(t, 3, "has a sibling") {
+		return nil
+	}
+	rs := arbitraryReplicaSetOf(t, d, 1)
+	rs.Name, rs.UID = owner+"-other", "rs-other"
+	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}}
+	// On its way out, so that its own number of pods is nobody's business.
+	rs.DeletionTimestamp, rs.Finalizers = ptr(ago(t, 60, "sibling deleted")), []string{"example.com/hold"}
+	rs.Labels = map[string]string{"app": owner, hashLabel: "hash1"}
+	world := []runtime.Object{rs}
+	for i := range rapid.IntRange(0, 4).Draw(t, "pods of the sibling") {
+		world = append(world, podOf(t, rs, i))
 	}
 	return world
 }
