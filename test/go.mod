@@ -11,6 +11,7 @@ require (
 )
 
 require (
+	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	k8s.io/api v0.36.3 // indirect
 	k8s.io/apimachinery v0.36.3 // indirect
 	pgregory.net/rapid v1.3.0 // indirect

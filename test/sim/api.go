@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -187,7 +188,12 @@ func (a *API) patch(ref events.Ref, r plan.Request) plan.Response {
 	if err != nil {
 		return refusal(500, "InternalError", err.Error())
 	}
-	after, err := strategicpatch.StrategicMergePatch(before, r.Body, old)
+	var after []byte
+	if r.PatchType == types.MergePatchType {
+		after, err = jsonpatch.MergePatch(before, r.Body)
+	} else {
+		after, err = strategicpatch.StrategicMergePatch(before, r.Body, old)
+	}
 	if err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}

@@ -17,14 +17,13 @@ import (
 
 // peaks is the most that has ever been allowed of something, by owner.
 type peaks struct {
-	pods  map[types.UID]int  // of a ReplicaSet: the largest spec.replicas it had
-	total map[types.UID]int  // of a Deployment: the largest replicas + maxSurge
-	under map[string]uint64  // act turns under way, by subject
-	ended map[types.UID]bool // uids that a node or a user brought to an end
+	pods  map[types.UID]int // of a ReplicaSet: the largest spec.replicas it had
+	total map[types.UID]int // of a Deployment: the largest replicas + maxSurge
+	under map[string]uint64 // act turns under way, by subject
 }
 
 func newPeaks() peaks {
-	return peaks{pods: map[types.UID]int{}, total: map[types.UID]int{}, under: map[string]uint64{}, ended: map[types.UID]bool{}}
+	return peaks{pods: map[types.UID]int{}, total: map[types.UID]int{}, under: map[string]uint64{}}
 }
 
 func (w *World) breaks(rule string, format string, args ...any) {

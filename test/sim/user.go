@@ -25,7 +25,11 @@ func (w *World) user() {
 	w.changes--
 	name := fmt.Sprintf("d%d", w.random.IntN(2))
 	ref := deploymentRef(name)
-	if w.api.Get(ref) == nil {
+	old := w.api.Get(ref)
+	if old != nil && old.GetDeletionTimestamp() != nil {
+		return // a second thought about how to delete would race the collector
+	}
+	if old == nil {
 		w.note("user: create %s", name)
 		w.create(ref, w.deployment(name))
 		return

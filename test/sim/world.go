@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,8 +24,8 @@ type Options struct {
 	Changes int
 	// Pace of reports; negative is none.
 	Pace time.Duration
-	// Preconditions: off is a writer that does not look whether a turn is stale
-	// nor send preconditions, to show that the invariants bite.
+	// Preconditions: off is a writer that neither looks whether a turn is stale
+	// nor minds any condition of a command, to show that the invariants bite.
 	Preconditions bool
 	// HalfFence settles every turn as soon as it is stored, to show the same.
 	HalfFence bool
@@ -44,6 +45,7 @@ type World struct {
 	watched  map[kinds.Name]int // changes of the API server that the watcher has read
 	replicas []*replica
 	writers  []*writer
+	marked   time.Time // when the logs were last marked
 	faults   int
 	changes  int
 	pending  []pendingCheck
@@ -64,7 +66,7 @@ var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 // New makes a world in which nothing has happened yet.
 func New(o Options, controllers []reconcile.Any) *World {
 	w := &World{
-		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch,
+		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, marked: Epoch,
 		served:      []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, kinds.Pods.Kind},
 		controllers: controllers, promises: map[string]func(events.Command) bool{},
 		watched: map[kinds.Name]int{}, faults: o.Faults, changes: o.Changes, peaks: newPeaks(),
@@ -87,7 +89,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 // Run lets the world live until its inputs and faults have ended and it has come
 // to rest; the error is the first invariant that broke, with the transcript.
 func (w *World) Run() error {
-	const most = 200000
+	const most = 30000
 	for range most {
 		if w.broken != nil {
 			return w.failure(w.broken)
@@ -108,10 +110,18 @@ func (w *World) Run() error {
 func (w *World) step() bool {
 	w.settlePending()
 	moves := w.moves()
-	if len(moves) == 0 {
+	// Users and faults come now and then, so that what they meet has got
+	// somewhere; when nothing else moves, it is a user's turn.
+	switch roll := w.random.IntN(20); {
+	case w.changes > 0 && (roll == 0 || len(moves) == 0):
+		w.user()
+	case w.faults > 0 && roll == 1 && len(moves) > 0:
+		w.fault()
+	case len(moves) == 0:
 		return w.sleep()
+	default:
+		moves[w.random.IntN(len(moves))]()
 	}
-	moves[w.random.IntN(len(moves))]()
 	return true
 }
 
@@ -132,12 +142,6 @@ func (w *World) moves() []func() {
 	}
 	add(w.nodesWork()...)
 	add(w.firedWakes()...)
-	if w.changes > 0 {
-		add(w.user)
-	}
-	if w.faults > 0 && len(moves) > 0 {
-		add(w.fault)
-	}
 	return moves
 }
 
@@ -170,7 +174,22 @@ func (w *World) sleep() bool {
 		return false
 	}
 	w.advance(next)
+	w.bookmark()
 	return true
+}
+
+// bookmark marks every log once a minute, as the watcher does when the API
+// server tells it how far it is.
+func (w *World) bookmark() {
+	if w.now.Sub(w.marked) < time.Minute {
+		return
+	}
+	w.marked = w.now
+	for _, k := range w.served {
+		if w.watched[k.Name] == len(w.api.log[k.Name]) {
+			w.bus.append(events.Delta{Kind: k.Name, Op: events.Mark, ResourceVersion: strconv.FormatInt(w.api.version, 10), At: w.now})
+		}
+	}
 }
 
 // advance moves the clock of everything.
@@ -258,7 +277,7 @@ func (w *World) note(format string, args ...any) {
 }
 
 func (w *World) failure(err error) error {
-	tail := w.story[max(0, len(w.story)-120):]
+	tail := w.story[max(0, len(w.story)-60):]
 	return fmt.Errorf("seed %d: %w\n%s\nagain: make sim SEED=%d N=1", w.options.Seed, err, strings.Join(tail, "\n"), w.options.Seed)
 }
 

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -35,6 +37,9 @@ func (w *writer) take(p *delivery, t events.Turn) {
 	}
 	again := p.attempts > 0
 	p.take()
+	if !w.world.options.Preconditions {
+		t.Commands = heedless(t.Commands)
+	}
 	c := &carrying{turn: t, sequence: p.sequence, tries: map[int]int{}, delivery: p}
 	allowed := w.world.promises[t.Controller]
 	c.plan = plan.New(t, plan.Options{Again: again, Promised: allowed})
@@ -44,6 +49,18 @@ func (w *writer) take(p *delivery, t events.Turn) {
 	}
 	w.hands = append(w.hands, c)
 	w.ask(c)
+}
+
+// heedless is commands without their conditions, but for the uid without which
+// the plan would not delete at all.
+func heedless(commands []events.Command) []events.Command {
+	out := slices.Clone(commands)
+	for i, c := range out {
+		if c.If != nil {
+			out[i].If = &events.If{UID: c.If.UID}
+		}
+	}
+	return out
 }
 
 // stale judges the turn by the newest delta of its object.

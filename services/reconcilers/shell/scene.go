@@ -142,6 +142,9 @@ func (s scene) returned(r events.Result) bool {
 		return true
 	}
 	h, there := k.objects[at]
+	if t, ended := k.gone[k.last[at]]; !there && ended && r.Version != "" && kinds.CompareVersions(t.version, r.Version) >= 0 {
+		return true // a later bearer of the name has come and gone, so this one has too
+	}
 	if r.Removed || r.Version == "" {
 		return !there || h.object.GetDeletionTimestamp() != nil || (r.UID != "" && h.uid != r.UID)
 	}
