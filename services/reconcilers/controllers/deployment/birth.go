@@ -23,8 +23,10 @@ import (
 // by the set of another template. Then the status counts a collision, which
 // gives the hash, and so the name of the next attempt, another value.
 //
+// rolling is false where the rollout does not go on after the birth.
+//
 // Upstream: pkg/controller/deployment/sync.go, getNewReplicaSet.
-func (r *rollout) bear() reconcile.Decision {
+func (r *rollout) bear(rolling bool) reconcile.Decision {
 	born := r.infant()
 	failure, failed := r.failureOf(born.Name)
 	switch {
@@ -39,8 +41,8 @@ func (r *rollout) bear() reconcile.Decision {
 	case failed:
 		return reconcile.Do("there is no replica set of the template, and the namespace is going away", r.birth(born))
 	default:
-		r.begun = fmt.Sprintf("Created new replica set %q", born.Name)
-		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.birth(born)), r.report(false))
+		r.begun = born.Name
+		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.birth(born)), r.report(rolling))
 	}
 }
 

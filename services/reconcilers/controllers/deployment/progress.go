@@ -43,6 +43,7 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 	say := func(status corev1.ConditionStatus, reason, message string) []appsv1.DeploymentCondition {
 		return r.tell(have, condition{appsv1.DeploymentProgressing, status, reason, message})
 	}
+	created := fmt.Sprintf("Created new replica set %q", r.newName())
 	if d.DeletionTimestamp == nil && was.Reason != reasonTimedOut {
 		switch paused := was.Reason == reasonPaused; {
 		case d.Spec.Paused && !paused:
@@ -52,16 +53,16 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 		}
 	}
 	switch {
-	case r.begun != "" && was.Reason == reasonCreated && was.Message != r.begun:
+	case r.begun != "" && was.Reason == reasonCreated && was.Message != created:
 		// Under another name, after a collision or for another template. Upstream:
 		// then the words stay the old ones, and so does the clock.
-		return r.renew(have, condition{appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, r.begun})
+		return r.renew(have, condition{appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, created})
 	case r.begun != "":
-		return say(corev1.ConditionTrue, reasonCreated, r.begun)
+		return say(corev1.ConditionTrue, reasonCreated, created)
 	case r.fresh == nil || r.fresh.recorded:
 		return have
 	case was.Reason == reasonCreateError: // this time it worked out
-		return say(corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", r.fresh.seen.Name))
+		return say(corev1.ConditionTrue, reasonCreated, created)
 	case !there:
 		return say(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", r.fresh.seen.Name))
 	default:
@@ -98,10 +99,18 @@ func (r *rollout) progress(before, status appsv1.DeploymentStatus) []appsv1.Depl
 // that has none.
 func (r *rollout) saying(status corev1.ConditionStatus, reason, what string) condition {
 	message := fmt.Sprintf("Deployment %q %s.", r.deployment.Name, what)
-	if r.fresh != nil {
-		message = fmt.Sprintf("ReplicaSet %q %s.", r.fresh.seen.Name, what)
+	if name := r.newName(); name != "" {
+		message = fmt.Sprintf("ReplicaSet %q %s.", name, what)
 	}
 	return condition{appsv1.DeploymentProgressing, status, reason, message}
+}
+
+// newName is the name of the new set, also of one that is just being made.
+func (r *rollout) newName() string {
+	if r.fresh != nil {
+		return r.fresh.seen.Name
+	}
+	return r.begun
 }
 
 // advanced tells whether there are more new pods, fewer old ones, or more that

@@ -19,7 +19,7 @@ func (r *rollout) recreate() reconcile.Decision {
 	case r.oldRuns():
 		return r.done("old pods are still running", r.report(true))
 	case r.fresh == nil:
-		return r.bear()
+		return r.bear(true)
 	default:
 		r.resize(r.fresh, wanted(r.deployment))
 		return r.finish("nothing old is left")

@@ -28,7 +28,7 @@ func rollbackTo(d *appsv1.Deployment) (revision int64, ok bool) {
 // that is about to change.
 func (r *rollout) rollBack(revision int64) reconcile.Decision {
 	if r.fresh == nil {
-		return r.bear()
+		return r.bear(false)
 	}
 	r.record()
 	if revision == 0 {

@@ -11,7 +11,7 @@ import (
 // the sync in which the new one is born.
 func (r *rollout) roll() reconcile.Decision {
 	if r.fresh == nil {
-		return r.bear()
+		return r.bear(true)
 	}
 	r.record()
 	switch {

@@ -27,7 +27,7 @@ type rollout struct {
 	running    map[types.UID]int
 	failure    *events.Result
 	now        time.Time
-	begun      string // says that the new set is being made; empty when it is not
+	begun      string // the name of the new set that is being made; empty when none is
 }
 
 // set is a ReplicaSet as it is, and what should become of it.
