@@ -38,19 +38,33 @@ var ReplicaSet = Pair{Theirs: buildReplicaSets, Ours: replicaset.Controller, Alo
 
 // Ask asks both about a world at a moment.
 func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time.Time) (theirs, ours []Effect, err error) {
+	if theirs, err = p.AskTheirs(t, key, world, now); err != nil {
+		return nil, nil, err
+	}
+	ours, err = p.AskOurs(key, world, now)
+	return theirs, ours, err
+}
+
+// AskTheirs asks upstream's controller.
+func (p Pair) AskTheirs(t *testing.T, key events.Key, world []runtime.Object, now time.Time) (effects []Effect, err error) {
 	synctest.Test(t, func(*testing.T) {
-		theirs, err = Upstream(p.Theirs, copied(world), now)
-	})
-	theirs = slices.DeleteFunc(theirs, func(e Effect) bool { // the turns of other keys
-		return e.Resource == "replicasets/status" && e.Name != key.Name
+		effects, err = Upstream(p.Theirs, copied(world), now)
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask upstream: %w", err)
+		return nil, fmt.Errorf("ask upstream: %w", err)
 	}
-	if ours, err = Ours(p.Ours, key, copied(world), now); err != nil {
-		return nil, nil, fmt.Errorf("ask ours: %w", err)
+	return slices.DeleteFunc(effects, func(e Effect) bool { // the turns of other keys
+		return e.Resource == "replicasets/status" && e.Name != key.Name
+	}), nil
+}
+
+// AskOurs asks our controller.
+func (p Pair) AskOurs(key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
+	effects, err := Ours(p.Ours, key, copied(world), now)
+	if err != nil {
+		return nil, fmt.Errorf("ask ours: %w", err)
 	}
-	return theirs, ours, nil
+	return effects, nil
 }
 
 // Compare asks both about a world and shows how they differ; "" when they do

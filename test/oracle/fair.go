@@ -34,8 +34,8 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //
 //   - When replica sets change hands, nothing else, as for pods.
 //   - When the new set is born, that, the Event about it and what is said about
-//     progress at that moment. Upstream may scale old sets in the same sync, and
-//     reports on the new one as if it were seen.
+//     progress. Upstream may scale old sets in the same sync, and counts the new
+//     one as if it were seen.
 //   - When the Deployment is rolled back, no status: it would be that of an
 //     object that is about to change. Upstream writes some of it before.
 //   - When one set alone has replicas, and as many as wanted, but notes another
@@ -52,7 +52,7 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 	case any(claims):
 		return only(theirs, claims), only(ours, claims)
 	case any(bears):
-		return firstWords(theirs), firstWords(ours)
+		return firstWords(world, theirs), firstWords(world, ours)
 	case any(rollsBack):
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
@@ -116,9 +116,9 @@ func rollsBack(e Effect) bool { return e.Verb == update && e.Resource == "deploy
 
 func reportsNot(e Effect) bool { return e.Resource != "deployments/status" }
 
-// firstWords is a birth, the Event about it and, if the status written next says
-// that it was, the condition Progressing.
-func firstWords(effects []Effect) []Effect {
+// firstWords is a birth, the Event about it and the condition Progressing as it
+// is after the step.
+func firstWords(world []runtime.Object, effects []Effect) []Effect {
 	at := slices.IndexFunc(effects, bears)
 	if at < 0 {
 		return effects
@@ -126,31 +126,23 @@ func firstWords(effects []Effect) []Effect {
 	kept := only(effects, func(e Effect) bool {
 		return bears(e) || e.Verb == event && strings.Contains(e.Body, effects[at].Name+" from 0 to ")
 	})
-	for _, e := range effects[at:] {
-		if reportsNot(e) {
-			continue
+	var after *appsv1.Deployment
+	for _, obj := range world {
+		if d, ok := obj.(*appsv1.Deployment); ok {
+			after = d
 		}
-		if told, ok := beginning(e.Body); ok {
-			e.Body = told
-			kept = append(kept, e)
+	}
+	for _, e := range effects {
+		if obj, err := decoded("deployments", e.Body); !reportsNot(e) && err == nil {
+			after = obj.(*appsv1.Deployment)
 		}
-		break
+	}
+	for _, c := range after.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing {
+			kept = append(kept, Effect{Verb: update, Resource: "deployments/status", Name: after.Name, Body: text(c)})
+		}
 	}
 	return kept
-}
-
-// beginning is the condition Progressing of a Deployment whose new set was made.
-func beginning(body string) (condition string, ok bool) {
-	deployment, err := decoded("deployments", body)
-	if err != nil {
-		return "", false
-	}
-	for _, c := range deployment.(*appsv1.Deployment).Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing && c.Reason == "NewReplicaSetCreated" {
-			return text(c), true
-		}
-	}
-	return "", false
 }
 
 func only(effects []Effect, is func(Effect) bool) []Effect {

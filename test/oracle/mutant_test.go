@@ -46,7 +46,7 @@ const enough = 1500
 func TestTheOracleBites(t *testing.T) {
 	for name, m := range deploymentMutants() {
 		t.Run("deployment "+name, func(t *testing.T) {
-			noticed(t, oracle.Deployment, m, events.Key{Namespace: namespace, Name: owner}, deploymentWorld)
+			noticed(t, oracle.Deployment, m, deploymentKey, deploymentWorld)
 		})
 	}
 	for name, m := range replicaSetMutants() {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestDeploymentDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.Deployment, events.Key{Namespace: namespace, Name: owner}, deploymentWorld)
+	agree(t, oracle.Deployment, deploymentKey, deploymentWorld)
 }
 
 func TestReplicaSetDecidesAsUpstreamDoes(t *testing.T) {

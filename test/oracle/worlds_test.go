@@ -101,7 +101,9 @@ func forgetBirths(world []runtime.Object, d *appsv1.Deployment) {
 		if !ok || image(&rs.Spec.Template) != image(&d.Spec.Template) {
 			continue
 		}
-		if controller := metav1.GetControllerOf(rs); rs.Labels["app"] == owner && (controller == nil || controller.UID == d.UID) {
+		controller := metav1.GetControllerOf(rs)
+		adopted := controller == nil && rs.DeletionTimestamp == nil
+		if rs.Labels["app"] == owner && (adopted || controller != nil && controller.UID == d.UID) {
 			return
 		}
 	}
