@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
 
 // The local cluster under names that tests may import.
@@ -22,7 +23,34 @@ type (
 	Process = localcluster.Process
 	// User is somebody whom the cluster knows.
 	User = localcluster.User
+	// Client makes arenas.
+	Client = arena.Client
+	// Arena is a namespace in which something is played, with a view of it that
+	// is independent of whoever plays.
+	Arena = arena.Arena
+	// Condition is something that can be seen to hold in an arena.
+	Condition = arena.Condition
 )
+
+// What can be seen to hold; see package arena.
+var (
+	Ready     = arena.Ready
+	Replaced  = arena.Replaced
+	RolledOut = arena.RolledOut
+	Available = arena.Available
+	Empty     = arena.Empty
+)
+
+// Connect makes a client for arenas from a kubeconfig file.
+func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }
+
+// FreePort is a port of 127.0.0.1 that nobody uses at the moment.
+func FreePort() (int, error) { return localcluster.FreePort() }
+
+// Launch starts a control plane for several tests; whoever launches it stops it.
+func Launch(ctx context.Context, options Options) (*Cluster, error) {
+	return localcluster.Start(ctx, options)
+}
 
 // The users of a cluster; see package localcluster.
 const (

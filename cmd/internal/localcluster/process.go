@@ -27,6 +27,7 @@ type Process struct {
 
 	abrupt bool
 	ended  chan struct{} // closed at its end; nil for a process that another one started
+	code   int           // its exit code, once ended is closed
 }
 
 type spec struct {
@@ -75,6 +76,7 @@ func launch(s spec) (*Process, error) {
 		started <- err
 		if err == nil {
 			_ = cmd.Wait()
+			p.code = cmd.ProcessState.ExitCode()
 			close(p.ended)
 		}
 	}()
@@ -96,6 +98,15 @@ func (p *Process) Running() bool {
 	default:
 		return true
 	}
+}
+
+// ExitCode is how the process ended, -1 by a signal; ok is false while it runs and
+// for a process that another one started.
+func (p *Process) ExitCode() (code int, ok bool) {
+	if p.ended == nil || p.Running() {
+		return 0, false
+	}
+	return p.code, true
 }
 
 // Kill ends the process at once, as a crash would, and returns when it is gone.

@@ -25,6 +25,7 @@ type view struct {
 	last        time.Time     // when the last change arrived
 	broken      error
 	born        int // Pods created since the view began
+	most        int // the most Pods at a time that were there to stay
 	pods        map[string]*corev1.Pod
 	deployments map[string]*appsv1.Deployment
 	sets        map[string]bool
@@ -102,6 +103,7 @@ func (v *view) take(event watch.Event, at time.Time) {
 		if v.pods[object.Name] = object; gone {
 			delete(v.pods, object.Name)
 		}
+		v.most = max(v.most, v.count(staying))
 	case *appsv1.Deployment:
 		if v.deployments[object.Name] = object; gone {
 			delete(v.deployments, object.Name)
@@ -165,6 +167,14 @@ func (v *view) Born() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.born
+}
+
+// Most is the largest number of Pods at a time, since the view began, that were
+// neither finished nor being deleted.
+func (v *view) Most() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.most
 }
 
 // readyPod is some ready Pod that is not being deleted.
@@ -237,6 +247,10 @@ func (v *view) count(has func(*corev1.Pod) bool) int {
 		}
 	}
 	return n
+}
+
+func staying(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 func ready(p *corev1.Pod) bool {

@@ -163,3 +163,15 @@ func TestParallelDoesEverythingOnceAndReportsErrors(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func TestMostCountsOnlyWhatStays(t *testing.T) {
+	done := pod("c", "x", true)
+	done.Status.Phase = corev1.PodSucceeded
+	v := seen(pod("a", "x", true), pod("b", "x", false), done)
+	for _, o := range []*corev1.Pod{dying(pod("a", "x", true)), pod("d", "x", true)} {
+		v.take(watch.Event{Type: watch.Modified, Object: o}, time.Now())
+	}
+	if got := v.Most(); got != 2 {
+		t.Errorf("the most pods at a time were %d, want 2: one succeeded, and one was leaving when the last came", got)
+	}
+}

@@ -1,0 +1,441 @@
+package system
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	first  = "nginx:1.28"
+	second = "nginx:1.29"
+)
+
+// TestLife plays what users do, side by side, and then looks back at the whole of
+// it: what was written is what the record says, no secret is in it, and at rest
+// nothing is written.
+func TestLife(t *testing.T) {
+	s := here(t)
+	since := s.mark(t)
+	m := s.run(t)
+	canary := s.plantSecret(t)
+	t.Run("stories", func(t *testing.T) {
+		for name, play := range map[string]func(*testing.T, *site){
+			"deployment": playDeployment, "namespace": playNamespace, "quota": playQuota,
+			"foreground": playForeground, "orphan": playOrphan, "custom resource": playCustomResource,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				play(t, s)
+			})
+		}
+	})
+	s.expectRest(t)
+	b := connect(t, m.nats)
+	expectComplete(t, s.writes(t, since), outcomes(t, b))
+	expectNoSecret(t, b, m.dataDir, canary)
+}
+
+func playDeployment(t *testing.T, s *site) {
+	a := s.arena(t, "life")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+
+	born := a.Born()
+	_, err := a.DeletePod(t.Context())
+	must(t, err)
+	until(t, a, clustertest.Replaced(born, 3))
+
+	must(t, a.SetImage(t.Context(), "web", second))
+	until(t, a, clustertest.RolledOut("web", second, 3))
+	must(t, a.Undo(t.Context(), "web"))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+
+	clear(t, a)
+	if most := a.Most(); most > 4 {
+		t.Errorf("%d pods at a time, want at most 3 and 1 more while rolling out", most)
+	}
+	// Upstream: the reasons and components that people's alerts look for.
+	for _, want := range []string{
+		"Deployment ScalingReplicaSet deployment-controller",
+		"ReplicaSet SuccessfulCreate replicaset-controller",
+		"ReplicaSet SuccessfulDelete replicaset-controller",
+	} {
+		eventually(t, "an Event "+want, func() string {
+			told, err := s.kube.CoreV1().Events(a.Namespace).List(t.Context(), everything)
+			if err != nil {
+				return err.Error()
+			}
+			seen := map[string]bool{}
+			for _, e := range told.Items {
+				seen[e.InvolvedObject.Kind+" "+e.Reason+" "+e.Source.Component] = true
+			}
+			if !seen[want] {
+				return fmt.Sprintf("there are %v", seen)
+			}
+			return ""
+		})
+	}
+}
+
+func playNamespace(t *testing.T, s *site) {
+	ca, err := os.ReadFile(s.RootCAFile())
+	must(t, err)
+	a := s.arena(t, "furnished") // which waits for the service account
+	published := func() string {
+		m, err := s.kube.CoreV1().ConfigMaps(a.Namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err.Error()
+		case m.Data["ca.crt"] != string(ca):
+			return fmt.Sprintf("it holds %q", m.Data["ca.crt"])
+		}
+		return ""
+	}
+	eventually(t, "kube-root-ca.crt", published)
+	before, err := s.kube.CoreV1().ConfigMaps(a.Namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+	must(t, err)
+	before.Data["ca.crt"] = "somebody else's"
+	_, err = s.kube.CoreV1().ConfigMaps(a.Namespace).Update(t.Context(), before, metav1.UpdateOptions{})
+	must(t, err)
+	eventually(t, "kube-root-ca.crt, after it was changed", published)
+
+	account, err := s.kube.CoreV1().ServiceAccounts(a.Namespace).Get(t.Context(), "default", metav1.GetOptions{})
+	must(t, err)
+	must(t, s.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(t.Context(), "default", metav1.DeleteOptions{}))
+	must(t, s.kube.CoreV1().ConfigMaps(a.Namespace).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{}))
+	eventually(t, "kube-root-ca.crt, after it was deleted", published)
+	eventually(t, "the default service account, after it was deleted", func() string {
+		now, err := s.kube.CoreV1().ServiceAccounts(a.Namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		if err == nil && now.UID == account.UID {
+			return "it is the old one"
+		}
+		return ask(err)
+	})
+}
+
+func playQuota(t *testing.T, s *site) {
+	a := s.arena(t, "quota")
+	s.allowPods(t, a.Namespace, "2")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.Ready(2))
+	failing := func(d *appsv1.Deployment) *appsv1.DeploymentCondition {
+		for i := range d.Status.Conditions {
+			if c := &d.Status.Conditions[i]; c.Type == appsv1.DeploymentReplicaFailure {
+				return c
+			}
+		}
+		return nil
+	}
+	eventually(t, "the ReplicaFailure condition", func() string {
+		d, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		c := failing(d)
+		if c == nil || c.Status != corev1.ConditionTrue || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "exceeded quota") {
+			return fmt.Sprintf("the conditions are %+v", d.Status.Conditions)
+		}
+		return ""
+	})
+	s.allowPods(t, a.Namespace, "10")
+	until(t, a, clustertest.RolledOut("web", first, 3))
+	eventually(t, "no ReplicaFailure condition", func() string {
+		d, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if c := failing(d); c != nil {
+			return c.Message
+		}
+		return ""
+	})
+	clear(t, a)
+}
+
+// allowPods sets a quota as the controller for quotas would: without it, nobody
+// copies the limit into the status, which is what the API server goes by.
+func (s *site) allowPods(t *testing.T, namespace, n string) {
+	t.Helper()
+	quotas := s.kube.CoreV1().ResourceQuotas(namespace)
+	hard := corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}
+	quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
+	if err != nil {
+		quota, err = quotas.Create(t.Context(), &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		quota.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	}
+	eventually(t, "the limit in the quota's status", func() string {
+		if quota.Status.Hard = hard; quota.Status.Used == nil {
+			return "its use is not known"
+		}
+		_, err := quotas.UpdateStatus(t.Context(), quota, metav1.UpdateOptions{})
+		if err == nil {
+			return ""
+		}
+		if now, failure := quotas.Get(t.Context(), "pods", metav1.GetOptions{}); failure == nil {
+			quota = now
+		}
+		return err.Error()
+	})
+	// The API server's quota plugin reads it from a cache of its own.
+	eventually(t, "the quota in force", func() string {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: first}}}}
+		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return ask(err)
+	})
+}
+
+func playForeground(t *testing.T, s *site) {
+	a := s.arena(t, "foreground")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+	// A pod that nothing lets go yet holds up the whole.
+	pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
+	must(t, err)
+	held := pods.Items[0].Name
+	s.setFinalizers(t, a.Namespace, held, "millrace.io/held")
+
+	policy := metav1.DeletePropagationForeground
+	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &policy}))
+	eventually(t, "only the held pod is left", func() string {
+		pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
+		if err != nil {
+			return err.Error()
+		}
+		if len(pods.Items) != 1 || pods.Items[0].DeletionTimestamp == nil {
+			return fmt.Sprintf("there are %d pods", len(pods.Items))
+		}
+		return ""
+	})
+	d, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	must(t, err)
+	if !slices.Contains(d.Finalizers, metav1.FinalizerDeleteDependents) {
+		t.Errorf("the deployment has the finalizers %v while a pod is left, want %s", d.Finalizers, metav1.FinalizerDeleteDependents)
+	}
+	if sets, err := s.kube.AppsV1().ReplicaSets(a.Namespace).List(t.Context(), everything); err != nil || len(sets.Items) != 1 {
+		t.Errorf("%d replica sets while a pod is left (%v), want 1", len(sets.Items), err)
+	}
+	s.setFinalizers(t, a.Namespace, held)
+	until(t, a, clustertest.Empty())
+}
+
+func (s *site) setFinalizers(t *testing.T, namespace, pod string, finalizers ...string) {
+	t.Helper()
+	eventually(t, "the finalizers of "+pod, func() string {
+		p, err := s.kube.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		p.Finalizers = finalizers
+		_, err = s.kube.CoreV1().Pods(namespace).Update(t.Context(), p, metav1.UpdateOptions{})
+		return ask(err)
+	})
+}
+
+func playOrphan(t *testing.T, s *site) {
+	a := s.arena(t, "orphan")
+	must(t, a.Deploy(t.Context(), "web", first, 2))
+	until(t, a, clustertest.RolledOut("web", first, 2))
+	policy := metav1.DeletePropagationOrphan
+	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &policy}))
+	eventually(t, "the deployment is gone", func() string {
+		_, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		return gone(err)
+	})
+	sets, err := s.kube.AppsV1().ReplicaSets(a.Namespace).List(t.Context(), everything)
+	must(t, err)
+	if len(sets.Items) != 1 || len(sets.Items[0].OwnerReferences) != 0 || sets.Items[0].DeletionTimestamp != nil {
+		t.Errorf("the replica sets are %+v, want one without an owner", sets.Items)
+	}
+	if born := a.Born(); born != 2 {
+		t.Errorf("%d pods were created, want the first 2 only", born)
+	}
+	background := metav1.DeletePropagationBackground
+	must(t, s.kube.AppsV1().ReplicaSets(a.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{PropagationPolicy: &background}, everything))
+	until(t, a, clustertest.Empty())
+}
+
+func playCustomResource(t *testing.T, s *site) {
+	a := s.arena(t, "custom")
+	widgets := s.defineWidgets(t).Namespace(a.Namespace)
+	owner, err := s.kube.CoreV1().ConfigMaps(a.Namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	must(t, err)
+	for _, name := range []string{"owned", "free"} {
+		widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "system.millrace.io/v1", "kind": "Widget"}}
+		widget.SetName(name)
+		if name == "owned" {
+			widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}})
+		}
+		eventually(t, "a widget can be created", func() string {
+			_, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{})
+			return ask(err)
+		})
+	}
+	must(t, s.kube.CoreV1().ConfigMaps(a.Namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}))
+	eventually(t, "the owned widget is collected", func() string {
+		_, err := widgets.Get(t.Context(), "owned", metav1.GetOptions{})
+		return gone(err)
+	})
+	if _, err := widgets.Get(t.Context(), "free", metav1.GetOptions{}); err != nil {
+		t.Errorf("get the widget that nobody owns: %v", err)
+	}
+}
+
+var (
+	definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgetsResource     = schema.GroupVersionResource{Group: "system.millrace.io", Version: "v1", Resource: "widgets"}
+)
+
+// expectRest watches the audit log until nothing has been written for a while.
+// Upstream's status updates and Events come to an end at once; half a minute is
+// longer than any retry.
+func (s *site) expectRest(t *testing.T) {
+	t.Helper()
+	const rest = 30 * time.Second
+	since, begun, quiet := s.mark(t), time.Now(), time.Now()
+	eventually(t, fmt.Sprintf("nothing is written for %v", rest), func() string {
+		written := s.writes(t, since)
+		if len(written) > 0 {
+			since, quiet = s.mark(t), time.Now()
+		}
+		if still := time.Since(quiet); still < rest {
+			return fmt.Sprintf("the last writes were %v, %v after the last story", written, quiet.Sub(begun))
+		}
+		return ""
+	})
+	if busy := quiet.Sub(begun); busy > 10*time.Second {
+		t.Errorf("writing went on for %v after the last story had ended", busy)
+	}
+}
+
+// expectComplete compares the audit log with the record. Kubernetes Events are
+// told beside the turns, dropped when there are too many, and have no outcomes.
+func expectComplete(t *testing.T, written []write, results []events.Result) {
+	t.Helper()
+	applied, known, stored := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, r := range results {
+		known[r.AuditID] = r.OK() || known[r.AuditID]
+		if r.Status == events.Applied {
+			applied[r.AuditID] = true
+		}
+	}
+	for _, w := range written {
+		if w.Object.Resource == "events" || !w.stored() {
+			continue
+		}
+		stored[w.AuditID] = true
+		if !known[w.AuditID] {
+			t.Errorf("a write has no outcome: %v", w)
+		}
+		if !strings.HasPrefix(w.Impersonated.Username, "system:serviceaccount:kube-system:") {
+			t.Errorf("a write was made under the writer's own name: %v", w)
+		}
+	}
+	for _, r := range results {
+		if r.Status == events.Applied && !stored[r.AuditID] {
+			t.Errorf("an outcome is applied, and the audit log does not know it: %+v", r)
+		}
+	}
+	if len(applied) < 20 {
+		t.Errorf("%d applied outcomes: too few to show anything", len(applied))
+	}
+}
+
+// secret is what must be nowhere, and what must be there to show that it was
+// looked for.
+type secret struct{ value, label string }
+
+func (s *site) plantSecret(t *testing.T) secret {
+	t.Helper()
+	canary := secret{value: "canary-8c1f20b7e5d94a63", label: "planted-2f6e91d04b"}
+	_, err := s.kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "canary", Labels: map[string]string{"label": canary.label}},
+		StringData: map[string]string{"value": canary.value},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	return canary
+}
+
+// expectNoSecret looks for the value in every message and in every file.
+func expectNoSecret(t *testing.T, b bus.Bus, dataDir string, canary secret) {
+	t.Helper()
+	forms := []string{canary.value, base64.StdEncoding.EncodeToString([]byte(canary.value))}
+	labels := 0
+	for _, name := range streams(t, b) {
+		for _, m := range read(t, b, name) {
+			text := fmt.Sprint(m.Subject, m.Header) + string(m.Data)
+			for _, form := range forms {
+				if strings.Contains(text, form) {
+					t.Errorf("the value of a Secret is in message %d of %s", m.Sequence, name)
+				}
+			}
+			if strings.Contains(text, canary.label) {
+				labels++
+			}
+		}
+	}
+	if labels == 0 {
+		t.Error("the Secret's metadata is in no stream: it was not looked for in the right place")
+	}
+	must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, form := range forms {
+			if bytes.Contains(content, []byte(form)) {
+				t.Errorf("the value of a Secret is in %s", path)
+			}
+		}
+		return err
+	}))
+}
+
+// defineWidgets makes a custom kind, and takes it away with the test.
+func (s *site) defineWidgets(t *testing.T) dynamic.NamespaceableResourceInterface {
+	t.Helper()
+	definition := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets.system.millrace.io"},
+		"spec": map[string]any{
+			"group": widgetsResource.Group, "scope": "Namespaced",
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
+		},
+	}}
+	definitions := s.dynamic.Resource(definitionsResource)
+	_, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := definitions.Delete(context.WithoutCancel(t.Context()), definition.GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.dynamic.Resource(widgetsResource)
+}

@@ -1,0 +1,87 @@
+package system
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+// together is all of Millrace in one process.
+type together struct {
+	*service
+	nats    string
+	dataDir string
+}
+
+// run starts all of Millrace in one process, on new streams.
+func (s *site) run(t *testing.T, args ...string) *together {
+	t.Helper()
+	m := &together{nats: loopback(t), dataDir: t.TempDir()}
+	m.service = s.start(t, "run", append(m.flags(s), args...)...)
+	return m
+}
+
+func (m *together) flags(s *site) []string {
+	return []string{
+		"run", "--kubeconfig=" + s.Kubeconfig(clustertest.Millrace), "--root-ca-file=" + s.RootCAFile(),
+		"--data-dir=" + m.dataDir, "--nats-listen=" + m.nats,
+	}
+}
+
+// again starts the process anew on the same streams.
+func (m *together) again(t *testing.T, s *site, args ...string) {
+	t.Helper()
+	m.service = s.start(t, "run", append(m.flags(s), args...)...)
+}
+
+// apart is Millrace as a process for each service, on a bus of their own.
+type apart struct {
+	site    *site
+	nats    string
+	dataDir string
+	bus     *service
+	// services are the running replicas by the service's name.
+	services map[string][]*service
+}
+
+var serviceNames = []string{"watcher", "reconcilers", "writer"}
+
+// credentials are the kubeconfigs of the services that have one.
+func (s *site) credentials() map[string]string {
+	return map[string]string{"watcher": s.Kubeconfig(clustertest.Watcher), "writer": s.Kubeconfig(clustertest.Writer)}
+}
+
+// separate starts a bus and replicas of each service.
+func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]string) *apart {
+	t.Helper()
+	m := &apart{site: s, nats: loopback(t), dataDir: t.TempDir(), services: map[string][]*service{}}
+	m.startBus(t)
+	for range replicas {
+		for _, name := range serviceNames {
+			m.add(t, name, kubeconfigs[name])
+		}
+	}
+	for _, name := range serviceNames {
+		for _, replica := range m.services[name] {
+			replica.ready(t)
+		}
+	}
+	return m
+}
+
+func (m *apart) startBus(t *testing.T) {
+	t.Helper()
+	m.bus = m.site.start(t, "bus", "bus", "--data-dir="+m.dataDir, "--nats-listen="+m.nats)
+}
+
+// add starts a replica of a service.
+func (m *apart) add(t *testing.T, name, kubeconfig string) *service {
+	t.Helper()
+	args := []string{name, "--nats-url=nats://" + m.nats, "--root-ca-file=" + m.site.RootCAFile()}
+	if kubeconfig != "" { // the reconcilers have none
+		args = append(args, "--kubeconfig="+kubeconfig)
+	}
+	replica := m.site.launch(t, name, args...)
+	m.services[name] = append(m.services[name], replica)
+	return replica
+}

@@ -1,0 +1,308 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+// patience is how long anything may take on a machine that has other things to
+// do. Whoever measures a time says so with a bound of its own.
+const patience = 90 * time.Second
+
+// site is the control plane of the package, and the program under test.
+type site struct {
+	*clustertest.Cluster
+	binary  string
+	audit   string // the API server's audit log
+	config  *rest.Config
+	kube    kubernetes.Interface
+	dynamic dynamic.Interface
+	arenas  *clustertest.Client
+}
+
+var theSite struct {
+	once sync.Once
+	dir  string
+	site *site
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if s := theSite.site; s != nil {
+		if err := s.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if err := os.RemoveAll(theSite.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// here is the site; the first who asks starts it.
+func here(t *testing.T) *site {
+	t.Helper()
+	theSite.once.Do(func() {
+		if theSite.dir, theSite.err = os.MkdirTemp("", "millrace-system-"); theSite.err == nil {
+			theSite.site, theSite.err = begin(t.Context(), theSite.dir)
+		}
+	})
+	if theSite.err != nil {
+		t.Fatal(theSite.err)
+	}
+	return theSite.site
+}
+
+// auditPolicy has every write recorded, and nothing else.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, verbs: [create, update, patch, delete, deletecollection]}
+- {level: None}
+`
+
+func begin(ctx context.Context, dir string) (*site, error) {
+	s := &site{binary: filepath.Join(dir, "millrace"), audit: filepath.Join(dir, "audit.log")}
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "github.com/millrace/millrace/cmd/millrace")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build millrace: %w\n%s", err, out)
+	}
+	var err error
+	if s.Cluster, err = clustertest.Launch(context.WithoutCancel(ctx), clustertest.Options{
+		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Output: os.Stderr,
+		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit},
+	}); err != nil {
+		return nil, err
+	}
+	return s, errors.Join(s.connect())
+}
+
+func (s *site) connect() (err error) {
+	if s.config, err = s.Config(); err != nil {
+		return err
+	}
+	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
+		return err
+	}
+	if s.dynamic, err = dynamic.NewForConfig(s.config); err != nil {
+		return err
+	}
+	s.arenas, err = clustertest.Connect(s.Kubeconfig(clustertest.Admin))
+	return err
+}
+
+// service is a running process of the program.
+type service struct {
+	*clustertest.Process
+	health string // the address of its health endpoints
+	args   []string
+}
+
+// start starts the program, waits until it is ready, and has it end with the
+// test: on SIGTERM, with exit code 0.
+func (s *site) start(t *testing.T, name string, args ...string) *service {
+	t.Helper()
+	p := s.launch(t, name, args...)
+	p.ready(t)
+	return p
+}
+
+// launch is start without the wait.
+func (s *site) launch(t *testing.T, name string, args ...string) *service {
+	t.Helper()
+	p := &service{health: loopback(t), args: args}
+	log := strings.ReplaceAll(t.Name(), "/", "-") + "-" + name + "-" + p.health[strings.LastIndex(p.health, ":")+1:]
+	var err error
+	if p.Process, err = s.Run(log, s.binary, append(args[:len(args):len(args)], "--health-address="+p.health)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.stop(t)
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", name, tail(p.Log))
+		}
+	})
+	return p
+}
+
+func (p *service) ready(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.Ready(ctx, "http://"+p.health+"/readyz"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop asks the process to end, and expects it to end well, unless it has ended
+// already.
+func (p *service) stop(t *testing.T) {
+	t.Helper()
+	if !p.Running() {
+		return
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if code, ok := p.ExitCode(); !ok || code != 0 {
+		t.Errorf("%s ended with code %d after SIGTERM (known: %t), want 0", p.Name, code, ok)
+	}
+}
+
+// kill ends the process as a crash would.
+func (p *service) kill(t *testing.T) {
+	t.Helper()
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get asks a health endpoint.
+func (p *service) get(t *testing.T, path string) (code int, body string) {
+	t.Helper()
+	response, err := http.Get("http://" + p.health + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func tail(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+// loopback is an address that nobody listens on at the moment.
+func loopback(t *testing.T) string {
+	t.Helper()
+	port, err := clustertest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// eventually waits until something holds; what says what is missing while it does
+// not.
+func eventually(t *testing.T, what string, holds func() (missing string)) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		missing := holds()
+		if missing == "" {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline.C:
+			t.Fatalf("not in %v: %s: %s", patience, what, missing)
+		}
+	}
+}
+
+// ask writes what an error says, for eventually; nothing for nil.
+func ask(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// gone is for objects that must not be there any more.
+func gone(err error) string {
+	switch {
+	case apierrors.IsNotFound(err):
+		return ""
+	case err == nil:
+		return "it is still there"
+	default:
+		return err.Error()
+	}
+}
+
+// arena opens a namespace that has its service account, and closes it with the
+// test.
+func (s *site) arena(t *testing.T, name string) *clustertest.Arena {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.arenas.CreateNamespace(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.arenas.AwaitAccount(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.arenas.Watch(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a
+}
+
+// until waits for a condition of an arena and says when it came true.
+func until(t *testing.T, a *clustertest.Arena, c clustertest.Condition) time.Time {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	at, err := a.Until(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// must is for steps of a story that nothing is tested about.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clear deletes a namespace's Deployments and waits until all is gone, so that
+// the next Millrace finds no work here.
+func clear(t *testing.T, a *clustertest.Arena) {
+	t.Helper()
+	must(t, a.DeleteDeployments(t.Context()))
+	until(t, a, clustertest.Empty())
+}
+
+var everything = metav1.ListOptions{}
