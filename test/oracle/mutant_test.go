@@ -39,7 +39,7 @@ func (m mutant) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcil
 }
 
 // enough worlds are tried to find one in which a mutant is noticed.
-const enough = 1500
+const enough = 4000
 
 // TestTheOracleBites holds the comparison itself to account: a controller with
 // one small fault must be found out.
@@ -51,7 +51,7 @@ func TestTheOracleBites(t *testing.T) {
 	}
 	for name, m := range replicaSetMutants() {
 		t.Run("replica set "+name, func(t *testing.T) {
-			noticed(t, oracle.ReplicaSet, m, events.Key{Namespace: namespace, Name: owner + "-hash0"}, replicaSetWorld)
+			noticed(t, oracle.ReplicaSet, m, replicaSetKey, replicaSetWorld)
 		})
 	}
 }

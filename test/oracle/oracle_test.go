@@ -1,6 +1,8 @@
 package oracle_test
 
 import (
+	"flag"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,10 @@ import (
 
 func TestMain(m *testing.M) {
 	oracle.Quiet()
+	// A command line may ask for another number of worlds.
+	if err := flag.Set("rapid.checks", "2000"); err != nil {
+		panic(err)
+	}
 	m.Run()
 }
 
@@ -22,7 +28,46 @@ func TestDeploymentDecidesAsUpstreamDoes(t *testing.T) {
 }
 
 func TestReplicaSetDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.ReplicaSet, events.Key{Namespace: namespace, Name: owner + "-hash0"}, replicaSetWorld)
+	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld)
+}
+
+// TestWorldsAreEventful makes sure that the worlds have upstream do everything
+// that it can do.
+func TestWorldsAreEventful(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pair   oracle.Pair
+		key    events.Key
+		worlds func(*rapid.T) []runtime.Object
+		want   []string
+	}{
+		{"deployment", oracle.Deployment, deploymentKey, deploymentWorld, []string{
+			"create replicasets", "update replicasets", "delete replicasets", "patch replicasets",
+			"update deployments", "update deployments/status",
+			"ScalingReplicaSet", "DeploymentRollback ", "DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged",
+			"DeploymentPaused", "DeploymentResumed", "FoundNewReplicaSet", "NewReplicaSetCreated",
+			"ReplicaSetUpdated", "NewReplicaSetAvailable", "ProgressDeadlineExceeded",
+		}},
+		{"replica set", oracle.ReplicaSet, replicaSetKey, replicaSetWorld, []string{
+			"create pods", "delete pods", "patch pods", "update replicasets/status", "SuccessfulCreate", "SuccessfulDelete",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			left, generator := c.want, rapid.Custom(c.worlds)
+			for seed := 0; seed < enough && len(left) > 0; seed++ {
+				effects, err := c.pair.AskTheirs(t, c.key, generator.Example(seed), oracle.Now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range effects {
+					left = slices.DeleteFunc(slices.Clone(left), func(w string) bool { return strings.Contains(e.String(), w) })
+				}
+			}
+			if len(left) > 0 {
+				t.Errorf("in %d worlds upstream never came to %q", enough, left)
+			}
+		})
+	}
 }
 
 // agree looks for a world in which the two decide differently.

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millrace/millrace/test/oracle"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,12 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/test/oracle"
 )
 
 const (
 	namespace = "default"
 	owner     = "web"
 	hashLabel = "pod-template-hash"
+)
+
+// The keys of what the worlds are about.
+var (
+	deploymentKey = events.Key{Namespace: namespace, Name: owner}
+	replicaSetKey = events.Key{Namespace: namespace, Name: owner + "-hash0"}
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -132,6 +139,10 @@ func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
 			ReadyReplicas: small(t, 12, "status ready"), AvailableReplicas: small(t, 12, "status available"),
 		},
 	}
+	if s := &d.Status; chance(t, 4, "complete") {
+		s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas = replicas, replicas, replicas, replicas
+		s.ObservedGeneration = d.Generation
+	}
 	if chance(t, 3, "has revision") {
 		d.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(rapid.IntRange(1, 4).Draw(t, "revision"))
 	}
@@ -205,6 +216,9 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 		Status: appsv1.ReplicaSetStatus{Replicas: small(t, 8, "rs status"), ReadyReplicas: ready, AvailableReplicas: min(small(t, 8, "rs available"), ready),
 			ObservedGeneration: int64(rapid.IntRange(1, 2).Draw(t, "rs observed"))},
 	}
+	if chance(t, 3, "emptied") {
+		*rs.Spec.Replicas, rs.Status = 0, appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation}
+	}
 	if chance(t, 4, "rs min ready differs") {
 		rs.Spec.MinReadySeconds = 7
 	}
@@ -214,10 +228,9 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 	if !chance(t, 5, "no rs revision") {
 		rs.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(i + 1)
 		if chance(t, 10, "odd revision") {
-			odd := []string{"-1", "1", "7", "x"}
-			if image(&tmpl) == image(&d.Spec.Template) {
-				odd = odd[:3] // what is no number keeps upstream from copying other annotations, by accident
-			}
+			// Always a number. Another text keeps upstream, by accident, from copying
+			// annotations to the new set, and makes the order of its history arbitrary.
+			odd := []string{"-1", "1", "7"}
 			rs.Annotations["deployment.kubernetes.io/revision"] = rapid.SampledFrom(odd).Draw(t, "rs revision")
 		}
 	}
@@ -276,7 +289,7 @@ func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	}
 	if pod.Status.Phase == corev1.PodRunning && !chance(t, 3, "unready") {
 		since := ago(t, 2000, "ready since")
-		if chance(t, 2, "with others") {
+		if !chance(t, 3, "alone") {
 			since = metav1.NewTime(oracle.Now.Add(-time.Minute).Truncate(time.Second))
 		}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: since}}
