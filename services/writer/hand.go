@@ -19,16 +19,35 @@ type hand struct {
 	metrics *metrics
 	turns   sync.WaitGroup
 
-	mu   sync.Mutex
-	held map[place]bus.Delivery // the newest delivery of each
+	mu     sync.Mutex
+	held   map[place]bus.Delivery // the newest delivery of each
+	beaten time.Time              // when all of it was last said to be worked on
+	lapses int                    // how often that came so late that others may have it
 }
 
-func newHand(m *metrics) *hand { return &hand{metrics: m, held: map[place]bus.Delivery{}} }
+func newHand(m *metrics) *hand {
+	return &hand{metrics: m, held: map[place]bus.Delivery{}, beaten: time.Now()}
+}
+
+// hold gives a turn that is being taken in hand its grip: false from the moment
+// when it may have been delivered to another writer. A process that was stopped
+// or starved for so long must not go on where it was: what it would create again
+// may have been deleted meanwhile.
+func (h *hand) hold() (holds func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.lapses
+	return func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.lapses == taken && time.Since(h.beaten) < lapse
+	}
+}
 
 // take takes a delivery in hand and carries on with it in a goroutine of its
 // own. A turn that is in hand already is only said to be worked on; its newest
 // delivery is the one to answer.
-func (h *hand) take(controller string, d bus.Delivery, carry func()) {
+func (h *hand) take(controller string, d bus.Delivery, carry func(holds func() bool)) {
 	m := d.Message()
 	at := place{m.Stream, m.Sequence}
 	h.mu.Lock()
@@ -39,10 +58,11 @@ func (h *hand) take(controller string, d bus.Delivery, carry func()) {
 		d.Working()
 		return
 	}
+	holds := h.hold()
 	h.metrics.inHand.WithLabelValues(controller).Inc()
 	h.turns.Go(func() {
 		defer h.metrics.inHand.WithLabelValues(controller).Dec()
-		carry()
+		carry(holds)
 	})
 }
 
@@ -67,15 +87,20 @@ func (h *hand) keep(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, d := range h.all() {
+		for _, d := range h.beat() {
 			d.Working()
 		}
 	}
 }
 
-func (h *hand) all() []bus.Delivery {
+// beat counts a lapse if this beat comes too late, and gives what is in hand.
+func (h *hand) beat() []bus.Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if time.Since(h.beaten) >= lapse {
+		h.lapses++
+	}
+	h.beaten = time.Now()
 	all := make([]bus.Delivery, 0, len(h.held))
 	for _, d := range h.held {
 		all = append(all, d)

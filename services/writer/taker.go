@@ -34,7 +34,7 @@ func (s *Service) taker(p *Profile) *taker {
 // take takes a turn in hand. reading ends when the writer is asked to stop,
 // working when it must.
 func (t *taker) take(reading, working context.Context, d bus.Delivery) {
-	t.hand.take(t.profile.Name, d, func() {
+	t.hand.take(t.profile.Name, d, func(holds func() bool) {
 		select {
 		case t.slots <- struct{}{}:
 			defer func() { <-t.slots }()
@@ -42,12 +42,12 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 			t.hand.answer(d, func(d bus.Delivery) { d.Later(0) }) // for another writer
 			return
 		}
-		t.hand.answer(d, t.carry(working, d))
+		t.hand.answer(d, t.carry(working, d, holds))
 	})
 }
 
 // carry carries a turn out and gives the answer to its delivery.
-func (t *taker) carry(ctx context.Context, d bus.Delivery) (answer func(bus.Delivery)) {
+func (t *taker) carry(ctx context.Context, d bus.Delivery, holds func() bool) (answer func(bus.Delivery)) {
 	m := d.Message()
 	controller, lane, key, err := subject.ParseTurn(m.Subject)
 	if err == nil && controller != t.profile.Name {
@@ -79,7 +79,7 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery) (answer func(bus.Deli
 			return bus.Delivery.Done
 		}
 	}
-	return t.carryOut(ctx, m, turn, again)
+	return t.carryOut(ctx, m, turn, again, holds)
 }
 
 // read is the turn in a message. What it says about itself must agree with the
@@ -94,7 +94,7 @@ func read(m events.Message, lane events.Lane, key events.Key, controller string)
 	return turn, nil
 }
 
-func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
+func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool, holds func() bool) func(bus.Delivery) {
 	began := t.config.Clock.Now()
 	refusal, err := t.refusal(ctx, turn)
 	if err != nil {
@@ -108,7 +108,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 			Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Promised: t.profile.Allowed,
 		})
 		done := false
-		results, done = t.door.Carry(ctx, t.profile.actor(), p, func(command, try int) string { return auditID(m, command, try) })
+		results, done = t.door.Carry(ctx, t.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
 		if !done {
 			return func(d bus.Delivery) { d.Later(0) }
 		}

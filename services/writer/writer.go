@@ -78,6 +78,8 @@ type Config struct {
 const (
 	durable = "writer"
 	ackWait = time.Second
+	// lapse is how long after the last beat a turn may be somebody else's.
+	lapse = ackWait * 4 / 5
 	// beat is how often the turns in hand are said to be worked on.
 	beat              = 300 * time.Millisecond
 	defaultConcurrent = 50

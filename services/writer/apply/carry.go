@@ -23,14 +23,16 @@ type patience struct {
 }
 
 // Carry makes the requests of a plan until every command has a result. auditID
-// names a command's request for the API server's audit log. done is false when
-// the context ended first; the requests under way have ended then as well.
-func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, auditID func(command, try int) string) (results []events.Result, done bool) {
+// names a command's request for the API server's audit log. holds is asked before
+// every wave of requests: whether the turn is still ours. done is false when the
+// context ended or the turn was lost first; the requests under way have ended
+// then as well.
+func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bool, auditID func(command, try int) string) (results []events.Result, done bool) {
 	answers := make(chan answered)
 	patient := map[int]*patience{}
 	underWay := 0
 	for {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && holds() {
 			for _, r := range p.Next() {
 				pause := d.pause(patient, r)
 				underWay++

@@ -24,6 +24,9 @@ var actor = apply.Actor{Controller: "replicaset-controller", Identity: "replicas
 
 const podPath = "/api/v1/namespaces/ns/pods/"
 
+// always is the grip of a writer that is never stopped.
+func always() bool { return true }
+
 func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Door {
 	t.Helper()
 	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 20 * time.Second}
@@ -42,7 +45,7 @@ func carry(t *testing.T, d *apply.Door, o plan.Options, commands ...events.Comma
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, o)
-	results, done := d.Carry(ctx, actor, p, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })
+	results, done := d.Carry(ctx, actor, p, always, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })
 	if !done {
 		t.Fatal("not done in time")
 	}
@@ -177,7 +180,7 @@ func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
 		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
 	})
 	p := plan.New(events.Turn{Commands: births(1)}, plan.Options{})
-	if results, done := open(t, s).Carry(ctx, actor, p, func(int, int) string { return "" }); done {
+	if results, done := open(t, s).Carry(ctx, actor, p, always, func(int, int) string { return "" }); done {
 		t.Errorf("done: %+v", results)
 	}
 }
