@@ -45,15 +45,15 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //     does not have, not its end. Upstream throws it away in the same sync if the
 //     history has no room for it.
 func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	any := func(is func(Effect) bool) bool {
+	either := func(is func(Effect) bool) bool {
 		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
 	}
 	switch {
-	case any(claims):
+	case either(claims):
 		return only(theirs, claims), only(ours, claims)
-	case any(bears):
+	case either(bears):
 		return firstWords(world, theirs), firstWords(world, ours)
-	case any(rollsBack):
+	case either(rollsBack):
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
 	theirs = only(theirs, func(e Effect) bool {
