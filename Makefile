@@ -8,11 +8,12 @@ PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 # Modules that need k8s.io/kubernetes itself, outside go.work.
 OUTSIDE := test/oracle
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
+IMAGE ?= millrace:dev
 SEED ?= 0
 N ?= 2000
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test unit sim oracle system e2e bench check lint stories tidy clean
+.PHONY: help build image run demo test unit sim oracle system e2e bench check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +21,12 @@ help: ## show this list
 build: ## build bin/millrace
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+
+image: ## build the image of every service, and see that it starts (docker)
+	@mkdir -p bin/linux
+	CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
+	docker build --file deployments/image/Dockerfile --tag $(IMAGE) .
+	docker run --rm --network none $(IMAGE) --version
 
 run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
 	@if [ -n "$$KUBECONFIG" ]; then exec bin/millrace run; else exec bin/millrace dev; fi
