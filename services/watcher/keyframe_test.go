@@ -27,16 +27,16 @@ func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
 	}
 	k := &kindWatch{
 		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: appender,
-		age: time.Hour, cursor: translate.Cursor{Version: "9"},
+		age: time.Hour, cursor: translate.Cursor{Version: "9"}, marked: time.Now(),
 	}
-	if err := k.keyframes(t.Context()); err != nil {
+	if _, err := k.keyframes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(logOf(t, b)); got != before {
 		t.Errorf("%d keyframes of young objects", got-before)
 	}
 	k.age = time.Nanosecond
-	if err := k.keyframes(t.Context()); err != nil {
+	if _, err := k.keyframes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	again := logOf(t, b)[before:]

@@ -7,7 +7,9 @@ type metrics struct {
 	lag     *prometheus.GaugeVec
 	relists *prometheus.CounterVec
 	gaps    *prometheus.CounterVec
-	active  prometheus.Gauge
+	// degraded tells each kind that cannot be watched at the moment.
+	degraded *prometheus.GaugeVec
+	active   prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -24,6 +26,9 @@ func newMetrics() *metrics {
 		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_gaps_total", Help: "Gaps recorded, before which changes may be missing.",
 		}, []string{"kind"}),
+		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
+		}, []string{"kind"}),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "millrace_watcher_active", Help: "1 while this watcher is the active one.",
 		}),
@@ -31,5 +36,5 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.relists, m.gaps, m.active}
+	return []prometheus.Collector{m.deltas, m.lag, m.relists, m.gaps, m.degraded, m.active}
 }

@@ -125,12 +125,3 @@ func (p *peers) say(b bus.Bus, bye bool) error {
 	}
 	return b.Say(topic, data)
 }
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}

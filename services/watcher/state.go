@@ -13,21 +13,30 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// mirrorPoll is how often a state stream is asked whether it has caught up.
-const mirrorPoll = 50 * time.Millisecond
+const (
+	// mirrorPoll is how often a state stream is asked whether it has caught up.
+	mirrorPoll = 50 * time.Millisecond
+	// mirrorPatience is how long it may stand still before that is an error.
+	mirrorPatience = 20 * time.Second
+)
 
 // errEnough ends the reading of a stream.
 var errEnough = errors.New("enough")
 
 // caughtUp waits until the state stream holds the log up to a sequence.
-func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (bus.State, error) {
+func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (state bus.State, err error) {
+	moved, at := time.Now(), uint64(0)
 	for {
-		state, err := b.StreamState(ctx, subject.StateStream(kind))
-		if err != nil {
+		if state, err = b.StreamState(ctx, subject.StateStream(kind)); err != nil {
 			return state, fmt.Errorf("look at the state of %s: %w", kind, err)
 		}
-		if state.Last >= sequence {
+		switch {
+		case state.Last >= sequence:
 			return state, nil
+		case state.Last != at:
+			moved, at = time.Now(), state.Last
+		case time.Since(moved) > mirrorPatience:
+			return state, fmt.Errorf("the state of %s has stood still at message %d of %d for %v", kind, at, sequence, mirrorPatience)
 		}
 		pause(ctx, mirrorPoll)
 		if err := ctx.Err(); err != nil {
@@ -72,9 +81,11 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 	}()
 	poll := time.NewTicker(mirrorPoll)
 	defer poll.Stop()
+	moved := time.Now()
 	for got := uint64(0); got < at.Messages; {
 		select {
 		case batch := <-batches:
+			moved = time.Now()
 			for _, m := range batch {
 				if m.Sequence > at.Last {
 					return nil
@@ -96,6 +107,9 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 				return fmt.Errorf("look at the state of %s: %w", kind, err)
 			}
 			at.Messages = min(at.Messages, now.Messages)
+			if time.Since(moved) > mirrorPatience && got < at.Messages {
+				return fmt.Errorf("read the state of %s: nothing came for %v after %d of %d messages", kind, mirrorPatience, got, at.Messages)
+			}
 		case err := <-failed:
 			return errors.Join(fmt.Errorf("read the state of %s: interrupted", kind), err)
 		}

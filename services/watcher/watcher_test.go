@@ -2,168 +2,32 @@ package watcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
-	"net/http/httptest"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-type change struct {
-	what string
-	pod  corev1.Pod
-}
-
-// server is an API server of pods only, whose history can be forgotten.
-type server struct {
-	*httptest.Server
-	mu       sync.Mutex
-	version  int
-	pods     map[string]corev1.Pod
-	history  []change
-	oldest   int // watches from before it are answered with 410
-	lists    int
-	refuse   int // answer everything with this status
-	watchers map[chan struct{}]bool
-}
-
-func serve(t *testing.T) *server {
-	s := &server{pods: map[string]corev1.Pod{}, version: 1, watchers: map[chan struct{}]bool{}}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Server.Close)
-	t.Cleanup(s.cut) // before the server closes, which waits for its requests
-	return s
-}
-
-func (s *server) change(what, name string, padding int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version++
-	pod, there := s.pods[name]
-	if !there {
-		pod.Namespace, pod.Name, pod.UID = "default", name, types.UID(fmt.Sprint("uid-", s.version))
-	}
-	pod.ResourceVersion = strconv.Itoa(s.version)
-	pod.Spec.NodeName = strings.Repeat("n", padding)
-	s.history = append(s.history, change{what, pod})
-	s.pods[name] = pod
-	if what == "DELETED" {
-		delete(s.pods, name)
-	}
-	s.wake()
-}
-
-func (s *server) wake() {
-	for w := range s.watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// cut ends every watch.
-func (s *server) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.watchers {
-		delete(s.watchers, w)
-		close(w)
-	}
-}
-
-// forget compacts the history away.
-func (s *server) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.oldest = s.version
-}
-
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	refuse := s.refuse
-	s.mu.Unlock()
-	w.Header().Set("Content-Type", kinds.JSON)
-	switch {
-	case refuse != 0:
-		w.WriteHeader(refuse)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":%d}`, refuse)
-	case r.URL.Path == "/api":
-		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
-	case r.URL.Query().Get("watch") != "":
-		s.watch(w, r)
-	default:
-		s.list(w)
-	}
-}
-
-func (s *server) list(w http.ResponseWriter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists++
-	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
-	list.ResourceVersion = strconv.Itoa(s.version)
-	for _, p := range s.pods {
-		list.Items = append(list.Items, p)
-	}
-	_ = json.NewEncoder(w).Encode(list)
-}
-
-func (s *server) watch(w http.ResponseWriter, r *http.Request) {
-	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{}
-	s.mu.Lock()
-	expired := from < s.oldest
-	if !expired {
-		s.watchers[wake] = true
-	}
-	s.mu.Unlock()
-	if expired {
-		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`, http.StatusGone)
-		return
-	}
-	w.WriteHeader(http.StatusOK)
-	for {
-		w.(http.Flusher).Flush()
-		select {
-		case <-r.Context().Done():
-			return
-		case _, open := <-wake:
-			if !open {
-				return
-			}
-		}
-		s.mu.Lock()
-		for _, c := range s.history {
-			if v, _ := strconv.Atoi(c.pod.ResourceVersion); v > from {
-				from = v
-				c.pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-				_ = json.NewEncoder(w).Encode(map[string]any{"type": c.what, "object": c.pod})
-			}
-		}
-		s.mu.Unlock()
-	}
-}
-
 // start runs a watcher until the test ends or stop is called.
-func start(t *testing.T, s *server, b *memory.Bus, id string) (service *Service, stop func()) {
-	service, err := New(Config{REST: &rest.Config{Host: s.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: id})
+func start(t *testing.T, s *server, b bus.Bus, id string, options ...func(*Config)) (service *Service, stop func()) {
+	config := Config{REST: &rest.Config{Host: s.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: id}
+	for _, option := range options {
+		option(&config)
+	}
+	service, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +44,15 @@ func start(t *testing.T, s *server, b *memory.Bus, id string) (service *Service,
 	return service, stop
 }
 
-func logOf(t *testing.T, b *memory.Bus) (log []events.Delta) {
-	at, err := b.StreamState(t.Context(), subject.LogStream("pods"))
+func logOf(t *testing.T, b bus.Bus) (log []events.Delta) { return logOfKind(t, b, "pods") }
+
+func logOfKind(t *testing.T, b bus.Bus, kind kinds.Name) (log []events.Delta) {
+	at, err := b.StreamState(t.Context(), subject.LogStream(kind))
 	if err != nil {
 		return nil // not there yet
 	}
 	for sequence := at.First; sequence <= at.Last; sequence++ {
-		d, there, err := stored(t.Context(), b, subject.LogStream("pods"), sequence)
+		d, there, err := stored(t.Context(), b, subject.LogStream(kind), sequence)
 		if err != nil || !there {
 			t.Fatalf("message %d: there is %t, %v", sequence, there, err)
 		}
@@ -196,7 +62,7 @@ func logOf(t *testing.T, b *memory.Bus) (log []events.Delta) {
 }
 
 // eventually waits until the log tells this, marks left out.
-func eventually(t *testing.T, b *memory.Bus, want ...string) {
+func eventually(t *testing.T, b bus.Bus, want ...string) {
 	t.Helper()
 	var got []string
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -253,11 +119,37 @@ func TestDeletesDuringACompactionAreFound(t *testing.T) {
 
 func until(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	within(t, 10*time.Second, holds)
+}
+
+func within(t *testing.T, patience time.Duration, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain")
 		}
 	}
+}
+
+// eventuallySorted waits until the log tells this, in whatever order.
+func eventuallySorted(t *testing.T, b bus.Bus, want ...string) {
+	t.Helper()
+	until(t, func() bool {
+		got := slices.DeleteFunc(ops(logOf(t, b)), func(s string) bool { return s == "mark" })
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+}
+
+// listen waits for an address to be free again.
+func listen(t *testing.T, address string) (l net.Listener) {
+	t.Helper()
+	until(t, func() (ok bool) {
+		var err error
+		l, err = net.Listen("tcp", address)
+		return err == nil
+	})
+	return l
 }
 
 func ops(log []events.Delta) (text []string) {
@@ -296,7 +188,7 @@ func TestTheYoungerWatcherTakesOverWithoutDoubling(t *testing.T) {
 
 func TestRefusedCredentialsEndTheRun(t *testing.T) {
 	s := serve(t)
-	s.refuse = http.StatusUnauthorized
+	s.refuse[""] = http.StatusUnauthorized
 	service, err := New(Config{REST: &rest.Config{Host: s.URL}, Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"})
 	if err != nil {
 		t.Fatal(err)

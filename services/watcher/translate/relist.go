@@ -79,12 +79,13 @@ type Relist struct {
 	epoch uint64
 }
 
-// Compare begins a relist. When the server's position is older than what the
-// bus has seen, as after the restore of a backup, it opens a new epoch. A
-// version of "" says that the position is not known yet.
-func (s *State) Compare(version string) *Relist {
+// Compare begins a relist, which uses the state up. When the server's position
+// is older than what the bus has seen, as after the restore of a backup, it
+// opens a new epoch; it also does when that is known already (rewound). A
+// version of "" says that the position is not known.
+func (s *State) Compare(version string, rewound bool) *Relist {
 	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: s.newest.Epoch}
-	if version != "" && s.newest.Version != "" && kinds.CompareVersions(version, s.newest.Version) < 0 {
+	if rewound || version != "" && s.newest.Version != "" && kinds.CompareVersions(version, s.newest.Version) < 0 {
 		r.epoch++
 	}
 	return r
@@ -100,21 +101,42 @@ type Finding struct {
 	// Replaced is the sequence of the object of that name with another uid,
 	// whose end must be said first; 0 when there is none.
 	Replaced uint64
+	// Rewound: the object is older than the bus knows it, so the history is not
+	// the one that was watched. The relist must begin anew in a new epoch.
+	Rewound bool
 }
 
-// See judges a listed object. In a new epoch everything is said: a version
-// that was handed out twice proves nothing.
-func (r *Relist) See(ref events.Ref, uid types.UID, version string) Finding {
-	r.seen[ref] = struct{}{}
+// See judges a listed object, which counts as said from then on. In a new epoch
+// everything is said: a version that was handed out twice proves nothing.
+func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) {
 	k, there := r.state.objects[ref]
 	switch {
 	case !there:
-		return Finding{Changed: true}
+		f.Changed = true
 	case k.uid != uid:
-		return Finding{Changed: true, Replaced: k.sequence}
+		f.Changed, f.Replaced = true, k.sequence
+	case k.epoch == r.epoch && kinds.CompareVersions(version, k.version) < 0:
+		return Finding{Rewound: true}
 	default:
-		return Finding{Changed: k.version != version || k.epoch != r.epoch}
+		f.Changed = k.version != version || k.epoch != r.epoch
 	}
+	r.seen[ref] = struct{}{}
+	if f.Changed {
+		k.sequence = 0
+	}
+	r.state.objects[ref] = known{uid, version, r.epoch, k.sequence}
+	return f
+}
+
+// Lose judges an object that went while the list was being read: true when its
+// end must be said.
+func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
+	delete(r.seen, ref)
+	if k, there := r.state.objects[ref]; !there || k.uid != uid {
+		return false
+	}
+	delete(r.state.objects, ref)
+	return true
 }
 
 // Missing are the sequences of the last deltas of the objects that the list

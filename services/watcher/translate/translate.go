@@ -28,11 +28,23 @@ type Stamp struct {
 	At    time.Time
 	Epoch uint64
 	Sync  bool
-	// Brief asks for the metadata form although the kind is on the bus in full,
-	// because the whole object is larger than a message may be. The delta's Form
-	// says so.
-	Brief bool
+	// Size says how much of an object fits the bus.
+	Size Size
 }
+
+// Size is how much of an object is said.
+type Size int
+
+const (
+	// Whole: all that the kind's form has.
+	Whole Size = iota
+	// Brief: metadata although the kind is on the bus in full; the delta's Form
+	// says so.
+	Brief
+	// Bare: of the metadata only what names and dates the object, because the
+	// metadata alone is larger than a message may be.
+	Bare
+)
 
 // FormOf is the form in which a kind may be on the bus: Secrets never in full.
 func FormOf(kind kinds.Kind) kinds.Form {
@@ -62,9 +74,9 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	if kind.Name == secrets {
 		withhold(m)
 	}
-	if s.Brief || d.Form == kinds.Metadata {
+	if s.Size != Whole || d.Form == kinds.Metadata {
 		d.Form = kinds.Metadata
-		obj = brief(kind, obj, m)
+		obj = brief(kind, m, s.Size)
 	}
 	if custom, ok := obj.(*unstructured.Unstructured); ok {
 		d.ContentType = kinds.JSON
@@ -78,9 +90,26 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	return d, nil
 }
 
-// Mark reports that everything up to a version has been seen.
-func Mark(kind kinds.Name, version string, s Stamp) events.Delta {
-	return events.Delta{Kind: kind, Op: events.Mark, ResourceVersion: version, Epoch: s.Epoch, At: s.At}
+// Mark reports that everything up to a version has been seen. Its body says
+// which state stream, told by when it was made, is known to hold all of it.
+func Mark(kind kinds.Name, version string, state time.Time, s Stamp) events.Delta {
+	body, _ := json.Marshal(proof{State: state}) // a time of this millennium: cannot fail
+	return events.Delta{
+		Kind: kind, Op: events.Mark, ResourceVersion: version, Epoch: s.Epoch, At: s.At,
+		ContentType: kinds.JSON, Body: body,
+	}
+}
+
+// proof is the body of a mark.
+type proof struct {
+	State time.Time `json:"state"`
+}
+
+// Proves tells whether a mark says that the state stream made at a moment holds
+// everything.
+func Proves(mark events.Delta, state time.Time) bool {
+	var p proof
+	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &p) == nil && p.State.Equal(state)
 }
 
 // Gap reports that changes before this point may be missing.
@@ -112,10 +141,16 @@ func withhold(m metav1.Object) {
 }
 
 // brief is the metadata form of an object.
-func brief(kind kinds.Kind, obj runtime.Object, m metav1.Object) *metav1.PartialObjectMetadata {
-	p, ok := obj.(*metav1.PartialObjectMetadata)
+func brief(kind kinds.Kind, m metav1.Object, size Size) *metav1.PartialObjectMetadata {
+	p, ok := m.(*metav1.PartialObjectMetadata)
 	if !ok {
 		p = meta.AsPartialObjectMetadata(m)
+	}
+	if size == Bare {
+		p = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Generation: p.Generation,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+		}}
 	}
 	p.TypeMeta = metav1.TypeMeta{APIVersion: kind.APIVersion(), Kind: kind.Kind}
 	return p

@@ -93,7 +93,7 @@ func TestRelistsLoseNothing(t *testing.T) {
 			state.Fold(d, uint64(len(log)))
 		}
 		relist := func() *translate.Relist {
-			r := state.Compare(fmt.Sprint(clock))
+			r := state.Compare(fmt.Sprint(clock), false)
 			for name, o := range world {
 				ref := events.Ref{Kind: "pods", Name: name}
 				f := r.See(ref, o.uid, fmt.Sprint(o.version))
@@ -107,7 +107,7 @@ func TestRelistsLoseNothing(t *testing.T) {
 			for _, sequence := range r.Missing() {
 				say(translate.Tombstone(log[sequence-1], translate.Stamp{At: now, Epoch: r.Epoch()}))
 			}
-			say(translate.Mark("pods", fmt.Sprint(clock), translate.Stamp{At: now, Epoch: r.Epoch()}))
+			say(translate.Mark("pods", fmt.Sprint(clock), now, translate.Stamp{At: now, Epoch: r.Epoch()}))
 			return r
 		}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -132,7 +132,7 @@ func TestRelistsLoseNothing(t *testing.T) {
 					}
 				}
 			default:
-				before := state.Compare("").Epoch()
+				before := state.Compare("", false).Epoch()
 				back := clock < highest
 				r := relist()
 				if got := r.Epoch() > before; got != back {

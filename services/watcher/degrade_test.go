@@ -1,0 +1,353 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func every(c *Config) { c.Every = true }
+
+func (s *server) listed() (lists int) {
+	s.set(func() { lists = s.lists })
+	return lists
+}
+
+func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.streams = false
+	s.change("ADDED", "a", 0)
+	service, _ := start(t, s, b, "one")
+	eventually(t, b, "is a")
+	s.change("DELETED", "a", 0)
+	eventually(t, b, "is a", "gone a")
+	if got := s.listed(); got != 1 {
+		t.Errorf("%d whole lists, want 1", got)
+	}
+	if !service.Synced() {
+		t.Error("not synced")
+	}
+}
+
+func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.custom = true
+	s.refuse["widgets"] = http.StatusForbidden
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	service, _ := start(t, s, b, "one", every)
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	until(t, func() bool {
+		err := service.checkSynced()
+		return err != nil && strings.Contains(err.Error(), "widgets.example.com")
+	})
+	if service.Checks()["api"]() != nil {
+		t.Error("one refused kind fails the api check")
+	}
+	s.set(func() { clear(s.refuse) })
+	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
+	until(t, service.Synced)
+}
+
+func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.refuse["pods"], s.after = http.StatusTooManyRequests, 1
+	start(t, s, b, "one")
+	until(t, func() (asked bool) {
+		s.set(func() { asked = len(s.asked) > 0 })
+		return asked
+	})
+	began := time.Now()
+	s.set(func() { clear(s.refuse) })
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("asked again after %v, not after the second it was told", took)
+	}
+	s.set(func() {
+		if len(s.asked) != 1 {
+			t.Errorf("%d requests were refused, want 1", len(s.asked))
+		}
+	})
+}
+
+func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
+	var p patience
+	away, busy := errors.New("connection refused"), apierrors.NewInternalError(errors.New("webhook"))
+	var longest time.Duration
+	for range 50 {
+		if pause := p.next(away); pause > time.Second {
+			t.Errorf("%v while nobody answers", pause)
+		}
+		longest = max(longest, p.next(busy))
+	}
+	if longest < farPause/2 || longest > 2*farPause {
+		t.Errorf("at most %v while the server refuses", longest)
+	}
+	if pause := p.next(apierrors.NewTooManyRequests("later", 60)); pause < time.Minute {
+		t.Errorf("%v although told to wait a minute", pause)
+	}
+}
+
+func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	service, _ := start(t, s, b, "one")
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	address, handler := s.Listener.Addr().String(), s.Config.Handler
+	s.cut()
+	s.CloseClientConnections()
+	s.Listener.Close()
+	until(t, func() bool { return service.checkSynced() != nil })
+	s.change("DELETED", "a", 0)
+	again := &http.Server{Handler: handler}
+	listener := listen(t, address)
+	go func() { _ = again.Serve(listener) }()
+	t.Cleanup(func() { s.cut(); again.Close() })
+	began := time.Now()
+	eventually(t, b, "is a", "gone a")
+	if took := time.Since(began); took > 1200*time.Millisecond {
+		t.Errorf("the watch went on after %v", took)
+	}
+	if got := s.listed(); got != 1 {
+		t.Errorf("%d lists, want 1: an outage loses no position", got)
+	}
+}
+
+func TestBookmarksAreStoredButNotEach(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	service, stop := start(t, s, b, "one")
+	until(t, func() bool { return fmt.Sprint(ops(logOf(t, b))) == "[is a mark]" })
+	for range 10 {
+		s.bookmark()
+	}
+	s.change("ADDED", "b", 0)
+	eventually(t, b, "is a", "is b")
+	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark is b]" {
+		t.Errorf("ten bookmarks in a moment made the log %s", got)
+	}
+	service.mu.Lock()
+	watch := service.kinds["pods"].watch
+	service.mu.Unlock()
+	stop()
+	watch.marked = watch.marked.Add(-markEvery)
+	appender, err := b.Append(t.Context(), "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.appender = appender
+	reader, err := watch.source.Watch(t.Context(), watch.cursor.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.bookmark()
+	if err := watch.hear(t.Context(), <-reader.ResultChan()); err != nil {
+		t.Fatal(err)
+	}
+	log := logOf(t, b)
+	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != fmt.Sprint(s.version) {
+		t.Errorf("after a minute a bookmark of %d is stored as %s of %s", s.version, newest.Op, newest.ResourceVersion)
+	}
+}
+
+func TestKindsComeAndGoAndComeBack(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	start(t, s, b, "one", every)
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.set(func() { s.custom = true })
+	told := func() string { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) }
+	within(t, 5*time.Second, func() bool { return told() == "[is w mark]" })
+	s.set(func() { s.custom = false })
+	s.cut()
+	within(t, goneAfter+5*time.Second, func() bool { return told() == "[is w mark gone w]" })
+	s.set(func() { s.custom = true })
+	within(t, 5*time.Second, func() bool { return strings.HasPrefix(told(), "[is w mark gone w is w gap mark") })
+}
+
+func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.custom = true
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	service, _ := start(t, s, b, "one", every)
+	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
+	s.set(func() { s.stale = true })
+	service.search(t.Context())
+	want, catalog, _, _ := service.wanted()
+	if contains(want, "widgets.example.com") || !catalog.Silent["example.com"] {
+		t.Fatalf("the stale group gave %v, silent %v", want, catalog.Silent)
+	}
+	service.sweep(t.Context(), want, catalog)
+	if len(service.missing) != 0 {
+		t.Errorf("%v count as missing", service.missing)
+	}
+}
+
+func TestDiscoveryIsReadOnceWhileNothingChanges(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	service, _ := start(t, s, b, "one", every)
+	until(t, service.Synced)
+	if _, fresh, err := service.source.Discover(t.Context()); fresh || err != nil {
+		t.Errorf("the same catalog again: fresh %t, %v", fresh, err)
+	}
+	s.set(func() { s.custom = true })
+	catalog, fresh, err := service.source.Discover(t.Context())
+	if !fresh || err != nil || !catalog.Serves("widgets.example.com", "v1") || catalog.Serves("widgets.example.com", "v2") {
+		t.Errorf("a new kind: fresh %t, %v, %v", fresh, catalog, err)
+	}
+}
+
+func TestABackupBeginsANewEpoch(t *testing.T) {
+	for name, later := range map[string]int{"the position is before ours": 0, "the position has passed ours": 20} {
+		t.Run(name, func(t *testing.T) {
+			s, b := serve(t), memory.New(memory.Options{})
+			s.change("ADDED", "a", 0)
+			s.change("ADDED", "lost", 0)
+			_, stop := start(t, s, b, "one")
+			until(t, func() bool { return len(logOf(t, b)) == 3 })
+			s.change("MODIFIED", "a", 0)
+			eventuallySorted(t, b, "is a", "is a", "is lost")
+			stop()
+			s.restore(2) // a as it was first
+			for i := range later {
+				s.change("ADDED", fmt.Sprint("later-", i), 0)
+			}
+			start(t, s, b, "two")
+			until(t, func() bool { return strings.HasSuffix(fmt.Sprint(ops(logOf(t, b))), "gone lost gap mark]") })
+			log := logOf(t, b)
+			if newest := log[len(log)-1]; newest.Epoch != 1 {
+				t.Errorf("the epoch is %d, want 1", newest.Epoch)
+			}
+			said := 0
+			for _, d := range log {
+				if d.Epoch == 1 && d.Op == events.Is {
+					said++
+				}
+			}
+			if want := 1 + later; said != want {
+				t.Errorf("%d objects were said in the new epoch, want %d", said, want)
+			}
+		})
+	}
+}
+
+// remade is a bus whose state stream looks as if it had been made anew, and
+// lacks an object.
+type remade struct {
+	bus.Bus
+	made  time.Time
+	lacks string
+}
+
+func (r *remade) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := r.Bus.StreamState(ctx, stream)
+	if stream == subject.StateStream("pods") {
+		state.Created = r.made
+		if state.Messages > 0 && r.lacks != "" {
+			state.Messages--
+		}
+	}
+	return state, err
+}
+
+func (r *remade) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	return r.Bus.Follow(ctx, stream, from, func(batch []events.Message) error {
+		kept := batch[:0]
+		for _, m := range batch {
+			if r.lacks == "" || !strings.HasSuffix(m.Subject, "."+r.lacks) {
+				kept = append(kept, m)
+			}
+		}
+		return handle(kept)
+	})
+}
+
+func TestAStateThatWasMadeAnewIsFilledAgain(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.change("ADDED", "b", 0)
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 3 })
+	stop()
+	anew := &remade{Bus: b, made: time.Now(), lacks: "a"}
+	_, stop = start(t, s, anew, "two")
+	until(t, func() bool { return len(logOf(t, b)) == 6 })
+	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[is a gap mark]" || !logOf(t, b)[3].Sync {
+		t.Errorf("the relist told %s", got)
+	}
+	stop()
+	lists := s.listed()
+	start(t, s, &remade{Bus: b, made: anew.made}, "three")
+	s.change("ADDED", "c", 0)
+	until(t, func() bool { return len(logOf(t, b)) == 7 })
+	if got := s.listed(); got != lists {
+		t.Error("a state that is known to be whole was compared again")
+	}
+}
+
+func TestAKindThatIsWantedOtherwise(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	brief := kinds.Pods.Kind
+	brief.Form = kinds.Metadata
+	if err := b.EnsureKind(t.Context(), brief); err != nil {
+		t.Fatal(err)
+	}
+	appender, err := b.Append(t.Context(), "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := appender.Append(t.Context(), events.Message{Subject: subject.Mark("pods"), Header: events.EncodeDelta(events.Delta{Op: events.Mark}).Header}); err != nil {
+		t.Fatal(err)
+	}
+	s.change("ADDED", "a", 0)
+	_, stop := start(t, s, b, "one") // metadata became full
+	eventually(t, b, "is a")
+	if form := logOf(t, b)[0].Form; form != kinds.Full {
+		t.Errorf("the object is on the bus in form %q", form)
+	}
+	stop()
+	_, stop = start(t, s, b, "two", func(c *Config) { c.Kinds = []kinds.Kind{brief} }) // full stays
+	s.change("ADDED", "b", 0)
+	eventually(t, b, "is a", "is b")
+	if form := logOf(t, b)[2].Form; form != kinds.Full {
+		t.Errorf("who wanted metadata turned the kind to form %q", form)
+	}
+	stop()
+}
+
+// strict is a bus whose streams have another retention than is asked for.
+type strict struct{ bus.Bus }
+
+func (strict) EnsureKind(context.Context, kinds.Kind) error {
+	return fmt.Errorf("%w: EV_pods: max_age is 24h0m0s, want 1h0m0s", bus.ErrSettings)
+}
+
+func TestOtherSettingsAreToldWithWhatToDo(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	service, _ := start(t, s, strict{b}, "one")
+	until(t, func() bool {
+		err := service.checkSynced()
+		return err != nil && strings.Contains(err.Error(), "max_age is 24h0m0s, want 1h0m0s") && strings.Contains(err.Error(), "edit the streams")
+	})
+	if all, err := b.Kinds(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("the streams were forgotten: %v, %v", all, err)
+	}
+}

@@ -1,0 +1,41 @@
+// Package watcher turns what the API server reports into the logs on the bus:
+// one list and watch per kind, however many read the log.
+//
+//	Run ── peers.run     heartbeats: which watcher is active
+//	  ├─── discover      which kinds there are, and is the API server there
+//	  ├─── reconcile     starts and stops, as the other two say, one of these
+//	  └─── kindWatch.run   per kind: session after session
+//	         └ session     open the log, find the position; resume, or relist
+//	                       and compare with the state; then watch
+//
+// # What a log promises
+//
+// The log of a kind is in the order of the API server's watch, without a gap
+// and with each (uid, resourceVersion) once, but for what is marked as said
+// again (Sync). The position to go on from is in the log itself. Where it is
+// lost (the API server has forgotten what came after it, the bus has lost its
+// end, or the state stream was made anew and may lack objects) a relist is
+// compared with the state stream: what changed is said, what is missing is
+// reported gone, and a Gap marks that changes before it may not be in the
+// record. Where the API server's storage has gone back, as after the restore of
+// a backup, a new epoch begins, in which everything is said again; a version
+// means something only within its epoch.
+//
+// # More than one watcher
+//
+// Any number may run. The oldest is active, the others stand by and take over
+// within a second; if two believe to be active, the log refuses one of them.
+//
+// # Large objects
+//
+// An object whose whole body is larger than a message may be is reported in
+// metadata form, and its delta's Form says so. If even its metadata is too
+// large, its name, identity and dates are left. Nothing is dropped, and whoever
+// needs the rest knows that it is not there.
+//
+// # Form and version
+//
+// A kind that is on the bus in full stays so for who asks for its metadata.
+// The other way about, and when a kind that is wanted in full is there in
+// another version, its streams are made anew; whoever reads them begins again.
+package watcher

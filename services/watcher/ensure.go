@@ -1,0 +1,84 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// ensure makes the kind's streams where they are missing. Where they are there
+// in another form or version it settles which of the two is to be.
+func (k *kindWatch) ensure(ctx context.Context) error {
+	if k.ensured && k.source != nil {
+		return nil
+	}
+	var err error
+	if !k.ensured {
+		err = k.bus.EnsureKind(ctx, k.kind)
+	}
+	if errors.Is(err, bus.ErrSettings) {
+		err = k.settle(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	if k.source, err = k.open(k.kind); err != nil {
+		return err
+	}
+	k.ensured = true
+	return nil
+}
+
+// settle handles streams with other settings than wanted.
+func (k *kindWatch) settle(ctx context.Context, refused error) error {
+	have, there, err := storedKind(ctx, k.bus, k.kind.Name)
+	if err != nil {
+		return err
+	}
+	if !there || have == k.kind {
+		return advise(k.kind.Name, refused)
+	}
+	use, remake := translate.Settle(have, k.kind, k.served)
+	if remake {
+		// What reads them notices, and reads the new ones from their start.
+		klog.FromContext(ctx).Info("Making the streams of a kind anew, since it is to be on the bus otherwise",
+			"kind", k.kind.Name, "have", have, "haveForm", have.Form, "want", use, "wantForm", use.Form)
+		if err := k.bus.Forget(ctx, k.kind.Name); err != nil {
+			return err
+		}
+		k.cursor, k.latest = translate.Cursor{}, noDelta
+	}
+	k.kind = use
+	if err := k.bus.EnsureKind(ctx, use); err != nil {
+		return advise(k.kind.Name, err)
+	}
+	return nil
+}
+
+func storedKind(ctx context.Context, b bus.Bus, name kinds.Name) (kind kinds.Kind, there bool, err error) {
+	all, err := b.Kinds(ctx)
+	if err != nil {
+		return kind, false, fmt.Errorf("look how %s is stored: %w", name, err)
+	}
+	for _, k := range all {
+		if k.Name == name {
+			return k, true, nil
+		}
+	}
+	return kind, false, nil
+}
+
+// advise says what to do about settings that cannot be settled here: to make
+// the streams anew would throw away a record that somebody wants to keep.
+func advise(kind kinds.Name, err error) error {
+	if !errors.Is(err, bus.ErrSettings) {
+		return err
+	}
+	return fmt.Errorf("%w. Start with the settings that the streams of %s have, or edit the streams, or remove them and lose their record", err, kind)
+}

@@ -1,0 +1,163 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+const (
+	// markEvery bounds how often a quiet kind's position is stored.
+	markEvery = time.Minute
+	// flushAfter is how long a delta may go unnoticed that was not stored.
+	flushAfter = 25 * time.Millisecond
+)
+
+// watch follows the API server from the cursor until something ends it. A watch
+// that was resumed is only trusted when the history is proved to be the same.
+func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) error {
+	defer w.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	proved := make(chan error, 1)
+	if resumed {
+		prove := k.proof()
+		go func() { proved <- prove(ctx) }()
+	}
+	k.note(nil)
+	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
+	defer flush.Stop()
+	defer keyframes.Stop()
+	for {
+		clean := k.dirty.IsZero()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event, open := <-w.ResultChan():
+			if !open {
+				return errors.Join(k.flush(ctx), errEnded)
+			}
+			if err := k.hear(ctx, event); err != nil {
+				return err
+			}
+		case err := <-proved:
+			if err != nil {
+				return err
+			}
+		case <-flush.C:
+			if err := k.flush(ctx); err != nil {
+				return err
+			}
+		case <-keyframes.C:
+			again, err := k.keyframes(ctx)
+			if err != nil {
+				return err
+			}
+			keyframes.Reset(again)
+		}
+		if clean && !k.dirty.IsZero() {
+			flush.Reset(flushAfter)
+		}
+	}
+}
+
+func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
+	if event.Type == watch.Error {
+		return apierrors.FromObject(event.Object)
+	}
+	m, err := meta.Accessor(event.Object)
+	if err != nil {
+		return fmt.Errorf("read a watch event: %w", err)
+	}
+	version := m.GetResourceVersion()
+	if k.cursor.Covers(version) {
+		return nil
+	}
+	op := events.Is
+	switch event.Type {
+	case watch.Bookmark:
+		k.cursor.Version = version
+		if time.Since(k.marked) < markEvery {
+			return nil
+		}
+		return k.mark(ctx)
+	case watch.Deleted:
+		op = events.Gone
+	default: // Added, Modified
+	}
+	if err := k.say(ctx, op, event.Object, k.stamp(false)); err != nil {
+		return err
+	}
+	k.cursor.Version = version
+	return nil
+}
+
+func (k *kindWatch) mark(ctx context.Context) error {
+	k.marked = time.Now()
+	if err := k.append(ctx, translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false))); err != nil {
+		return err
+	}
+	return k.flush(ctx)
+}
+
+// say appends an object, as much of it as fits.
+func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s translate.Stamp) error {
+	d, err := translate.Object(k.kind, op, obj, s)
+	by := d.By // the object loses it
+	for err == nil && s.Size < translate.Bare && k.limits[s.Size] > 0 && len(d.Body) >= k.limits[s.Size] {
+		s.Size++
+		d, err = translate.Object(k.kind, op, obj, s)
+		d.By = by
+	}
+	if err != nil {
+		return err
+	}
+	err = k.append(ctx, d)
+	switch {
+	case errors.Is(err, bus.ErrTooLarge) && s.Size < translate.Bare:
+		// The session begins anew, and meets the object again.
+		k.limits[s.Size] = len(d.Body)
+	case err == nil && op == events.Is && !s.Sync:
+		k.latest = proofOf(d)
+	}
+	return err
+}
+
+func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
+	m := events.EncodeDelta(d)
+	m.Subject = subject.Mark(k.kind.Name)
+	if d.Ref.Name != "" {
+		m.Subject = subject.Delta(d.Ref)
+	}
+	if k.dirty.IsZero() {
+		k.dirty = d.At
+	}
+	if err := k.appender.Append(ctx, m); err != nil {
+		return err
+	}
+	k.metrics.deltas.WithLabelValues(string(k.kind.Name), string(d.Op)).Inc()
+	return nil
+}
+
+func (k *kindWatch) flush(ctx context.Context) error {
+	if k.dirty.IsZero() {
+		return nil
+	}
+	if err := k.appender.Flush(ctx); err != nil {
+		return err
+	}
+	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(time.Since(k.dirty).Seconds())
+	k.dirty = time.Time{}
+	return nil
+}

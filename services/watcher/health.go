@@ -1,0 +1,53 @@
+package watcher
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var errNotListed = errors.New("the first list has not ended")
+
+// Synced is true when every kind is being watched; a standby is synced when it
+// knows which kinds there are.
+func (s *Service) Synced() bool { return s.checkSynced() == nil }
+
+func (s *Service) checkSynced() error {
+	want, _, active, searched := s.wanted()
+	if !searched {
+		return errors.New("discovery has not answered yet")
+	}
+	if !active {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kind := range want {
+		r := s.kinds[kind.Name]
+		if r == nil {
+			return fmt.Errorf("%s: not started", kind.Name)
+		}
+		if synced, err := r.watch.status(); err != nil || !synced {
+			return fmt.Errorf("%s: not listed or degraded: %w", kind.Name, cmp.Or(err, errNotListed))
+		}
+	}
+	return nil
+}
+
+// Checks are the watcher's health by name: api, bus, synced.
+func (s *Service) Checks() map[string]func() error {
+	return map[string]func() error{
+		"api": func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.api
+		},
+		"bus":    s.config.Bus.Healthy,
+		"synced": s.checkSynced,
+	}
+}
+
+// Collectors are the watcher's metrics.
+func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }

@@ -1,0 +1,72 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+const (
+	// keyframeSoon and keyframeBatch spread keyframes over time.
+	keyframeSoon  = 30 * time.Second
+	keyframeBatch = 500
+	// keyframeLate is when to look again although nothing is due.
+	keyframeLate = 10 * time.Minute
+)
+
+// soon is when to look for objects that have to be said again, at the earliest.
+func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
+
+// keyframes says the oldest objects again before the log forgets them: what is
+// older than half of the log's age. It gives when to look again. The state
+// stream is in the order of age.
+func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
+	if err := k.flush(ctx); err != nil {
+		return 0, err
+	}
+	if time.Since(k.marked) > keyframeLate/2 {
+		// Not every server sends bookmarks, and old marks are forgotten.
+		if err := k.mark(ctx); err != nil {
+			return 0, err
+		}
+	}
+	at, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
+	if err != nil {
+		return 0, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+	}
+	if at.Last < k.appender.Last() {
+		return k.soon(), nil // it lags, and what it holds may be out of date
+	}
+	due, next := []events.Delta(nil), min(keyframeLate, k.age/8)
+	err = replay(ctx, k.bus, k.kind.Name, at, func(d events.Delta, m events.Message) error {
+		if len(due) == keyframeBatch {
+			next = k.soon()
+			return errEnough
+		}
+		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 {
+			next = max(k.soon(), min(left, next))
+			return errEnough
+		}
+		if d.Op == events.Is {
+			due = append(due, d)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return 0, err
+	}
+	for _, d := range due {
+		if err := k.append(ctx, translate.Again(d, k.stamp(true))); err != nil {
+			return 0, err
+		}
+	}
+	if len(due) == 0 {
+		return next, nil
+	}
+	return next, k.mark(ctx)
+}

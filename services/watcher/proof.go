@@ -1,0 +1,72 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// errRewound: what the API server has now does not follow from what was watched,
+// as after the restore of a backup.
+var errRewound = errors.New("the API server's history is not the one that was watched")
+
+// recallDepth bounds how far back the log is searched for an object.
+const recallDepth = 16
+
+var noDelta events.Delta
+
+// recall finds the newest object that the log tells of, unless it is known.
+func (k *kindWatch) recall(ctx context.Context, newest events.Delta, last uint64) error {
+	for depth := uint64(0); k.latest.UID == ""; depth++ {
+		if newest.Op == events.Is && newest.Epoch == k.cursor.Epoch {
+			k.latest = proofOf(newest)
+			return nil
+		}
+		if depth == recallDepth || depth+1 >= last {
+			return nil
+		}
+		var err error
+		var there bool
+		if newest, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), last-depth-1); err != nil || !there {
+			return err
+		}
+	}
+	return nil
+}
+
+// proofOf is what of a delta is needed to ask for its object.
+func proofOf(d events.Delta) events.Delta {
+	return events.Delta{Op: d.Op, Ref: d.Ref, UID: d.UID, ResourceVersion: d.ResourceVersion, Epoch: d.Epoch}
+}
+
+// prove asks whether the API server still has the history that was watched. It
+// is errRewound when the storage stands before our position, or has our newest
+// object in an older version. A storage that went back and has since passed our
+// position and changed that object again cannot be told from one that did not;
+// the objects that it lost come to light with the next relist.
+func (k *kindWatch) prove(ctx context.Context) error { return k.proof()(ctx) }
+
+// proof is prove as of now, to be run beside the watch.
+func (k *kindWatch) proof() func(context.Context) error {
+	from, cursor, latest := k.source, k.cursor, k.latest
+	return func(ctx context.Context) error {
+		position, object, err := from.Position(ctx, latest.Ref.Namespace, latest.Ref.Name)
+		if err != nil {
+			return err
+		}
+		if cursor.Version != "" && kinds.CompareVersions(position, cursor.Version) < 0 {
+			return fmt.Errorf("%w: it stands at %s, before %s", errRewound, position, cursor.Version)
+		}
+		if object == nil || latest.Epoch != cursor.Epoch || object.GetUID() != latest.UID {
+			return nil
+		}
+		if kinds.CompareVersions(object.GetResourceVersion(), latest.ResourceVersion) < 0 {
+			return fmt.Errorf("%w: %v is at %s, and was at %s", errRewound, latest.Ref, object.GetResourceVersion(), latest.ResourceVersion)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,98 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// relist compares everything that is there with everything that is known, says
+// the difference, and gives the watch that goes on from there.
+func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
+	first := k.appender.Last() == 0 && k.cursor.Version == ""
+	state, err := readState(ctx, k.bus, k.kind.Name, k.appender.Last())
+	if err != nil {
+		return nil, err
+	}
+	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()
+	// The epoch has to be known before the first finding is said.
+	position, _, err := k.source.Position(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	r := state.Compare(position, k.rewound)
+	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
+	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
+	if err != nil {
+		return nil, err
+	}
+	if err := k.conclude(ctx, r, version, first); err != nil {
+		w.Stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+// conclude ends a relist: what was not found is gone, and the position counts.
+func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, version string, first bool) error {
+	for _, sequence := range r.Missing() {
+		if err := k.bury(ctx, sequence); err != nil {
+			return err
+		}
+	}
+	k.cursor.Version = version
+	if !first {
+		k.metrics.gaps.WithLabelValues(string(k.kind.Name)).Inc()
+		if err := k.append(ctx, translate.Gap(k.kind.Name, version, k.stamp(false))); err != nil {
+			return err
+		}
+	}
+	return k.mark(ctx)
+}
+
+// find says a listed object if the bus does not know it so.
+func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.Object, gone bool) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("read a listed object: %w", err)
+	}
+	ref := events.Ref{Kind: k.kind.Name, Namespace: m.GetNamespace(), Name: m.GetName()}
+	if gone {
+		if r.Lose(ref, m.GetUID()) {
+			return k.say(ctx, events.Gone, obj, k.stamp(true))
+		}
+		return nil
+	}
+	finding := r.See(ref, m.GetUID(), m.GetResourceVersion())
+	switch {
+	case finding.Rewound:
+		return fmt.Errorf("%w: %v is at %s, and was later", errRewound, ref, m.GetResourceVersion())
+	case !finding.Changed:
+		return nil
+	case finding.Replaced != 0:
+		if err := k.bury(ctx, finding.Replaced); err != nil {
+			return err
+		}
+	}
+	return k.say(ctx, events.Is, obj, k.stamp(true))
+}
+
+// bury says that an object that the state stream holds is there no more.
+func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
+	d, there, err := stored(ctx, k.bus, subject.StateStream(k.kind.Name), sequence)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return fmt.Errorf("read message %d of the state of %s: %w", sequence, k.kind.Name, bus.ErrOvertaken)
+	}
+	return k.append(ctx, translate.Tombstone(d, k.stamp(true)))
+}
