@@ -40,8 +40,12 @@ type apart struct {
 	nats    string
 	dataDir string
 	bus     *service
-	// services are the running replicas by the service's name.
-	services map[string][]*service
+	// services are the running replicas by the service's name, and kubeconfigs
+	// what they are started with.
+	services    map[string][]*service
+	kubeconfigs map[string]string
+	// owner is the test that everything ends with: its parts replace processes.
+	owner *testing.T
 }
 
 var serviceNames = []string{"watcher", "reconcilers", "writer"}
@@ -54,11 +58,14 @@ func (s *site) credentials() map[string]string {
 // separate starts a bus and replicas of each service.
 func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]string) *apart {
 	t.Helper()
-	m := &apart{site: s, nats: loopback(t), dataDir: t.TempDir(), services: map[string][]*service{}}
-	m.startBus(t)
+	m := &apart{
+		site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t,
+		services: map[string][]*service{}, kubeconfigs: kubeconfigs,
+	}
+	m.startBus()
 	for range replicas {
 		for _, name := range serviceNames {
-			m.add(t, name, kubeconfigs[name])
+			m.add(name)
 		}
 	}
 	for _, name := range serviceNames {
@@ -69,19 +76,19 @@ func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]strin
 	return m
 }
 
-func (m *apart) startBus(t *testing.T) {
-	t.Helper()
-	m.bus = m.site.start(t, "bus", "bus", "--data-dir="+m.dataDir, "--nats-listen="+m.nats)
+func (m *apart) startBus() {
+	m.owner.Helper()
+	m.bus = m.site.start(m.owner, "bus", "bus", "--data-dir="+m.dataDir, "--nats-listen="+m.nats)
 }
 
-// add starts a replica of a service.
-func (m *apart) add(t *testing.T, name, kubeconfig string) *service {
-	t.Helper()
+// add starts a replica of a service, and does not wait for it.
+func (m *apart) add(name string) *service {
+	m.owner.Helper()
 	args := []string{name, "--nats-url=nats://" + m.nats, "--root-ca-file=" + m.site.RootCAFile()}
-	if kubeconfig != "" { // the reconcilers have none
+	if kubeconfig := m.kubeconfigs[name]; kubeconfig != "" { // the reconcilers have none
 		args = append(args, "--kubeconfig="+kubeconfig)
 	}
-	replica := m.site.launch(t, name, args...)
+	replica := m.site.launch(m.owner, name, args...)
 	m.services[name] = append(m.services[name], replica)
 	return replica
 }

@@ -1,0 +1,193 @@
+package system
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+// TestFailover kills one process of each service in turn, as a crash would, and
+// deletes a pod at once: the other one replaces it within a second, and nobody
+// creates one too many.
+func TestFailover(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 2, s.credentials())
+	a := s.arena(t, "failover")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+	for _, name := range serviceNames {
+		t.Run(name, func(t *testing.T) { killInTurn(t, m, a, name) })
+	}
+	if most := a.Most(); most > 3 {
+		t.Errorf("%d pods at a time, want at most 3", most)
+	}
+	clear(t, a)
+}
+
+// killInTurn kills each replica of a service in turn, so that the active one is
+// among them where there is one, and starts another in its place.
+func killInTurn(t *testing.T, m *apart, a *clustertest.Arena, name string) {
+	const bound = time.Second
+	var took []time.Duration
+	for range 4 {
+		victim := m.services[name][0]
+		born := a.Born()
+		victim.kill(t)
+		begun := time.Now()
+		_, err := a.DeletePod(t.Context())
+		must(t, err)
+		took = append(took, until(t, a, clustertest.Replaced(born, 3)).Sub(begun))
+		until(t, a, clustertest.RolledOut("web", first, 3))
+		m.services[name] = m.services[name][1:]
+		m.add(name).ready(t)
+	}
+	t.Logf("a pod was ready in the deleted one's place after %v", took)
+	// One of them may have met a machine that was busy with something else.
+	slices.Sort(took)
+	if took[len(took)-2] > bound {
+		t.Errorf("with a %s killed, a deleted pod's place was empty for %v, want at most %v", name, took, bound)
+	}
+}
+
+// TestCrash kills everything at once in the middle of a rollout. What starts anew
+// on the same streams ends it, within its bounds.
+func TestCrash(t *testing.T) {
+	s := here(t)
+	t.Run("one process", func(t *testing.T) {
+		m := s.run(t)
+		a := s.arena(t, "crash-one")
+		beginRollout(t, a)
+		m.kill(t)
+		m.again(t, s)
+		endRollout(t, a)
+	})
+	t.Run("separate processes", func(t *testing.T) {
+		m := s.separate(t, 1, s.credentials())
+		a := s.arena(t, "crash-many")
+		beginRollout(t, a)
+		for _, name := range serviceNames {
+			m.services[name][0].kill(t)
+		}
+		m.bus.kill(t)
+		m.startBus()
+		for _, name := range serviceNames {
+			m.add(name).ready(t)
+		}
+		endRollout(t, a)
+	})
+}
+
+const crowd = 12
+
+// beginRollout has a Deployment in the middle of a rollout when it returns.
+func beginRollout(t *testing.T, a *clustertest.Arena) {
+	t.Helper()
+	must(t, a.Deploy(t.Context(), "web", first, crowd))
+	until(t, a, clustertest.RolledOut("web", first, crowd))
+	must(t, a.SetImage(t.Context(), "web", second))
+	until(t, a, clustertest.Replaced(crowd, 0))
+}
+
+func endRollout(t *testing.T, a *clustertest.Arena) {
+	t.Helper()
+	until(t, a, clustertest.RolledOut("web", second, crowd))
+	if most, bound := a.Most(), crowd+crowd/4; most > bound {
+		t.Errorf("%d pods at a time, want at most %d", most, bound)
+	}
+	if born := a.Born(); born != 2*crowd {
+		t.Errorf("%d pods were created for two templates of %d", born, crowd)
+	}
+	clear(t, a)
+}
+
+// TestOutage takes away what Millrace stands on, and gives it back.
+func TestOutage(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 1, s.credentials())
+	a := s.arena(t, "outage")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+
+	t.Run("bus", func(t *testing.T) {
+		m.bus.kill(t)
+		eventually(t, "the services say that the bus is away, and need no restart", func() string {
+			for _, name := range serviceNames {
+				p := m.services[name][0]
+				if code, text := p.get(t, "/readyz"); code != http.StatusInternalServerError {
+					return fmt.Sprintf("%s is ready: %d %s", name, code, text)
+				}
+				if code, text := p.get(t, "/livez"); code != http.StatusOK {
+					return fmt.Sprintf("%s is not alive: %d %s", name, code, text)
+				}
+			}
+			return ""
+		})
+		born := a.Born()
+		_, err := a.DeletePod(t.Context())
+		must(t, err)
+		m.startBus()
+		until(t, a, clustertest.Replaced(born, 3))
+	})
+	t.Run("API server", func(t *testing.T) {
+		must(t, s.RestartAPIServer(t.Context()))
+		s.expectHeal(t, a.Namespace)
+	})
+	for _, name := range serviceNames {
+		p := m.services[name][0]
+		if !p.Running() {
+			t.Errorf("%s did not outlive the outages:\n%s", name, tail(p.Log))
+		}
+		p.ready(t)
+	}
+	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	eventually(t, "all is gone", func() string {
+		pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
+		if err == nil && len(pods.Items) > 0 {
+			return fmt.Sprintf("%d pods are left", len(pods.Items))
+		}
+		return ask(err)
+	})
+}
+
+// expectHeal deletes a pod of a Deployment of three and waits for another. It asks
+// instead of watching: the API server may have ended all watches.
+func (s *site) expectHeal(t *testing.T, namespace string) {
+	t.Helper()
+	pods := func() ([]corev1.Pod, error) {
+		list, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), everything)
+		if err != nil {
+			return nil, err
+		}
+		return list.Items, nil
+	}
+	before, err := pods()
+	must(t, err)
+	victim := before[0]
+	must(t, s.kube.CoreV1().Pods(namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
+	eventually(t, "three running pods and not the deleted one", func() string {
+		now, err := pods()
+		if err != nil {
+			return err.Error()
+		}
+		var seen []string
+		running := 0
+		for _, p := range now {
+			seen = append(seen, p.Name+" "+string(p.Status.Phase))
+			if p.UID != victim.UID && p.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if running != 3 || len(now) != 3 {
+			return "there are " + strings.Join(seen, ", ")
+		}
+		return ""
+	})
+}
