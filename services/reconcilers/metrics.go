@@ -1,10 +1,13 @@
 package reconcilers
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -18,6 +21,8 @@ type metrics struct {
 	unfinished, longest  *prometheus.Desc
 	turns, shut, parked  *prometheus.Desc
 	hand, broken         *prometheus.Desc
+	foldAge              *prometheus.HistogramVec
+	lag                  *prometheus.Desc
 }
 
 // Upstream: component-base's workqueue metrics provider.
@@ -47,6 +52,11 @@ func newMetrics(s *Service) *metrics {
 		parked:     own("parked", "Keys and messages that are set aside."),
 		hand:       own("tickets", "Deliveries in hand."),
 		broken:     own("broken_total", "Turns that panicked, broke a promise or were too large."),
+		foldAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "millrace_reconcilers_fold_age_seconds", Help: "How old changes were, since they were stored, when they had been folded.",
+			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
+		}, []string{"kind"}),
+		lag: prometheus.NewDesc("millrace_reconcilers_lag", "Sequences of a kind's log that have not been folded.", []string{"kind"}, nil),
 	}
 }
 
@@ -60,14 +70,19 @@ func (m *metrics) worked(queue string) func(time.Duration) {
 	return func(d time.Duration) { h.Observe(d.Seconds()) }
 }
 
+func (m *metrics) folded(kind kinds.Name) func(time.Duration) {
+	h := m.foldAge.WithLabelValues(string(kind))
+	return func(age time.Duration) { h.Observe(max(age, 0).Seconds()) }
+}
+
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.queueTime, m.workTime, m}
+	return []prometheus.Collector{m.queueTime, m.workTime, m.foldAge, m}
 }
 
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.depth, m.adds, m.retries, m.unfinished, m.longest, m.turns, m.shut, m.parked, m.hand, m.broken,
+		m.depth, m.adds, m.retries, m.unfinished, m.longest, m.turns, m.shut, m.parked, m.hand, m.broken, m.lag,
 	} {
 		out <- d
 	}
@@ -77,6 +92,29 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	for at, l := range m.service.loops {
 		m.collect(out, l, m.service.config.Controllers[at].Describe().Queue)
+	}
+	m.collectLag(out)
+}
+
+// lagTimeout bounds how long a scrape waits for a bus that is away.
+const lagTimeout = time.Second
+
+func (m *metrics) collectLag(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
+	defer cancel()
+	for _, kind := range m.service.following() {
+		log, err := m.service.config.Bus.StreamState(ctx, subject.LogStream(kind))
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			continue // the kind has just gone
+		}
+		lag := uint64(0)
+		if position := m.service.memory.Position(kind); log.Last > position {
+			lag = log.Last - position
+		}
+		out <- prometheus.MustNewConstMetric(m.lag, prometheus.GaugeValue, float64(lag), string(kind))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,6 +132,7 @@ const (
 func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		wait := eager
+		s.tell((*shell.Desk).Survey)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
 			// All are shut before the first is opened, so that nobody decides on
 			// half of what there is.
@@ -139,6 +142,7 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 					fresh = append(fresh, a)
 				}
 			}
+			s.tell((*shell.Desk).Surveyed)
 			for _, a := range fresh {
 				all.Go(func() { s.follow(ctx, all, a) })
 			}
@@ -155,6 +159,12 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
+func (s *Service) tell(say func(*shell.Desk)) {
+	for _, l := range s.loops {
+		l.Tell(say)
+	}
+}
+
 func (s *Service) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,6 +176,13 @@ func (s *Service) complete() bool {
 		}
 	}
 	return true
+}
+
+// following are the kinds that a follower runs for, sorted.
+func (s *Service) following() []kinds.Name {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.followed))
 }
 
 // audience is who has to do with a kind.
@@ -211,8 +228,10 @@ func (s *Service) follow(ctx context.Context, all *sync.WaitGroup, a audience) {
 	for _, l := range a.attending {
 		all.Go(func() { l.Attend(ctx, a.kind.Name) })
 	}
-	err := shell.FollowKind(ctx, s.config.Bus, s.memory, a.kind, a.readers)
-	if err != nil {
+	follower := shell.Follower{
+		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
+	}
+	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // they can do without it
 			l.Tell(func(d *shell.Desk) { d.Open(a.kind.Name) })
 		}

@@ -22,6 +22,8 @@ type Desk struct {
 	name       string
 	controller reconcile.Any
 	described  reconcile.Description
+	named      map[kinds.Name]bool // the kinds that it names as its inputs
+	every      bool                // it reads all kinds
 	memory     *Memory
 	door       Door
 	settings   Settings
@@ -34,10 +36,15 @@ type Desk struct {
 	awaiting map[kinds.Name][]*entry
 	reaching map[kinds.Name]bool
 	shut     map[kinds.Name]bool
+	unseen   map[events.Key]bool // keys that changed and have not had a turn since
+	looks    []look
+	looking  bool
 	hand     []*ticket
 	renewing bool
 	askedAll bool
 	storing  int
+	surveys  int // begun
+	surveyed int // the newest that has ended
 	tally    Tally
 	parked   map[events.Key]*entry
 }
@@ -69,6 +76,7 @@ type entry struct {
 	recallFailed bool
 	known        bool // both lanes are known from the streams
 	act, tell    lane
+	wrote        string       // the version of the key's own object that came of the newest such write
 	listed       []kinds.Name // the kinds in whose awaiting list it is
 	worried      bool         // a timer looks after effects that stay away
 	paced        time.Time    // no report before
@@ -95,14 +103,27 @@ type round struct {
 // NewDesk opens a desk. The memory must know the controller ([Memory.Register]).
 func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Settings, now time.Time) *Desk {
 	described := controller.Describe()
-	return &Desk{
+	d := &Desk{
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
-		entries: map[events.Key]*entry{}, waiting: map[kinds.Name][]*ticket{},
+		entries: map[events.Key]*entry{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
-		parked: map[events.Key]*entry{},
+		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{},
 	}
+	for _, in := range described.Inputs {
+		if in.Every {
+			d.every = true
+			continue
+		}
+		d.named[in.Kind.Name] = true
+	}
+	return d
 }
+
+// reads tells whether what happens to a kind comes back to the controller. It
+// rests on what the controller declares, and never on what the memory follows
+// by now: an outcome may be here before its kind.
+func (d *Desk) reads(kind kinds.Name) bool { return kind != "" && (d.every || d.named[kind]) }
 
 // Name is the controller's.
 func (d *Desk) Name() string { return d.name }
@@ -119,11 +140,34 @@ func (d *Desk) Shut(kind kinds.Name) { d.shut[kind] = true }
 func (d *Desk) Open(kind kinds.Name) {
 	_, shut := d.shut[kind]
 	delete(d.shut, kind)
+	for _, e := range d.awaiting[kind] {
+		d.date(&e.act)
+		d.date(&e.tell)
+	}
 	d.Folded(kind)
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true
 		d.AskAll()
 	}
+}
+
+// unfound stands for the kinds that no survey has found as yet.
+const unfound kinds.Name = "*"
+
+// Survey says that the kinds that have streams are going to be looked up.
+func (d *Desk) Survey() { d.surveys++ }
+
+// Surveyed says that the survey begun last has ended, and that the desk has been
+// shut for every kind that it found and that was not followed before. Effects on
+// what is still unknown then cannot come back, and are not waited for.
+func (d *Desk) Surveyed() {
+	d.surveyed = d.surveys
+	for _, kind := range slices.Sorted(maps.Keys(d.awaiting)) {
+		if !d.named[kind] {
+			d.recheck(kind)
+		}
+	}
+	d.Open(unfound)
 }
 
 // Forgot says that a kind's stream was made anew and is being folded from its
@@ -234,6 +278,15 @@ func (d *Desk) Tally() Tally {
 	t := d.tally
 	t.Depth, t.Hand, t.Parked = d.queue.depth, len(d.hand), len(d.parked)
 	return t
+}
+
+// own is the object that a key names.
+func (d *Desk) own(key events.Key) events.Ref {
+	ref := events.Ref(key)
+	if d.described.Owns != nil {
+		ref.Kind = d.described.Owns.Name
+	}
+	return ref
 }
 
 func (d *Desk) entry(key events.Key) *entry {

@@ -392,7 +392,7 @@ func TestRecallKnowsFailures(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{
-		Sequence: 9, Turn: &events.Turn{Attempt: 4},
+		Sequence: 9, Turn: &events.Turn{Attempt: 4, ResourceVersion: "1"},
 		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9, Results: []events.Result{{Status: events.Failed}}},
 	}, Past{})
 	o.none()
@@ -541,4 +541,66 @@ func TestDroppedPartKeepsTheTicket(t *testing.T) {
 	o.take(events.Tell) // its births are held back
 	o.answer(events.Tell, 11, nil)
 	want(t, "a ticket whose births are held back", s, "")
+}
+
+// A failure that is reported on the object is not tried again because of its own
+// report; what somebody else changes may be the cure.
+func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
+	o := begun(t, Settings{Backoff: time.Second, Pace: -1})
+	self := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
+	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Message: "quota"})
+	o.none()
+
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "")) // somebody else's
+	if turn := o.take(events.Act); turn.Attempt != 2 || turn.ResourceVersion != "2" {
+		t.Fatalf("the early try is %+v", turn)
+	}
+	tell := o.take(events.Tell)
+	o.answer(events.Act, 11, nil)
+	o.answer(tell.Lane, 12, nil)
+	o.outcome(events.Tell, 12, events.Result{Status: events.Applied, Ref: self, UID: "uid-web", Version: "3"})
+	o.outcome(events.Act, 11, events.Result{Status: events.Failed, Message: "quota"})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, "")) // its own report
+	o.none()
+	o.change(kinds.Pods.Kind, events.Is, aPod("other", "", 4))
+	o.none()
+
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 5, 1, 0, "")) // the cure
+	if turn := o.take(events.Act); turn.Attempt != 3 || turn.ResourceVersion != "5" {
+		t.Fatalf("the second early try is %+v", turn)
+	}
+	o.answer(events.Act, 13, nil)
+	o.outcome(events.Act, 13, events.Result{Status: events.Failed, Message: "quota"})
+	o.pass(3999 * time.Millisecond)
+	o.none() // that version has been tried: 1, 2, 4 s
+	o.pass(time.Millisecond)
+	o.take(events.Act)
+}
+
+// An outcome may reach a desk before any of the kinds that it speaks of: what was
+// applied is awaited all the same.
+func TestOutcomeBeforeItsKind(t *testing.T) {
+	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o.memory.Register(toy().Describe())
+	o.desk = NewDesk(toy(), o.memory, o, Settings{}, o.now)
+	o.desk.Shut(kinds.ReplicaSets.Name)
+	o.desk.Shut(kinds.Pods.Name)
+	early := o.outcome(events.Act, 10, born("p", "5"))
+	o.memory.Follow(kinds.ReplicaSets.Kind)
+	o.memory.Follow(kinds.Pods.Kind)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.desk.Open(kinds.ReplicaSets.Name)
+	o.desk.Open(kinds.Pods.Name)
+	o.run()
+	o.recalled(Past{
+		Sequence: 10, Turn: &events.Turn{},
+		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")}},
+	}, Past{})
+	o.none()
+	want(t, "the outcome, before its effect is seen", early, "")
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.run()
+	o.answer(o.take(events.Tell).Lane, 11, nil)
+	o.none()
+	want(t, "the outcome, after its effect is seen", early, "done")
 }

@@ -53,6 +53,9 @@ type Settings struct {
 	Code string
 	// Pace is the least time between two reports of a key; 0 means 50 ms.
 	Pace time.Duration
+	// Second is when a key whose inputs changed is looked at although its ticket
+	// went to another replica; 0 means 500 ms.
+	Second time.Duration
 	// Patience is how long an effect may stay unseen before the fence looks
 	// whether it can still come; 0 means 2 s.
 	Patience time.Duration
@@ -77,6 +80,7 @@ func (s Settings) filled() Settings {
 		}
 	}
 	fill(&s.Pace, 50*time.Millisecond)
+	fill(&s.Second, 500*time.Millisecond)
 	fill(&s.Patience, 2*time.Second)
 	fill(&s.Hold, 10*time.Second)
 	fill(&s.Working, 500*time.Millisecond)

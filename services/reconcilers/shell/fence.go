@@ -25,6 +25,7 @@ type lane struct {
 	dues      []due          // what was applied and has not come back
 	failures  int            // failed turns in a row
 	notBefore time.Time      // no turn before, because of the failures
+	tried     string         // the version of the key's own object in the last turn
 	last      events.Outcome // the newest outcome, while it is worth remembering
 	remember  bool
 }
@@ -32,8 +33,9 @@ type lane struct {
 // due is an applied result that has not come back.
 type due struct {
 	result events.Result
-	since  time.Time
-	epoch  uint64 // of the kind when the outcome arrived
+	survey int    // the first one that cannot miss the kind
+	dated  bool   // epoch is known
+	epoch  uint64 // of the kind when the outcome arrived, or was first seen whole
 	asked  bool   // for the end of the stream
 	goal   uint64 // the end of the stream; 0 while it is not known
 }
@@ -76,10 +78,11 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	l.last, l.remember = o, true
 	l.dues = nil
 	for _, r := range o.Results {
-		// What was found unchanged may also be unseen as yet: a birth that was
-		// carried out twice, say, whose first outcome was never stored.
-		if r.Ref.Kind != "" && (r.Status == events.Applied || r.Status == events.Unchanged && (r.Version != "" || r.Removed)) {
-			l.dues = append(l.dues, due{result: r, since: d.now})
+		if d.reads(r.Ref.Kind) && leavesTrace(r) {
+			l.dues = append(l.dues, due{result: r, survey: d.surveys + 1})
+		}
+		if r.Version != "" && r.Ref == d.own(e.key) {
+			e.wrote = r.Version
 		}
 	}
 	d.await(e, l)
@@ -95,6 +98,13 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		}
 	}
 	d.tally.Retries++
+}
+
+// leavesTrace tells whether a result is of something that can be seen. What was
+// found unchanged may be unseen as yet: a birth that was carried out twice, say,
+// whose first outcome was never stored.
+func leavesTrace(r events.Result) bool {
+	return r.Status == events.Applied || r.Status == events.Unchanged && (r.Version != "" || r.Removed)
 }
 
 // stale tells whether nothing but the age of the view made a turn fail.
@@ -115,17 +125,24 @@ func (d *Desk) await(e *entry, l *lane) {
 	if len(l.dues) == 0 {
 		return
 	}
-	d.memory.look(d.name, nil, func(s scene) {
-		for i := range l.dues {
-			if k, ok := s.memory.kinds[l.dues[i].result.Ref.Kind]; ok {
-				l.dues[i].epoch = k.epoch
-			}
-		}
-	})
+	d.date(l)
 	for _, due := range l.dues {
 		d.awaitKind(e, due.result.Ref.Kind)
 	}
 	d.worry(e)
+}
+
+// date gives dues the epoch of their kind. While a kind is being folded from its
+// start, the epoch in the memory may be one of the past.
+func (d *Desk) date(l *lane) {
+	d.memory.look(d.name, nil, func(s scene) {
+		for i := range l.dues {
+			u := &l.dues[i]
+			if k, ok := s.memory.kinds[u.result.Ref.Kind]; ok && !u.dated && !d.shut[u.result.Ref.Kind] {
+				u.dated, u.epoch = true, k.epoch
+			}
+		}
+	})
 }
 
 func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
@@ -174,7 +191,7 @@ func (d *Desk) clear(e *entry) {
 			for _, l := range []*lane{&e.act, &e.tell} {
 				open := l.dues[:0]
 				for _, due := range l.dues {
-					if !s.returned(due.result) && !s.lost(due) {
+					if !s.returned(due.result) && !s.lost(due) && !d.nowhere(s, due) {
 						open = append(open, due)
 					}
 				}
@@ -189,21 +206,39 @@ func (d *Desk) clear(e *entry) {
 	}
 }
 
+// nowhere tells whether the kind of an effect has no stream. Only a controller
+// that reads every kind can find that out, from a survey that began after the
+// effect was known: a kind that is named has its desk shut until it is there.
+func (d *Desk) nowhere(s scene, u due) bool {
+	kind := u.result.Ref.Kind
+	_, known := s.memory.kinds[kind]
+	return !known && !d.named[kind] && !d.shut[kind] && u.survey <= d.surveyed
+}
+
 // lost tells whether an effect cannot come back any more: it was made and undone
 // while nobody kept a trace of it. The kind's log has been folded beyond its
 // version, and the state stream up to where it ended after that was known.
 func (s scene) lost(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	return !ok || u.goal > 0 && k.position >= u.goal-1 && s.beyond(u)
+	return ok && u.goal > 0 && k.position >= u.goal-1 && s.beyond(u)
 }
 
+// beyond tells whether everything of the time of an effect has been reported.
 func (s scene) beyond(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	if !ok || k.epoch > u.epoch {
+	switch {
+	case !ok:
+		return false
+	case u.dated && k.epoch > u.epoch:
 		return true // the API server was restored to a time before the effect
+	case u.result.Removed || u.result.Version == "":
+		// An end has no version of its own to compare with: while the object is
+		// there, its end is still to come.
+		if _, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]; there {
+			return false
+		}
 	}
-	_, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]
-	return !there && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
+	return k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
 }
 
 // impatient asks where the streams end whose effects have been awaited for too
@@ -310,6 +345,9 @@ func (d *Desk) merge(e *entry, l *lane, past Past) {
 	// The stream may have dropped the turn by its age. The next one is stored
 	// behind what is there, whatever this desk has seen before.
 	l.turn = past.Sequence
+	if past.Turn != nil {
+		l.tried = past.Turn.ResourceVersion
+	}
 	if o := past.Outcome; o != nil && o.Turn > l.outcome {
 		failures := 1
 		if past.Turn != nil && o.Turn == past.Sequence {

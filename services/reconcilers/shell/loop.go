@@ -45,6 +45,9 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
+	if l.desk.every {
+		l.desk.Shut(unfound) // nothing is decided before it is known what there is
+	}
 	return l
 }
 
@@ -233,7 +236,7 @@ func (o *door) Schedule(w events.Wake) {
 
 func (o *door) Reach(kind kinds.Name) {
 	o.loop.call(func(ctx context.Context) func(*Desk) {
-		sequence, err := end(ctx, o.loop.bus, kind)
-		return func(d *Desk) { d.Reached(kind, sequence, err) }
+		last, err := end(ctx, o.loop.bus, kind)
+		return func(d *Desk) { d.Reached(kind, last.Sequence, err) }
 	})
 }

@@ -120,6 +120,17 @@ func (m *Memory) Position(kind kinds.Name) uint64 {
 	return 0
 }
 
+// stand is how far the kind's state stream has been folded, and whether it said
+// by then that everything of the kind has been told.
+func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if k, ok := m.kinds[kind]; ok {
+		return k.position, k.mark != ""
+	}
+	return 0, false
+}
+
 // Count is the number of objects of a kind.
 func (m *Memory) Count(kind kinds.Name) int {
 	m.mu.RLock()

@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"container/list"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -15,27 +17,36 @@ type reader struct {
 	inputs map[kinds.Name][]reconcile.Input
 	every  []reconcile.Input
 
-	mu   sync.Mutex
-	owed map[events.Ref]*debt
+	mu    sync.Mutex
+	owed  map[events.Ref]*list.Element // of debts
+	debts list.List                    // of *debt, the one that changed last at the back
+	total int                          // keys in debts
+	most  int                          // bounds total
+
+	touched keySet // keys of changes since the desk last asked
 }
 
 // debt is what the changes of one object made: keys, and changes whose mapping
 // panicked.
 type debt struct {
+	ref events.Ref
 	keySet
 	failed []change
 }
 
 // A replica gets only some of the tickets, so debts of the others' tickets stay
-// with it. These bounds keep them small; what goes beyond is covered by the
-// replica that has the ticket.
+// with it: any of them may come here yet, if the other dies before its answer.
+// Beyond maxOwed keys of all objects together the debt that has stood longest is
+// dropped, whose ticket has most likely been answered; the newest one is kept
+// whole, however many keys it has. What is dropped costs former keys only: a
+// ticket without a debt is mapped from its object as it is.
 const (
-	owedKeys   = 64
+	maxOwed    = 1 << 18
 	owedFailed = 8
 )
 
 func newReader(d reconcile.Description) *reader {
-	r := &reader{inputs: map[kinds.Name][]reconcile.Input{}, owed: map[events.Ref]*debt{}}
+	r := &reader{inputs: map[kinds.Name][]reconcile.Input{}, owed: map[events.Ref]*list.Element{}, most: maxOwed}
 	for _, in := range d.Inputs {
 		if in.Every {
 			r.every = append(r.every, in)
@@ -62,37 +73,66 @@ func (r *reader) owe(s scene, changes []change) {
 		if len(keys) == 0 && err == nil {
 			continue
 		}
-		d, ok := r.owed[c.ref]
-		if !ok {
-			d = &debt{}
-			r.owed[c.ref] = d
-		}
+		r.touched.add(keys...)
+		d := r.debt(c.ref)
+		r.total -= len(d.keys)
 		d.add(keys...)
-		if len(d.keys) > owedKeys {
-			d.keySet = keySet{}
-			d.add(keys...)
-		}
+		r.total += len(d.keys)
 		if err != nil && len(d.failed) < owedFailed {
 			d.failed = append(d.failed, c)
 		}
 	}
+	for r.total > r.most && r.debts.Len() > 1 {
+		r.remove(r.debts.Front())
+	}
+}
+
+// debt is the debt of an object, which becomes the newest.
+func (r *reader) debt(ref events.Ref) *debt {
+	if at, ok := r.owed[ref]; ok {
+		r.debts.MoveToBack(at)
+		return at.Value.(*debt)
+	}
+	d := &debt{ref: ref}
+	r.owed[ref] = r.debts.PushBack(d)
+	return d
+}
+
+func (r *reader) remove(at *list.Element) *debt {
+	d := r.debts.Remove(at).(*debt)
+	delete(r.owed, d.ref)
+	r.total -= len(d.keys)
+	return d
+}
+
+// touched gives the keys that changes have made since it was last asked.
+func (m *Memory) touched(controller string) []events.Key {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.readers[controller]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := r.touched.keys
+	r.touched = keySet{}
+	return keys
 }
 
 // take gives what an object owes and forgets it.
 func (r *reader) take(ref events.Ref) *debt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.owed[ref]
-	delete(r.owed, ref)
-	return d
+	if at, ok := r.owed[ref]; ok {
+		return r.remove(at)
+	}
+	return nil
 }
 
 func (r *reader) dropOwed(kind kinds.Name) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ref := range r.owed {
+	for ref, at := range r.owed {
 		if ref.Kind == kind {
-			delete(r.owed, ref)
+			r.remove(at)
 		}
 	}
 }
@@ -122,18 +162,28 @@ func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
 // keySet is a list of keys without repetition, in the order of arrival.
 type keySet struct {
 	keys []events.Key
-	have map[events.Key]bool
+	have map[events.Key]bool // nil while the keys are few, as they mostly are
 }
 
 func (s *keySet) add(keys ...events.Key) {
 	for _, k := range keys {
-		if s.have[k] {
+		if s.has(k) {
 			continue
 		}
-		if s.have == nil {
-			s.have = map[events.Key]bool{}
+		if s.keys = append(s.keys, k); s.have != nil {
+			s.have[k] = true
+		} else if len(s.keys) > few {
+			s.have = make(map[events.Key]bool, 2*few)
+			for _, known := range s.keys {
+				s.have[known] = true
+			}
 		}
-		s.have[k] = true
-		s.keys = append(s.keys, k)
 	}
+}
+
+func (s *keySet) has(k events.Key) bool {
+	if s.have != nil {
+		return s.have[k]
+	}
+	return slices.Contains(s.keys, k)
 }

@@ -130,12 +130,11 @@ func (s scene) seen() events.Position {
 }
 
 // returned tells whether the effect of an applied result can be seen, or
-// something later. What this memory does not follow cannot come back to it and
-// is not waited for.
+// something later. Nothing has been seen of a kind that is not followed as yet.
 func (s scene) returned(r events.Result) bool {
 	k, ok := s.memory.kinds[r.Ref.Kind]
 	if !ok {
-		return true
+		return false
 	}
 	at := name{r.Ref.Namespace, r.Ref.Name}
 	if _, dead := k.gone[r.UID]; dead && r.UID != "" {

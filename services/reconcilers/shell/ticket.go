@@ -46,6 +46,7 @@ func (d *Desk) Ticket(ref events.Ref, sequence uint64, trace events.Trace, handl
 func (d *Desk) Folded(kind kinds.Name) {
 	d.admit(kind)
 	d.recheck(kind)
+	d.note(d.memory.touched(d.name))
 }
 
 // admit lets in the tickets that waited for the memory.

@@ -20,7 +20,6 @@ type answer struct {
 	act, tell bool // the lanes were open before the snapshot was taken
 	seen      events.Position
 	object    metav1.Object // the key's own
-	kind      events.Ref
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -41,6 +40,7 @@ func (d *Desk) turn(e *entry) {
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
 	}
+	d.looked(e.key)
 	a := d.ask(e)
 	if a.broken == "" {
 		a.broken = d.breach(a.decision)
@@ -76,12 +76,12 @@ func (d *Desk) ask(e *entry) (a answer) {
 	}()
 	d.memory.look(d.name, d.last, func(s scene) {
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
-		a.seen = s.seen()
-		a.kind = events.Ref(e.key)
-		if d.described.Owns != nil {
-			a.kind.Kind = d.described.Owns.Name
+		if len(a.decision.Commands) == 0 {
+			return // most turns decide nothing, and there is nothing to be recorded
 		}
-		a.object, _ = s.Get(a.kind.Kind, e.key.Namespace, e.key.Name)
+		a.seen = s.seen()
+		own := d.own(e.key)
+		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
 	})
 	return a
 }
@@ -105,8 +105,8 @@ func (d *Desk) carry(e *entry, a answer) {
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends it
-	doAct, actHeld := passes(act, a.act, e.act.notBefore, d.now)
-	doTell, tellHeld := passes(tell, a.tell, latest(e.tell.notBefore, e.paced), d.now)
+	doAct, actHeld := passes(act, a.act, e.backoff(&e.act, a), d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(e.backoff(&e.tell, a), e.paced), d.now)
 	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
 	if dropped {
 		d.tally.Shut++
@@ -124,6 +124,22 @@ func (d *Desk) carry(e *entry, a answer) {
 		e.retries = 0
 	}
 	d.conclude(e, r)
+}
+
+// backoff is until when a lane waits because of its failures. A change of the
+// key's own object that somebody else made ends the wait, once: it may be the
+// cure. What this controller wrote itself is none, or a failure that is reported
+// on the object would be tried again without end.
+//
+// Upstream: an event adds a key to the queue at once, also while it waits there
+// for AddRateLimited.
+func (e *entry) backoff(l *lane, a answer) time.Time {
+	if a.object != nil {
+		if at := a.object.GetResourceVersion(); at != l.tried && at != e.wrote {
+			return time.Time{}
+		}
+	}
+	return l.notBefore
 }
 
 // passes tells whether a part of a decision may be stored now, and otherwise
@@ -214,13 +230,14 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		Attempt: l.failures + 1, Trace: e.trace,
 	}
 	if a.object != nil {
-		t.Kind, t.UID = a.kind.Kind, a.object.GetUID()
+		t.Kind, t.UID = d.own(e.key).Kind, a.object.GetUID()
 		t.ResourceVersion, t.Generation = a.object.GetResourceVersion(), a.object.GetGeneration()
 	}
 	if !part.WakeAt.IsZero() {
 		at := part.WakeAt
 		t.WakeAt = &at
 	}
+	l.tried = t.ResourceVersion
 	t.Pack()
 	r.left++
 	d.storing++

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -57,28 +56,42 @@ func recall(ctx context.Context, b bus.Reader, controller string, key events.Key
 	return past, nil
 }
 
+// end is the last message of a kind that its state stream holds or is about to
+// hold. The log knows: the state stream mirrors it, with the same sequences, and
+// may lag behind it. But what the log has dropped by its age, the state stream
+// still has. The zero message means that neither holds anything.
+func end(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Message, error) {
+	inLog, err := newest(ctx, b, subject.LogStream(kind))
+	if err != nil {
+		return inLog, err
+	}
+	inState, err := newest(ctx, b, subject.StateStream(kind))
+	if inLog.Sequence > inState.Sequence {
+		inState = inLog
+	}
+	return inState, err
+}
+
 // scan bounds the search for the last message of a stream whose end has
 // expired.
 const scan = 1000
 
-// end is the sequence of the last message that a kind's state stream holds. The
-// stream's own last sequence may be of a message that has expired since, which
-// no follower will ever get.
-func end(ctx context.Context, b bus.Bus, kind kinds.Name) (uint64, error) {
-	stream := subject.StateStream(kind)
+// newest is the last message that a stream holds. The stream's own last sequence
+// may be of a message that has expired since, which no follower will ever get.
+func newest(ctx context.Context, b bus.Bus, stream string) (events.Message, error) {
 	state, err := b.StreamState(ctx, stream)
 	if err != nil || state.Messages == 0 {
-		return 0, err
+		return events.Message{}, err
 	}
 	at := state.Last
-	for range scan {
-		_, ok, err := b.At(ctx, stream, at)
-		if err != nil || ok || at <= state.First {
-			return at, err
+	for ; at > state.First && state.Last-at < scan; at-- {
+		if m, ok, err := b.At(ctx, stream, at); err != nil || ok {
+			return m, err
 		}
-		at--
 	}
-	return at, nil
+	m, _, err := b.At(ctx, stream, at)
+	m.Sequence = at
+	return m, err
 }
 
 // Serve feeds the desk from the controller's own streams and from the tickets
@@ -174,59 +187,6 @@ func (l *Loop) deliverWake(d bus.Delivery) {
 		return
 	}
 	l.Tell(func(desk *Desk) { desk.Wake(m.Sequence, w, d) })
-}
-
-// FollowKind folds a kind's state stream into the memory until the context ends
-// or the stream is no more, and tells the loops that read the kind. The desks
-// are opened when it has been folded as far as it reached at the start.
-//
-// Errors: the stream is not there, or is no more; its objects are forgotten then
-// and the desks stay shut.
-func FollowKind(ctx context.Context, b bus.Bus, m *Memory, kind kinds.Kind, loops []*Loop) error {
-	tell := func(say func(*Desk)) {
-		for _, l := range loops {
-			l.Tell(say)
-		}
-	}
-	for ctx.Err() == nil {
-		m.Follow(kind)
-		goal, err := end(ctx, b, kind.Name)
-		if err != nil {
-			return fmt.Errorf("follow %s: %w", kind.Name, err)
-		}
-		opened := false
-		open := func() {
-			if !opened && m.Position(kind.Name) >= goal {
-				opened = true
-				tell(func(d *Desk) { d.Open(kind.Name) })
-			}
-		}
-		open()
-		err = b.Follow(ctx, subject.StateStream(kind.Name), m.Position(kind.Name)+1, func(batch []events.Message) error {
-			m.Fold(kind.Name, batch)
-			tell(func(d *Desk) { d.Folded(kind.Name) })
-			open()
-			return nil
-		})
-		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) {
-			// A desk must not decide on what is half forgotten.
-			for _, l := range loops {
-				l.Shutter(kind.Name)
-			}
-			keys := m.Forget(kind.Name)
-			for _, l := range loops {
-				l.Tell(func(d *Desk) { d.Forgot(kind.Name, keys[l.Name()]) })
-			}
-		}
-		if errors.Is(err, bus.ErrNoStream) {
-			m.Unfollow(kind.Name)
-			return fmt.Errorf("follow %s: %w", kind.Name, err)
-		}
-		if err != nil {
-			pause(ctx)
-		}
-	}
-	return nil
 }
 
 // pause keeps a loop around a bus that is away from spinning.
