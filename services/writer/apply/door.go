@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -59,8 +60,9 @@ type Door struct {
 	flights chan struct{}
 	disco   discovery.DiscoveryInterface
 	mapping mapping
-	absent  *lru.Cache // coordinates of owners that are gone
-	listed  sync.Map   // reading: what an actor may list and not get
+	absent  *lru.Cache         // coordinates of owners that are gone
+	looking singleflight.Group // for owners
+	listed  sync.Map           // reading: what an actor may list and not get
 }
 
 // New opens a door for the actors.

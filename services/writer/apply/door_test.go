@@ -234,6 +234,33 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 	}
 }
 
+// A crowd of dependents asks for its owner at once when that is gone.
+func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
+	s := fakeserver.New(t)
+	var deaths []events.Command
+	for i := range 50 {
+		name := fmt.Sprintf("p%d", i)
+		s.Put(podPath+name, name, map[string]any{})
+		c := death(name, types.UID(name))
+		c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "gone", UID: "gone"}}
+		deaths = append(deaths, c)
+	}
+	for i, r := range carry(t, open(t, s), plan.Options{}, deaths...) {
+		if r.Status != events.Applied {
+			t.Errorf("death %d: %+v", i, r)
+		}
+	}
+	looks := 0
+	for _, r := range s.Requests() {
+		if strings.HasSuffix(r.Path, "/gone") {
+			looks++
+		}
+	}
+	if looks != 1 {
+		t.Errorf("%d looks at the owner", looks)
+	}
+}
+
 // The built-in roles let some controllers list what they may not get.
 func TestWhoMayNotGetLists(t *testing.T) {
 	s := fakeserver.New(t)

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -23,16 +24,26 @@ type coordinate struct {
 	namespace string
 }
 
-// lookAtOwner looks at an object as an owner reference names it.
+// lookAtOwner looks at an object as an owner reference names it. Of many who ask
+// at the same time, as the dependents of one owner do when it is gone, one looks.
 func (d *Door) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
-	owner := *r.Owner
 	at := coordinate{
-		owner:     metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID},
+		owner: metav1.OwnerReference{
+			APIVersion: r.Owner.APIVersion, Kind: r.Owner.Kind, Name: r.Owner.Name, UID: r.Owner.UID,
+		},
 		namespace: r.Namespace,
 	}
+	answer, _, _ := d.looking.Do(fmt.Sprint(a, at), func() (any, error) {
+		return d.findOwner(ctx, a, client, r, at), nil
+	})
+	return answer.(plan.Response)
+}
+
+func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request, at coordinate) plan.Response {
 	if _, gone := d.absent.Get(at); gone {
 		return plan.Response{Code: http.StatusNotFound, Reason: string(metav1.StatusReasonNotFound)}
 	}
+	owner := at.owner
 	mapped, err := d.mapping.find(owner)
 	switch {
 	case meta.IsNoMatchError(err):
