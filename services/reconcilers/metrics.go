@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ type metrics struct {
 	hand, broken         *prometheus.Desc
 	foldAge              *prometheus.HistogramVec
 	lag                  *prometheus.Desc
+	answers, rootCA      *prometheus.CounterVec
 }
 
 // Upstream: component-base's workqueue metrics provider.
@@ -57,6 +59,13 @@ func newMetrics(s *Service) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
 		}, []string{"kind"}),
 		lag: prometheus.NewDesc("millrace_reconcilers_lag", "Sequences of a kind's log that have not been folded.", []string{"kind"}, nil),
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_reconcilers_answers_total", Help: "Turns by the HTTP status that they ended with; 200 for those that wanted nothing.",
+		}, []string{"controller", "code"}),
+		// Upstream: pkg/controller/certificates/rootcacertpublisher/metrics.go.
+		rootCA: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "root_ca_cert_publisher_sync_total", Help: "Number of namespace syncs happened in root ca cert publisher.",
+		}, []string{"code"}),
 	}
 }
 
@@ -75,8 +84,21 @@ func (m *metrics) folded(kind kinds.Name) func(time.Duration) {
 	return func(age time.Duration) { h.Observe(max(age, 0).Seconds()) }
 }
 
+// rootCAPublisher is the one controller whose syncs have a metric of their own.
+const rootCAPublisher = "root-ca-certificate-publisher-controller"
+
+func (m *metrics) answered(controller string) func(code int) {
+	return func(code int) {
+		text := strconv.Itoa(code)
+		m.answers.WithLabelValues(controller, text).Inc()
+		if controller == rootCAPublisher {
+			m.rootCA.WithLabelValues(text).Inc()
+		}
+	}
+}
+
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.queueTime, m.workTime, m.foldAge, m}
+	return []prometheus.Collector{m.queueTime, m.workTime, m.foldAge, m.answers, m.rootCA, m}
 }
 
 // Describe implements [prometheus.Collector].

@@ -28,7 +28,7 @@ type Config struct {
 	Controllers []reconcile.Any
 	// Code is the version of the program; it is recorded in every turn.
 	Code string
-	// Settings of every desk. Code and Waited are filled in.
+	// Settings of every desk. Code, Waited and Answered are filled in.
 	Settings shell.Settings
 }
 
@@ -65,7 +65,7 @@ func New(config Config) (*Service, error) {
 		known[d.Name] = true
 		s.memory.Register(d)
 		settings := config.Settings
-		settings.Code, settings.Waited = config.Code, s.metrics.waited(d.Queue)
+		settings.Code, settings.Waited, settings.Answered = config.Code, s.metrics.waited(d.Queue), s.metrics.answered(d.Name)
 		s.loops = append(s.loops, shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.worked(d.Queue)))
 	}
 	return s, nil

@@ -183,5 +183,5 @@ func counted(t *testing.T, registry *prometheus.Registry) bool {
 	}
 	return found["workqueue_adds_total/copies_queue"] && found["workqueue_queue_duration_seconds/copies_queue"] &&
 		found["workqueue_work_duration_seconds/copies_queue"] && found["millrace_reconcilers_turns_total/copies"] &&
-		found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"]
+		found["millrace_reconcilers_answers_total/200"] && found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"]
 }

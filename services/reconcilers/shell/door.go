@@ -71,6 +71,10 @@ type Settings struct {
 	Attempts int
 	// Waited is told how long each key stood in the queue; may be nil.
 	Waited func(time.Duration)
+	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted
+	// nothing or has what it wanted, or else that of its first failure. An
+	// outcome is told by the replica that has its ticket; may be nil.
+	Answered func(code int)
 }
 
 func (s Settings) filled() Settings {

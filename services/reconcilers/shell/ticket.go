@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"cmp"
+	"net/http"
 	"slices"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -74,9 +76,24 @@ func (d *Desk) admit(kind kinds.Name) {
 func (d *Desk) OutcomeTicket(sequence uint64, o events.Outcome, handle Handle) {
 	e := d.entry(o.Key)
 	d.Outcome(o)
+	d.answered(o)
 	t := d.keep(&ticket{handle: handle, lane: o.Lane, turn: o.Turn, trace: o.Trace, sequence: sequence})
 	t.trigger = events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
 	d.assign(t, e)
+}
+
+// answered tells how a turn ended.
+//
+// Upstream: a failure without a status of the API server counts as a 500.
+func (d *Desk) answered(o events.Outcome) {
+	if d.settings.Answered == nil {
+		return
+	}
+	code := http.StatusOK
+	if failure, failed := o.Failure(); failed {
+		code = cmp.Or(failure.Code, http.StatusInternalServerError)
+	}
+	d.settings.Answered(code)
 }
 
 // Wake says that a wake of a key has fired. handle may be nil.

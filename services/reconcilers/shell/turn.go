@@ -54,6 +54,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.tally.Nothing++
+	d.answered(events.Outcome{})
 	if overdue := !a.decision.WakeAt.IsZero() && !a.decision.WakeAt.After(d.now); a.decision.Retry || overdue {
 		d.retry(e, a)
 		return
