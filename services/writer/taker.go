@@ -100,18 +100,12 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	if err != nil {
 		return t.later(m, err)
 	}
-	var results []events.Result
-	if refusal != (plan.Refusal{}) {
-		results = refusal.Refuse(turn)
-	} else {
-		p := plan.New(turn, plan.Options{
-			Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Promised: t.profile.Allowed,
-		})
-		done := false
-		results, done = t.door.Carry(ctx, t.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
-		if !done {
-			return func(d bus.Delivery) { d.Later(0) }
-		}
+	p := plan.New(turn, plan.Options{
+		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed,
+	})
+	results, done := t.door.Carry(ctx, t.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
+	if !done {
+		return func(d bus.Delivery) { d.Later(0) }
 	}
 	if err := t.settle(ctx, m, turn, results); err != nil {
 		return t.later(m, err)

@@ -20,10 +20,14 @@ type peaks struct {
 	pods  map[types.UID]int // of a ReplicaSet: the largest spec.replicas it had
 	total map[types.UID]int // of a Deployment: the largest replicas + maxSurge
 	under map[string]uint64 // act turns under way, by subject
+	owner map[types.UID]types.UID
+	// brought is what the ReplicaSets of a Deployment asked for when they came
+	// into its hands.
+	brought map[types.UID]int
 }
 
 func newPeaks() peaks {
-	return peaks{pods: map[types.UID]int{}, total: map[types.UID]int{}, under: map[string]uint64{}}
+	return peaks{pods: map[types.UID]int{}, total: map[types.UID]int{}, under: map[string]uint64{}, owner: map[types.UID]types.UID{}, brought: map[types.UID]int{}}
 }
 
 func (w *World) breaks(rule string, format string, args ...any) {
@@ -52,10 +56,14 @@ func (w *World) check() {
 		}
 		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
 			sum[owner.UID] += int(*rs.Spec.Replicas)
+			if w.peaks.owner[rs.UID] != owner.UID { // what it brings along is nobody's fault
+				w.peaks.owner[rs.UID] = owner.UID
+				w.peaks.brought[owner.UID] += int(*rs.Spec.Replicas)
+			}
 		}
 	}
 	for uid, total := range sum {
-		if allowed, known := w.peaks.total[uid]; known && total > allowed {
+		if allowed, known := w.peaks.total[uid]; known && total > allowed && total > w.peaks.brought[uid] {
 			w.breaks("I2 (no over-creation)", "the replica sets of %s ask for %d, more than replicas and surge ever were (%d)", uid, total, allowed)
 		}
 	}

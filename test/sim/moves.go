@@ -65,6 +65,7 @@ func (d *desk) moves() []func() {
 func (x *writer) moves() []func() {
 	var moves []func()
 	w := x.world
+	x.letGo()
 	for _, c := range w.controllers {
 		name := c.Describe().Name
 		for _, p := range w.bus.work(name).ready(w.now) {
@@ -117,6 +118,18 @@ func (w *World) loseAnswer() {
 	}
 }
 
+// held tells whether a living writer has the turn of a delivery in its grip.
+func (w *World) held(p *delivery) bool {
+	for _, x := range w.writers {
+		for _, c := range x.hands {
+			if c.delivery == p && c.until.After(w.now) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // deliverAgain redelivers something that is being worked on.
 func (w *World) deliverAgain() {
 	for _, c := range w.controllers {
@@ -124,6 +137,9 @@ func (w *World) deliverAgain() {
 		for _, d := range []*durable{w.bus.work(name), w.bus.verdicts(name), w.bus.tickets(name, kinds.Pods.Name)} {
 			if len(d.pending) > 0 {
 				p := d.pending[w.random.IntN(len(d.pending))]
+				if w.held(p) {
+					return // a turn comes again only when its writer has been silent
+				}
 				w.note("fault: %s message %d delivered again", name, p.sequence)
 				p.at = w.now
 				return

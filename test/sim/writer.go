@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -22,6 +23,7 @@ type carrying struct {
 	requests []plan.Request
 	tries    map[int]int
 	delivery *delivery
+	until    time.Time // when the turn may be somebody else's
 }
 
 // spent is the try after which a command has no time left.
@@ -40,13 +42,13 @@ func (w *writer) take(p *delivery, t events.Turn) {
 	if !w.world.options.Preconditions {
 		t.Commands = heedless(t.Commands)
 	}
-	c := &carrying{turn: t, sequence: p.sequence, tries: map[int]int{}, delivery: p}
+	c := &carrying{turn: t, sequence: p.sequence, tries: map[int]int{}, delivery: p, until: p.at}
 	allowed := w.world.promises[t.Controller]
-	c.plan = plan.New(t, plan.Options{Again: again, Promised: allowed})
-	if refusal := w.stale(t); refusal.Reason != "" && w.world.options.Preconditions {
-		w.finish(c, refusal.Refuse(t))
-		return
+	options := plan.Options{Again: again, Promised: allowed}
+	if w.world.options.Preconditions {
+		options.Refused = w.stale(t)
 	}
+	c.plan = plan.New(t, options)
 	w.hands = append(w.hands, c)
 	w.ask(c)
 }
@@ -81,12 +83,19 @@ func (w *writer) ask(c *carrying) {
 	}
 }
 
+// letGo drops the turns that may have been delivered to somebody else by now,
+// as the writer does when it was stopped for too long.
+func (w *writer) letGo() {
+	w.hands = slices.DeleteFunc(w.hands, func(c *carrying) bool { return !c.until.After(w.world.now) })
+}
+
 // step makes one of the requests that may run now. The answer may get lost,
 // before or after the request has had its effect.
 func (w *writer) step(c *carrying, which int, fate fate) {
 	r := c.requests[which]
 	c.requests = append(c.requests[:which], c.requests[which+1:]...)
 	c.delivery.Working()
+	c.until = c.delivery.at
 	c.tries[r.Command]++
 	var answer plan.Response
 	switch fate {

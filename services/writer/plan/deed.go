@@ -18,6 +18,7 @@ const (
 	before               // redelivered delete: look whether it was done before
 	write                // make the request
 	compare              // refused: look at what is there
+	survey               // given up, redelivered: look whether it was done before
 	finished             // there is a result
 )
 
@@ -26,6 +27,7 @@ type deed struct {
 	at      int
 	command events.Command
 	again   bool // the turn was delivered before
+	refused Refusal
 	dryRun  bool
 
 	step   step
@@ -83,6 +85,10 @@ func (d *deed) request() Request {
 		if c.Verb != events.VerbDelete {
 			r.Verb = Read
 		}
+	case survey:
+		if c.Verb != events.VerbDelete {
+			r.Verb = Read
+		}
 	case before, finished:
 	}
 	if d.asked && d.last.again() {
@@ -136,6 +142,8 @@ func (d *deed) answer(r Response) {
 		d.afterWrite(r)
 	case compare:
 		d.afterCompare(r)
+	case survey:
+		d.afterSurvey(r)
 	case finished:
 	}
 }
@@ -278,6 +286,41 @@ func (d *deed) compareDeath(r Response) {
 		d.end(r, events.Unchanged)
 	default:
 		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+// skip gives up a command before its first request: its batch has failed, or the
+// turn is refused. If the turn was delivered before, the command may have been
+// carried out then; whoever decides next must know of it, so it is looked for.
+func (d *deed) skip() {
+	switch {
+	case d.step == finished:
+	case d.again:
+		d.step = survey
+	default:
+		d.giveUp()
+	}
+}
+
+func (d *deed) giveUp() {
+	if d.refused != (Refusal{}) {
+		d.refuse(d.refused.Reason, d.refused.Message)
+		return
+	}
+	d.end(Response{Reason: "Skipped", Message: "an earlier command of the batch failed"}, events.Skipped)
+}
+
+func (d *deed) afterSurvey(r Response) {
+	c := d.command
+	switch {
+	case c.Verb == events.VerbDelete && (r.notFound() || r.ok() && r.Object.UID != c.If.UID):
+		d.removed(r)
+	case c.Verb == events.VerbDelete && r.ok() && r.Object.Deleting,
+		c.Verb == events.VerbCreate && r.ok() && born(d.body, r.Body),
+		c.Verb == events.VerbUpdate && r.ok() && r.Object.UID == uidOf(c) && updated(d.body, r.Body, c.Subresource):
+		d.found(r)
+	default:
+		d.giveUp()
 	}
 }
 

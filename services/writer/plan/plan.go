@@ -12,6 +12,9 @@ type Options struct {
 	Again bool
 	// DryRun is true when the API server is asked to do nothing.
 	DryRun bool
+	// Refused is why no command may be carried out. Of a turn that was delivered
+	// before, some may have been; those are looked for.
+	Refused Refusal
 	// Off refuses every command without a request.
 	Off bool
 	// Promised tells what the turn's controller may do; nil means everything.
@@ -116,6 +119,9 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 			break
 		}
 		d = newDeed(i, c, body, o)
+		if d.refused = o.Refused; o.Refused != (Refusal{}) {
+			d.skip()
+		}
 	}
 	return d
 }
@@ -246,13 +252,12 @@ func (p *Plan) advance(g *group) bool {
 		}
 		stop = stop || g.stops(d.result)
 	}
-	if stop {
+	if stop && g.to < len(g.deeds) {
 		for _, i := range g.deeds[g.to:] {
-			if d := p.deeds[i]; d.step != finished {
-				d.end(Response{Reason: "Skipped", Message: "an earlier command of the batch failed"}, events.Skipped)
-			}
+			p.deeds[i].skip()
 		}
-		g.to = len(g.deeds)
+		g.to = len(g.deeds) // some may have to be looked at first
+		return true
 	}
 	g.from = g.to
 	g.size *= 2

@@ -348,3 +348,32 @@ func TestOwnersThatMustBeGone(t *testing.T) {
 		}
 	}
 }
+
+// A turn that comes again and fails before it is through must still say what its
+// first delivery did.
+func TestWhatWasDoneBeforeIsFoundThoughTheRestFails(t *testing.T) {
+	body := json.RawMessage(`{"metadata":{"ownerReferences":[{"uid":"rs","controller":true}]},"spec":{}}`)
+	birth := func(name string) events.Command {
+		return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, Body: body}
+	}
+	stale := Refusal{Reason: "Stale", Message: "the object has a newer generation"}
+	for name, o := range map[string]Options{"refused": {Again: true, Refused: stale}, "first one fails": {Again: true}} {
+		t.Run(name, func(t *testing.T) {
+			results := run(t, New(turn(birth("a"), birth("b"), birth("c")), o), func(r Request) Response {
+				if r.Verb.Writes() {
+					return Response{Code: 403, Reason: "Forbidden"}
+				}
+				if r.Name != "b" {
+					return Response{Code: 404, Reason: "NotFound"}
+				}
+				return Response{Code: 200, Body: body, Object: Object{UID: "b", ResourceVersion: "7"}}
+			})
+			if results[1].Status != events.Unchanged || results[1].Version != "7" {
+				t.Errorf("the birth of the first delivery is %+v", results[1])
+			}
+			if results[0].Status != events.Refused || results[2].OK() {
+				t.Errorf("the others are %+v and %+v", results[0], results[2])
+			}
+		})
+	}
+}
