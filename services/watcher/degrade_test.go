@@ -330,6 +330,33 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	stop()
 }
 
+// shortened is a bus whose log has lost what its state still holds.
+type shortened struct {
+	bus.Bus
+	state uint64
+}
+
+func (r *shortened) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := r.Bus.StreamState(ctx, stream)
+	if stream == subject.StateStream("pods") {
+		state.Last = max(state.Last, r.state)
+	}
+	return state, err
+}
+
+func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 2 })
+	stop()
+	start(t, s, &shortened{b, 5}, "two")
+	s.change("DELETED", "a", 0)
+	until(t, func() bool {
+		return fmt.Sprint(ops(logOf(t, b))) == "[is a mark gap gap gap gone a gap mark]"
+	})
+}
+
 // strict is a bus whose streams have another retention than is asked for.
 type strict struct{ bus.Bus }
 

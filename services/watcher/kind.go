@@ -85,7 +85,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			p = patience{}
 		}
 		switch {
-		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge):
+		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrOvertaken):
 			log.V(2).Info("Resuming", "because", err)
 		case source.Expired(err):
 			k.expired = true
@@ -93,6 +93,10 @@ func (k *kindWatch) run(ctx context.Context) {
 		case errors.Is(err, errRewound):
 			k.expired, k.rewound = true, true
 			log.Info("Relisting in a new epoch", "because", err)
+		case source.Unreachable(err):
+			// What keeps the API server's health says so, once for all kinds.
+			k.note(err)
+			log.V(2).Info("Cannot watch", "because", err)
 		case k.note(err):
 			log.Error(err, "Cannot watch")
 		}
@@ -146,7 +150,7 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	k.state = state.Created
 	last := k.appender.Last()
 	if state.Last > last {
-		return false, k.pad(ctx, state.Last)
+		return false, k.pad(ctx, state)
 	}
 	if last == 0 {
 		return false, nil
@@ -170,10 +174,19 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 // pad makes the log as long as its state. The log is shorter when its server
 // lost messages that it had acknowledged and that the state holds; the state
 // would pass over what is stored now under their sequences.
-func (k *kindWatch) pad(ctx context.Context, until uint64) error {
+//
+// Errors: bus.ErrOvertaken, when it is another publisher who has come in between.
+func (k *kindWatch) pad(ctx context.Context, state bus.State) error {
+	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	case log.Last != k.appender.Last():
+		return fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
+	}
 	klog.FromContext(ctx).Info("The log has lost messages that its state holds; recording a gap in their place",
-		"kind", k.kind.Name, "from", k.appender.Last()+1, "to", until)
-	for k.appender.Last() < until {
+		"kind", k.kind.Name, "from", log.Last+1, "to", state.Last)
+	for k.appender.Last() < state.Last {
 		if err := k.append(ctx, translate.Gap(k.kind.Name, "", k.stamp(false))); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -113,6 +114,12 @@ func Refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors
 // Answered tells whether an error is the API server's answer, as opposed to
 // there being no answer.
 func Answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
+
+// Unreachable tells whether the API server could not be asked at all.
+func Unreachable(err error) bool {
+	var failed *url.Error
+	return errors.As(err, &failed)
+}
 
 // Absent tells whether the API server does not serve the kind, or not in that
 // version.

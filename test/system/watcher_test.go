@@ -1,0 +1,455 @@
+package system
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher"
+)
+
+// watched is a control plane of its own, which these tests restart and compact,
+// and a bus that watchers in this process write to.
+type watched struct {
+	*clustertest.Cluster
+	config *rest.Config
+	kube   kubernetes.Interface
+	bus    bus.Bus
+	store  string
+}
+
+func beginWatched(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{Cluster: clustertest.Start(t, clustertest.Options{Nodes: -1}), store: t.TempDir()}
+	var err error
+	w.config, err = w.Config()
+	noError(t, err)
+	w.config.QPS = -1
+	w.kube, err = kubernetes.NewForConfig(w.config)
+	noError(t, err)
+	server, err := stream.Serve(stream.ServerOptions{Dir: w.store})
+	noError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	w.bus, err = stream.Connect(t.Context(), stream.Options{Server: server, Name: "test"})
+	noError(t, err)
+	t.Cleanup(func() { _ = w.bus.Close() })
+	return w
+}
+
+// watcher runs a watcher of everything until stop is called or the test ends.
+func (w *watched) watcher(t *testing.T, b bus.Bus, id string) (service *watcher.Service, stop func()) {
+	t.Helper()
+	service, err := watcher.New(watcher.Config{
+		REST: w.config, Bus: b, ID: id, Every: true,
+		Kinds: []kinds.Kind{kinds.Pods.Kind, kinds.ConfigMaps.Kind, kinds.Namespaces.Kind},
+	})
+	noError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("watcher %s: %v", id, err)
+		}
+	})
+	t.Cleanup(stop)
+	return service, stop
+}
+
+func (w *watched) log(t *testing.T, kind kinds.Name) (log []events.Delta) {
+	t.Helper()
+	name := subject.LogStream(kind)
+	at, err := w.bus.StreamState(t.Context(), name)
+	if err != nil {
+		return nil // not there yet
+	}
+	for sequence := at.First; sequence <= at.Last; sequence++ {
+		m, there, err := w.bus.At(t.Context(), name, sequence)
+		noError(t, err)
+		if !there {
+			t.Fatalf("%s lacks message %d", name, sequence)
+		}
+		ref, err := subject.ParseDelta(m.Subject)
+		noError(t, err)
+		d, err := events.DecodeDelta(ref, m)
+		noError(t, err)
+		log = append(log, d)
+	}
+	return log
+}
+
+// faithful demands of a kind's log that it is in order, says nothing twice, and
+// folds to what the API server has.
+func (w *watched) faithful(t *testing.T, kind kinds.Kind) {
+	t.Helper()
+	client, err := metadata.NewForConfig(w.config)
+	noError(t, err)
+	var told, real map[string]string
+	soon(t, func() bool {
+		told, real = map[string]string{}, map[string]string{}
+		for _, d := range w.log(t, kind.Name) {
+			switch d.Op {
+			case events.Is:
+				told[d.Ref.String()] = string(d.UID) + "/" + d.ResourceVersion
+			case events.Gone:
+				delete(told, d.Ref.String())
+			case events.Mark, events.Gap:
+			}
+		}
+		list, err := client.Resource(kind.GVR()).List(t.Context(), metav1.ListOptions{})
+		noError(t, err)
+		for _, o := range list.Items {
+			real[events.Ref{Kind: kind.Name, Namespace: o.Namespace, Name: o.Name}.String()] = string(o.UID) + "/" + o.ResourceVersion
+		}
+		return fmt.Sprint(told) == fmt.Sprint(real)
+	}, func() string { return fmt.Sprintf("%s: told %v, there are %v", kind.Name, told, real) })
+	said, newest := map[string]bool{}, ""
+	for i, d := range w.log(t, kind.Name) {
+		if d.Sync || d.Op == events.Mark || d.Op == events.Gap {
+			continue
+		}
+		if kinds.CompareVersions(d.ResourceVersion, newest) < 0 && newest != "" {
+			t.Errorf("%s: delta %d is of version %s, after %s", kind.Name, i, d.ResourceVersion, newest)
+		}
+		if newest = d.ResourceVersion; said[d.ID()] {
+			t.Errorf("%s: %s is said twice", kind.Name, d.ID())
+		}
+		said[d.ID()] = true
+	}
+}
+
+func soon(t *testing.T, holds func() bool, what func() string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain: %s", what())
+		}
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// has waits until a kind's log has a delta of an object.
+func (w *watched) has(t *testing.T, kind kinds.Name, op events.Op, name string) (found events.Delta) {
+	t.Helper()
+	soon(t, func() bool {
+		for _, d := range w.log(t, kind) {
+			if d.Op == op && d.Ref.Name == name {
+				found = d
+				return true
+			}
+		}
+		return false
+	}, func() string { return fmt.Sprintf("no %s of %s %s", op, kind, name) })
+	return found
+}
+
+func (w *watched) configMap(t *testing.T, name, value string) {
+	t.Helper()
+	_, err := w.kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+}
+
+func (w *watched) remove(t *testing.T, name string) {
+	t.Helper()
+	noError(t, w.kube.CoreV1().ConfigMaps("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+func countOf(log []events.Delta, op events.Op) (n int) {
+	for _, d := range log {
+		if d.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// TestWatcherAgainstARealAPIServer runs its stories one after the other on one
+// control plane; each leaves logs that are faithful.
+func TestWatcherAgainstARealAPIServer(t *testing.T) {
+	w := beginWatched(t)
+	for _, story := range []struct {
+		name string
+		tell func(*watched, *testing.T)
+	}{
+		{"every kind is listed", everyKindIsListed},
+		{"secrets stay secret", secretsStaySecret},
+		{"a large object comes whole", aLargeObjectComesWhole},
+		{"custom kinds come and go", customKindsComeAndGo},
+		{"the API server restarts", theAPIServerRestarts},
+		{"the history was compacted", theHistoryWasCompacted},
+		{"the active watcher falls silent", theActiveWatcherFallsSilent},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			story.tell(w, t)
+			all, err := w.bus.Kinds(t.Context())
+			noError(t, err)
+			for _, kind := range all {
+				if kind.Name == "configmaps" || kind.Name == "secrets" || kind.Name == "namespaces" {
+					w.faithful(t, kind)
+				}
+			}
+		})
+	}
+}
+
+func synced(t *testing.T, service *watcher.Service) {
+	t.Helper()
+	soon(t, service.Synced, func() string { return fmt.Sprint(service.Checks()["synced"]()) })
+}
+
+func everyKindIsListed(w *watched, t *testing.T) {
+	service, stop := w.watcher(t, w.bus, "first")
+	soon(t, func() bool { return len(w.log(t, "clusterroles.rbac.authorization.k8s.io")) > 0 }, func() string { return "no cluster roles" })
+	synced(t, service)
+	w.configMap(t, "first", "x")
+	if d := w.has(t, "configmaps", events.Is, "first"); d.Form != kinds.Full || d.By.Name == "" {
+		t.Errorf("the config map came in form %q, by %q", d.Form, d.By.Name)
+	}
+	if d := w.has(t, "clusterroles.rbac.authorization.k8s.io", events.Is, "cluster-admin"); d.Form != kinds.Metadata {
+		t.Errorf("the cluster role came in form %q", d.Form)
+	}
+	stop()
+	w.remove(t, "first")
+	_, stop = w.watcher(t, w.bus, "first again")
+	if d := w.has(t, "configmaps", events.Gone, "first"); d.Sync {
+		t.Error("the delete was found by a relist; the watch should have gone on where the log ends")
+	}
+	if n := countOf(w.log(t, "configmaps"), events.Gap); n != 0 {
+		t.Errorf("%d gaps", n)
+	}
+	stop()
+}
+
+func secretsStaySecret(w *watched, t *testing.T) {
+	const canary = "canary-7Hq2-never-on-the-bus"
+	_, stop := w.watcher(t, w.bus, "discreet")
+	defer stop()
+	_, err := w.kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "canary", Annotations: map[string]string{
+			corev1.LastAppliedConfigAnnotation: `{"stringData":{"password":"` + canary + `"}}`,
+		}},
+		StringData: map[string]string{"password": canary},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+	w.has(t, "secrets", events.Is, "canary")
+	noError(t, w.kube.CoreV1().Secrets("default").Delete(t.Context(), "canary", metav1.DeleteOptions{}))
+	w.has(t, "secrets", events.Gone, "canary")
+	for _, d := range w.log(t, "secrets") {
+		if bytes.Contains(d.Body, []byte(canary)) {
+			t.Errorf("%s of %v carries the secret's value", d.Op, d.Ref)
+		}
+	}
+	files := 0
+	noError(t, filepath.WalkDir(w.store, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if files++; bytes.Contains(content, []byte(canary)) {
+			t.Errorf("%s holds the secret's value", path)
+		}
+		return err
+	}))
+	if files == 0 {
+		t.Error("the store has no files: nothing was looked at")
+	}
+}
+
+func aLargeObjectComesWhole(w *watched, t *testing.T) {
+	_, stop := w.watcher(t, w.bus, "strong")
+	defer stop()
+	_, err := w.kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "large", Annotations: map[string]string{"note": strings.Repeat("n", 250<<10)}},
+		Data:       map[string]string{"value": strings.Repeat("v", 1023<<10)},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+	d := w.has(t, "configmaps", events.Is, "large")
+	object, err := kinds.Decode(kinds.ConfigMaps.Kind, d.ContentType, d.Body)
+	noError(t, err)
+	if got := len(object.(*corev1.ConfigMap).Data["value"]); got != 1023<<10 {
+		t.Errorf("the value has %d bytes", got)
+	}
+	w.remove(t, "large")
+	w.has(t, "configmaps", events.Gone, "large")
+}
+
+func customKindsComeAndGo(w *watched, t *testing.T) {
+	_, stop := w.watcher(t, w.bus, "curious")
+	defer stop()
+	client, err := dynamic.NewForConfig(w.config)
+	noError(t, err)
+	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	_, err = definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced",
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			}},
+		},
+	}}, metav1.CreateOptions{})
+	noError(t, err)
+	widgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace("default")
+	soon(t, func() bool {
+		_, err = widgets.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"},
+		}}, metav1.CreateOptions{})
+		return err == nil
+	}, func() string { return fmt.Sprint(err) })
+	if d := w.has(t, "widgets.example.com", events.Is, "w"); d.Form != kinds.Metadata {
+		t.Errorf("the widget came in form %q", d.Form)
+	}
+	noError(t, definitions.Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	w.has(t, "widgets.example.com", events.Gone, "w")
+}
+
+func theAPIServerRestarts(w *watched, t *testing.T) {
+	service, stop := w.watcher(t, w.bus, "patient")
+	defer stop()
+	w.configMap(t, "before", "x")
+	w.has(t, "configmaps", events.Is, "before")
+	gaps := countOf(w.log(t, "configmaps"), events.Gap)
+	noError(t, w.RestartAPIServer(t.Context()))
+	began := time.Now()
+	w.configMap(t, "after", "x")
+	w.remove(t, "before")
+	w.has(t, "configmaps", events.Is, "after")
+	t.Logf("the watch went on %v after the API server was ready", time.Since(began).Round(time.Millisecond))
+	w.has(t, "configmaps", events.Gone, "before")
+	if got := countOf(w.log(t, "configmaps"), events.Gap); got != gaps {
+		t.Errorf("the restart left %d gaps", got-gaps)
+	}
+	synced(t, service)
+}
+
+// theHistoryWasCompacted: the restart empties the API server's own memory of
+// the history, too.
+func theHistoryWasCompacted(w *watched, t *testing.T) {
+	_, stop := w.watcher(t, w.bus, "absent")
+	w.configMap(t, "forgotten", "x")
+	w.configMap(t, "replaced", "x")
+	w.has(t, "configmaps", events.Is, "replaced")
+	stop()
+	before := len(w.log(t, "configmaps"))
+	w.remove(t, "forgotten")
+	w.remove(t, "replaced")
+	w.configMap(t, "replaced", "y")
+	w.compact(t)
+	noError(t, w.RestartAPIServer(t.Context()))
+	_, stop = w.watcher(t, w.bus, "back")
+	defer stop()
+	if d := w.has(t, "configmaps", events.Gone, "forgotten"); !d.Sync {
+		t.Error("the delete came out of a history that was compacted")
+	}
+	soon(t, func() bool { return countOf(w.log(t, "configmaps")[before:], events.Gap) == 1 }, func() string { return "no gap was recorded" })
+	w.faithful(t, kinds.ConfigMaps.Kind)
+}
+
+// compact makes etcd forget its history.
+func (w *watched) compact(t *testing.T) {
+	t.Helper()
+	list, err := w.kube.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
+	noError(t, err)
+	revision, err := strconv.Atoi(list.ResourceVersion)
+	noError(t, err)
+	body := strings.NewReader(fmt.Sprintf(`{"revision":"%d","physical":true}`, revision))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.EtcdEndpoint()+"/v3/kv/compaction", body)
+	noError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	noError(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("compact etcd: %s", response.Status)
+	}
+}
+
+// muted is the bus of a watcher that goes on by itself and is not heard.
+type muted struct {
+	bus.Bus
+	muted  atomic.Bool
+	opened atomic.Int64 // logs
+}
+
+func (m *muted) Say(topic string, data []byte) error {
+	if m.muted.Load() {
+		return nil
+	}
+	return m.Bus.Say(topic, data)
+}
+
+func (m *muted) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+	m.opened.Add(1)
+	return m.Bus.Append(ctx, kind)
+}
+
+// theActiveWatcherFallsSilent: it still watches and stores, so for a while two
+// watchers tell the same changes.
+func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
+	elder, younger := &muted{Bus: w.bus}, &muted{Bus: w.bus}
+	service, stop := w.watcher(t, elder, "elder")
+	defer stop()
+	w.configMap(t, "start", "x")
+	w.has(t, "configmaps", events.Is, "start")
+	synced(t, service)
+	_, end := w.watcher(t, younger, "younger")
+	defer end()
+	elder.muted.Store(true)
+	last := ""
+	change := func(n int) {
+		last = fmt.Sprint("burst-", n)
+		w.configMap(t, last, "x")
+		w.remove(t, last)
+	}
+	n := 0
+	for end := time.Now().Add(time.Minute); younger.opened.Load() == 0 && time.Now().Before(end); n++ {
+		change(n)
+	}
+	if younger.opened.Load() == 0 {
+		t.Fatal("the younger watcher did not take over")
+	}
+	for range 100 {
+		change(n)
+		n++
+	}
+	w.has(t, "configmaps", events.Gone, last)
+	if n := elder.opened.Load(); n < 2 {
+		t.Errorf("the elder watcher opened %d logs", n)
+	}
+}
