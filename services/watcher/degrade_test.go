@@ -350,8 +350,8 @@ func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
 	_, stop := start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 2 })
 	stop()
-	start(t, s, &shortened{b, 5}, "two")
 	s.change("DELETED", "a", 0)
+	start(t, s, &shortened{b, 5}, "two")
 	until(t, func() bool {
 		return fmt.Sprint(ops(logOf(t, b))) == "[is a mark gap gap gap gone a gap mark]"
 	})
