@@ -68,6 +68,9 @@ type If struct {
 	// Absent are owners of the object that must not exist, checked live just
 	// before the command. An owner that is there, with that UID, refuses it.
 	Absent []metav1.OwnerReference `json:"absent,omitempty"`
+	// Leaving are owners that must not live, checked likewise: they are gone, or
+	// they are being deleted and wait for their dependents to go first.
+	Leaving []metav1.OwnerReference `json:"leaving,omitempty"`
 	// SameOwners lets a delete go on after a ResourceVersion conflict when the
 	// live object still has the UID and exactly these owner references.
 	SameOwners []metav1.OwnerReference `json:"sameOwners,omitempty"`

@@ -317,6 +317,7 @@ func (a *API) answer(obj metav1.Object) plan.Response {
 	return plan.Response{Code: 200, Body: body, Object: plan.Object{
 		UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Deleting: obj.GetDeletionTimestamp() != nil,
 		Grace: obj.GetDeletionGracePeriodSeconds(), Finalizers: len(obj.GetFinalizers()) > 0, Owners: obj.GetOwnerReferences(),
+		Waiting: waits(obj),
 	}}
 }
 

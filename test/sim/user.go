@@ -25,11 +25,7 @@ func (w *World) user() {
 	w.changes--
 	name := fmt.Sprintf("d%d", w.random.IntN(2))
 	ref := deploymentRef(name)
-	old := w.api.Get(ref)
-	if old != nil && old.GetDeletionTimestamp() != nil {
-		return // a second thought about how to delete would race the collector
-	}
-	if old == nil {
+	if w.api.Get(ref) == nil {
 		w.note("user: create %s", name)
 		w.create(ref, w.deployment(name))
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/watcher/translate"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -187,7 +188,7 @@ func (w *World) bookmark() {
 	w.marked = w.now
 	for _, k := range w.served {
 		if w.watched[k.Name] == len(w.api.log[k.Name]) {
-			w.bus.append(events.Delta{Kind: k.Name, Op: events.Mark, ResourceVersion: strconv.FormatInt(w.api.version, 10), At: w.now})
+			w.bus.append(translate.Mark(k.Name, strconv.FormatInt(w.api.version, 10), time.Time{}, translate.Stamp{At: w.now}))
 		}
 	}
 }

@@ -69,6 +69,12 @@ func IfAbsent(owners ...metav1.OwnerReference) Option {
 	return func(c *events.Command) { condition(c).Absent = owners }
 }
 
+// IfLeaving makes the command depend on owners being gone, or being deleted and
+// waiting for their dependents, checked live.
+func IfLeaving(owners ...metav1.OwnerReference) Option {
+	return func(c *events.Command) { condition(c).Leaving = owners }
+}
+
 // IfSameOwners lets a delete survive a resourceVersion conflict that did not
 // touch the owner references.
 func IfSameOwners(obj metav1.Object) Option {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -181,5 +182,6 @@ func objectOf(meta metav1.PartialObjectMetadata) plan.Object {
 		UID: meta.UID, ResourceVersion: meta.ResourceVersion,
 		Deleting: meta.DeletionTimestamp != nil, Grace: meta.DeletionGracePeriodSeconds,
 		Finalizers: len(meta.Finalizers) > 0, Owners: meta.OwnerReferences,
+		Waiting: meta.DeletionTimestamp != nil && slices.Contains(meta.Finalizers, metav1.FinalizerDeleteDependents),
 	}
 }

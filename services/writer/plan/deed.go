@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +32,7 @@ type deed struct {
 	dryRun  bool
 
 	step   step
-	owner  int // position in If.Absent
+	owner  int // position in owners
 	tries  int
 	lost   bool // a write's answer was lost: what is there may be ours
 	loose  bool // delete without the resourceVersion condition
@@ -52,7 +53,7 @@ func (d *deed) first() step {
 	switch cond := d.command.If; {
 	case cond != nil && cond.Alive != nil:
 		return alive
-	case cond != nil && len(cond.Absent) > 0:
+	case len(owners(cond)) > 0:
 		return absent
 	default:
 		return d.checked()
@@ -78,7 +79,7 @@ func (d *deed) request() Request {
 		a := c.If.Alive
 		r.Kind, r.Version, r.Namespace, r.Name = a.Kind, a.Version, a.Namespace, a.Name
 	case absent:
-		r.Owner = &c.If.Absent[d.owner]
+		r.Owner = &owners(c.If)[d.owner]
 	case write:
 		d.write(&r)
 	case compare:
@@ -153,7 +154,7 @@ func (d *deed) afterAlive(r Response) {
 	switch {
 	case r.ok() && r.Object.UID == a.UID && !r.Object.Deleting:
 		d.step = d.checked()
-		if len(d.command.If.Absent) > 0 {
+		if len(owners(d.command.If)) > 0 {
 			d.step = absent
 		}
 	case r.ok() || r.notFound():
@@ -163,15 +164,25 @@ func (d *deed) afterAlive(r Response) {
 	}
 }
 
+// owners are the owners that must not live: those that must be absent, and then
+// those that may be leaving.
+func owners(cond *events.If) []metav1.OwnerReference {
+	if cond == nil {
+		return nil
+	}
+	return slices.Concat(cond.Absent, cond.Leaving)
+}
+
 // Upstream: pkg/controller/garbagecollector looks at each owner live before it
 // deletes, by kind, name and uid.
 func (d *deed) afterAbsent(r Response) {
-	owner := d.command.If.Absent[d.owner]
+	all := owners(d.command.If)
+	owner, mayLeave := all[d.owner], d.owner >= len(d.command.If.Absent)
 	switch {
-	case r.ok() && r.Object.UID == owner.UID:
+	case r.ok() && r.Object.UID == owner.UID && !(mayLeave && r.Object.Waiting):
 		d.refuse("OwnerAlive", "the owner "+owner.Kind+" "+owner.Name+" exists")
 	case r.ok() || r.notFound():
-		if d.owner++; d.owner == len(d.command.If.Absent) {
+		if d.owner++; d.owner == len(all) {
 			d.step = d.checked()
 		}
 	default:

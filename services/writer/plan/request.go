@@ -89,6 +89,8 @@ type Object struct {
 	Deleting        bool
 	Grace           *int64 // deletionGracePeriodSeconds
 	Finalizers      bool
+	// Waiting: it is being deleted and waits for its dependents to go first.
+	Waiting bool
 	Owners          []metav1.OwnerReference
 }
 

@@ -151,12 +151,13 @@ func (v View) propagation() metav1.DeletionPropagation {
 	return propagation
 }
 
-// delete ends the object, provided that its absent owners are absent in truth
-// and nobody has given it other owners meanwhile.
+// delete ends the object, provided that its absent owners are absent in truth,
+// those that wait for it still do, and nobody has given it other owners meanwhile.
 func (v View) delete(how metav1.DeletionPropagation, absent []metav1.OwnerReference) events.Command {
 	object := &v.Object.Meta
 	return reconcile.Delete(v.Object.Kind, object, reconcile.Propagate(how),
-		reconcile.IfUnchanged(object), reconcile.IfSameOwners(object), reconcile.IfAbsent(absent...), v.tell())
+		reconcile.IfUnchanged(object), reconcile.IfSameOwners(object), reconcile.IfAbsent(absent...),
+		reconcile.IfLeaving(v.refs(Waiting)...), v.tell())
 }
 
 // tell reports a reference that reaches into another namespace.
