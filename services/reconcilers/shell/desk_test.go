@@ -604,3 +604,58 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 	o.none()
 	want(t, "the outcome, after its effect is seen", early, "done")
 }
+
+// When the turn stream has lost its end, sequences are given a second time. The
+// outcome of the first turn of that number says nothing about the second.
+func TestTurnStreamThatLostItsEnd(t *testing.T) {
+	o := begun(t, Settings{})
+	first := o.outcome(events.Act, 10, born("p", "5"))
+	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.run()
+	tell := o.take(events.Tell)
+	o.answer(tell.Lane, 11, nil)
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 5, 1, 1, ""))
+	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
+	o.none()
+	want(t, "the first outcome", first, "done")
+
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 2, 1, ""))
+	if turn := o.take(events.Act); turn.expect != 10 {
+		t.Fatalf("stored behind %d, want 10", turn.expect)
+	}
+	o.answer(events.Act, 0, bus.ErrOvertaken)
+	lost := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{
+		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
+	}}
+	o.recalled(lost, Past{Sequence: 11, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 11}})
+	if turn := o.take(events.Act); turn.expect != 3 {
+		t.Fatalf("stored behind %d, want 3", turn.expect)
+	}
+	o.answer(events.Act, 4, nil)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 3, 1, ""))
+	o.none() // turn 4 has no outcome
+	o.outcome(events.Act, 4, born("q", "8"))
+	o.none()
+	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 8))
+	o.run()
+	o.take(events.Act)
+}
+
+// A kind that is forgotten leaves no outcome's ticket behind, even where nothing
+// is wanted.
+func TestOutcomeTicketSurvivesForgetting(t *testing.T) {
+	o := begun(t, Settings{})
+	s := o.outcome(events.Act, 10, born("p", "5"))
+	want(t, "before its effect is seen", s, "")
+	o.desk.Shut(kinds.Pods.Name)
+	o.desk.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
+	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 1, 1, ""), 9)})
+	o.memory.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 5), 1)})
+	o.desk.Open(kinds.Pods.Name)
+	o.run()
+	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &events.Outcome{
+		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
+	}}, Past{})
+	o.none()
+	want(t, "after its effect is seen again", s, "done")
+}

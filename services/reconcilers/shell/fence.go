@@ -359,6 +359,10 @@ func (d *Desk) merge(e *entry, l *lane, past Past) {
 	} else if o != nil && o.Turn == l.outcome && past.Turn != nil && o.Turn == past.Sequence && l.failures > 0 {
 		l.failures = max(l.failures, past.Turn.Attempt)
 	}
+	// An outcome of a turn that the stream does not hold (its end was lost, or it
+	// was made anew) must not stand for the next turn to bear that sequence. What
+	// it says was applied is awaited all the same.
+	l.outcome = min(l.outcome, past.Sequence)
 }
 
 // Doubt says that turns or outcomes may have been lost, so that every key has to

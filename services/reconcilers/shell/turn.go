@@ -173,14 +173,24 @@ func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
 	}
 	var wait []*ticket
 	for _, t := range e.tickets {
-		if t.lane != "" && (e.lane(t.lane).outcome < t.turn || !e.lane(t.lane).settled()) {
+		if t.lane != "" && !e.accounts(t) {
 			wait = append(wait, t)
 			continue
 		}
 		r.tickets = append(r.tickets, t)
 	}
+	if len(wait) > 0 && !e.known && e.recalling == 0 {
+		d.recall(e) // nothing else may ever tell
+	}
 	e.tickets, e.dirty, r.whole = wait, len(wait) > 0, true
 	return r
+}
+
+// accounts tells whether everything up to the turn whose outcome a ticket brought
+// has come back.
+func (e *entry) accounts(t *ticket) bool {
+	l := e.lane(t.lane)
+	return l.settled() && (e.known || l.outcome >= t.turn)
 }
 
 // conclude closes a round that waits for nothing.
