@@ -40,6 +40,7 @@ type Desk struct {
 	looks    []look
 	looking  bool
 	hand     []*ticket
+	held     map[events.Ref]int // tickets in hand, by object
 	renewing bool
 	askedAll bool
 	storing  int
@@ -106,7 +107,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 	d := &Desk{
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
-		entries: map[events.Key]*entry{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
+		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{},
 	}

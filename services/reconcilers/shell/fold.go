@@ -18,6 +18,7 @@ type fact struct {
 // change is what one fact did to one object.
 type change struct {
 	ref      events.Ref
+	sequence uint64 // of the fact
 	was, now reconcile.Object
 }
 
@@ -48,6 +49,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
 		if c, changed := m.fold(k, f); changed {
+			c.sequence = f.sequence
 			changes = append(changes, c)
 		}
 		k.position = max(k.position, f.sequence)

@@ -21,25 +21,32 @@ type reader struct {
 	owed  map[events.Ref]*list.Element // of debts
 	debts list.List                    // of *debt, the one that changed last at the back
 	total int                          // keys in debts
-	most  int                          // bounds total
+	most  int                          // bounds total, and the number of debts
 
 	touched keySet // keys of changes since the desk last asked
 }
 
 // debt is what the changes of one object made: keys, and changes whose mapping
-// panicked.
+// panicked. One without either says that up to a sequence nobody is concerned,
+// which spares a turn for each ticket of an object whose changes do not matter.
 type debt struct {
 	ref events.Ref
 	keySet
 	failed []change
+	upTo   uint64
+}
+
+// nothing tells whether no change up to a sequence concerns anybody.
+func (d *debt) nothing(sequence uint64) bool {
+	return d != nil && len(d.keys) == 0 && len(d.failed) == 0 && d.upTo >= sequence
 }
 
 // A replica gets only some of the tickets, so debts of the others' tickets stay
 // with it: any of them may come here yet, if the other dies before its answer.
-// Beyond maxOwed keys of all objects together the debt that has stood longest is
-// dropped, whose ticket has most likely been answered; the newest one is kept
-// whole, however many keys it has. What is dropped costs former keys only: a
-// ticket without a debt is mapped from its object as it is.
+// Beyond maxOwed debts, or keys of all objects together, the debt that has stood
+// longest is dropped, whose ticket has most likely been answered; the newest one
+// is kept whole, however many keys it has. What is dropped costs former keys
+// only: a ticket without a debt is mapped from its object as it is.
 const (
 	maxOwed    = 1 << 18
 	owedFailed = 8
@@ -61,28 +68,35 @@ func (r *reader) reads(kind kinds.Name) bool {
 	return len(r.every) > 0 || len(r.inputs[kind]) > 0
 }
 
+// maps tells whether changes of a kind make turns, and so have tickets.
+func (r *reader) maps(kind kinds.Name) bool {
+	some := func(in reconcile.Input) bool { return in.Keys != nil }
+	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)
+}
+
 // owe maps changes to keys and remembers them until a ticket takes them.
 func (r *reader) owe(s scene, changes []change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range changes {
-		if !r.reads(c.ref.Kind) {
+		if !r.maps(c.ref.Kind) {
 			return // a batch is of one kind
 		}
 		keys, err := r.keys(s, c)
-		if len(keys) == 0 && err == nil {
-			continue
-		}
 		r.touched.add(keys...)
 		d := r.debt(c.ref)
 		r.total -= len(d.keys)
 		d.add(keys...)
 		r.total += len(d.keys)
+		d.upTo = max(d.upTo, c.sequence)
 		if err != nil && len(d.failed) < owedFailed {
 			d.failed = append(d.failed, c)
 		}
+		if c.now.None() && d.nothing(0) {
+			r.remove(r.owed[c.ref]) // nothing will come after the end, and its ticket may be another replica's
+		}
 	}
-	for r.total > r.most && r.debts.Len() > 1 {
+	for max(r.total, r.debts.Len()) > r.most && r.debts.Len() > 1 {
 		r.remove(r.debts.Front())
 	}
 }
@@ -117,14 +131,21 @@ func (m *Memory) touched(controller string) []events.Key {
 	return keys
 }
 
-// take gives what an object owes and forgets it.
-func (r *reader) take(ref events.Ref) *debt {
+// take gives what an object owes to its ticket of a sequence, and forgets it.
+// That later changes, whose tickets are still to come, owe nothing beyond it is
+// remembered.
+func (r *reader) take(ref events.Ref, sequence uint64) *debt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.owed[ref]; ok {
-		return r.remove(at)
+	at, ok := r.owed[ref]
+	if !ok {
+		return nil
 	}
-	return nil
+	d := r.remove(at)
+	if d.upTo > sequence {
+		r.debt(ref).upTo = d.upTo
+	}
+	return d
 }
 
 func (r *reader) dropOwed(kind kinds.Name) {

@@ -78,7 +78,7 @@ func TestDebtKeepsEveryKey(t *testing.T) {
 		m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Gone, gone, uint64(many+i))})
 	}
 	touch(m, "web", 3)
-	owed := r.take(setRef("web"))
+	owed := r.take(setRef("web"), 3)
 	if owed == nil || len(owed.keys) != many {
 		t.Fatalf("owes %+v, want %d keys", owed, many)
 	}
@@ -89,31 +89,31 @@ func TestDebtKeepsEveryKey(t *testing.T) {
 		}
 		seen[k] = true
 	}
-	if r.take(setRef("web")) != nil {
+	if r.take(setRef("web"), 3) != nil {
 		t.Error("what was taken is still owed")
 	}
 }
 
 func TestDebtsAreBounded(t *testing.T) {
 	m, r := debts(t)
-	r.most = 10
+	r.most = 16
 	for i, set := range []string{"a", "b", "c"} {
 		touch(m, set, 10*i+1)
-		have(m, set, 10*i, 4)
+		have(m, set, 10*i, 6)
 		touch(m, set, 10*i+2)
 	}
-	if r.take(setRef("a")) != nil {
+	if r.take(setRef("a"), 2) != nil {
 		t.Error("the oldest debt is still there")
 	}
 	for _, set := range []string{"b", "c"} {
-		if owed := r.debt(setRef(set)); len(owed.keys) != 4 {
-			t.Errorf("%s owes %v, want 4 keys", set, owed.keys)
+		if owed := r.debt(setRef(set)); len(owed.keys) != 6 {
+			t.Errorf("%s owes %v, want 6 keys", set, owed.keys)
 		}
 	}
 	touch(m, "big", 50)
 	have(m, "big", 100, 25)
 	touch(m, "big", 51)
-	if owed := r.take(setRef("big")); owed == nil || len(owed.keys) != 25 {
+	if owed := r.take(setRef("big"), 51); owed == nil || len(owed.keys) != 25 {
 		t.Errorf("the newest debt is %+v, want all 25 keys", owed)
 	}
 	if r.total != 0 {

@@ -137,7 +137,10 @@ func (d *Desk) release(t *ticket, keys ...events.Key) {
 }
 
 // keysOf gives the keys of a ticket: those that the changes of its object made
-// since the last ticket, or else those of the object as it is.
+// since the last ticket, or else those of the object as it is. There are none
+// when the changes are known to concern nobody; but while an earlier ticket of
+// the object is in hand, the later one has to stand in for it, since the message
+// of the earlier one is no more and would not come again.
 func (d *Desk) keysOf(t *ticket) (keys []events.Key, reason string, again bool) {
 	d.memory.look(d.name, nil, func(s scene) {
 		k, ok := s.kind(t.ref.Kind)
@@ -149,7 +152,8 @@ func (d *Desk) keysOf(t *ticket) (keys []events.Key, reason string, again bool) 
 			reason = damage.reason
 		}
 		var set keySet
-		if owed := s.reader.take(t.ref); owed != nil {
+		owed := s.reader.take(t.ref, t.sequence)
+		if owed != nil {
 			set.add(owed.keys...)
 			for _, c := range owed.failed {
 				found, err := s.reader.keys(s, c)
@@ -159,7 +163,8 @@ func (d *Desk) keysOf(t *ticket) (keys []events.Key, reason string, again bool) 
 				}
 			}
 		}
-		if len(set.keys) == 0 && reason == "" {
+		known := owed.nothing(t.sequence) && d.held[t.ref] == 1
+		if len(set.keys) == 0 && reason == "" && !known {
 			found, err := s.reader.keys(s, k.now(t.ref))
 			if set.add(found...); err != nil {
 				reason, again = err.Error(), true
@@ -231,6 +236,7 @@ func (d *Desk) keep(t *ticket) *ticket {
 		d.renewing = true
 		d.timers.set(d.now.Add(d.settings.Working), d.renew)
 	}
+	d.held[t.ref]++
 	return t
 }
 
@@ -239,6 +245,9 @@ func (d *Desk) drop(t *ticket) {
 	d.hand[t.at], last.at = last, t.at
 	d.hand[len(d.hand)-1] = nil
 	d.hand = d.hand[:len(d.hand)-1]
+	if d.held[t.ref]--; d.held[t.ref] == 0 {
+		delete(d.held, t.ref)
+	}
 }
 
 func (d *Desk) renew() {
