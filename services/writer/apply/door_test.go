@@ -160,11 +160,11 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 func TestPatienceEnds(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Break(func(fakeserver.Request) fakeserver.Fault {
-		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+		return fakeserver.Fault{Code: http.StatusTooManyRequests}
 	})
 	d := open(t, s, func(c *apply.Config) { c.Patience = 300 * time.Millisecond })
 	results := carry(t, d, plan.Options{}, births(50)...)
-	if results[0].Status != events.Failed || results[0].Code != http.StatusServiceUnavailable {
+	if results[0].Status != events.Failed || results[0].Code != http.StatusTooManyRequests {
 		t.Errorf("the first birth: %+v", results[0])
 	}
 	if results[49].Status != events.Skipped {

@@ -122,12 +122,19 @@ func (d *deed) options() *metav1.DeleteOptions {
 	return o
 }
 
+// unsure is true while a birth may have happened unseen. Such a command is not
+// given up, however long it takes: who decides next would decide on a world
+// without it.
+func (d *deed) unsure() bool {
+	return d.command.Verb == events.VerbCreate && (d.lost || d.step == survey)
+}
+
 // answer takes the answer to request.
 func (d *deed) answer(r Response) {
 	d.asked, d.last = true, r
 	if r.again() {
 		d.lost = d.lost || (d.step == write && r.lost())
-		if r.Spent {
+		if r.Spent && !d.unsure() {
 			d.end(r, events.Failed)
 		}
 		return // the same step again

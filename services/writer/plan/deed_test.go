@@ -57,7 +57,9 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"ownerless there", ownerless, false, []Response{taken, live("uid", "9", `{"metadata":{}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"quota", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Message: "exceeded quota"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Message: "exceeded quota"}},
 		{"namespace goes", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}},
-		{"never reachable", birth("p"), false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}}, events.Result{Status: events.Failed, Reason: "NoAnswer"}},
+		{"never reachable", versioned, false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}}, events.Result{Status: events.Failed, Reason: "NoAnswer"}},
+		{"too busy for a birth", birth("p"), false, []Response{{Code: 429}, {Code: 429, Spent: true}}, events.Result{Status: events.Failed, Code: 429}},
+		{"a birth that may have happened", birth("p"), false, []Response{noAnswer, {Spent: true}, {Spent: true}, taken, live("uid", "9", owned)}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
 
 		{"updated", put, false, []Response{live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
 		{"updated nothing", put, false, []Response{live("uid", "1", "")}, events.Result{Status: events.Unchanged, UID: "uid", Version: "1"}},
