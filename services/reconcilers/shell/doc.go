@@ -10,6 +10,13 @@
 // says through its [Door] what is to be done, so that the live loop and a
 // simulation with virtual time drive the very same code.
 //
+// A desk decides nothing before it can see everything. It is shut from the start
+// for each kind that its controller names (a controller that reads every kind:
+// until it is known which there are), and opened when the kind has been folded as
+// far as its log reached, and the watcher has said once that all of it was told.
+// For the same reason it is what a controller declares, and never what the memory
+// follows by now, that says which effects are awaited.
+//
 // The goroutines are all in the loop:
 //
 //	one follower per kind       STATE_<kind>          -> Memory.Fold -> every desk

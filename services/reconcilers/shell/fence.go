@@ -2,12 +2,10 @@ package shell
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // The fence. A lane is settled when its last stored turn has its outcome and
@@ -28,16 +26,6 @@ type lane struct {
 	tried     string         // the version of the key's own object in the last turn
 	last      events.Outcome // the newest outcome, while it is worth remembering
 	remember  bool
-}
-
-// due is an applied result that has not come back.
-type due struct {
-	result events.Result
-	survey int    // the first one that cannot miss the kind
-	dated  bool   // epoch is known
-	epoch  uint64 // of the kind when the outcome arrived, or was first seen whole
-	asked  bool   // for the end of the stream
-	goal   uint64 // the end of the stream; 0 while it is not known
 }
 
 func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.dues) == 0 }
@@ -100,13 +88,6 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	d.tally.Retries++
 }
 
-// leavesTrace tells whether a result is of something that can be seen. What was
-// found unchanged may be unseen as yet: a birth that was carried out twice, say,
-// whose first outcome was never stored.
-func leavesTrace(r events.Result) bool {
-	return r.Status == events.Applied || r.Status == events.Unchanged && (r.Version != "" || r.Removed)
-}
-
 // stale tells whether nothing but the age of the view made a turn fail.
 func stale(o events.Outcome) bool {
 	for _, r := range o.Results {
@@ -118,185 +99,6 @@ func stale(o events.Outcome) bool {
 		}
 	}
 	return true
-}
-
-// await has the lane looked at whenever a kind that it waits for is folded.
-func (d *Desk) await(e *entry, l *lane) {
-	if len(l.dues) == 0 {
-		return
-	}
-	d.date(l)
-	for _, due := range l.dues {
-		d.awaitKind(e, due.result.Ref.Kind)
-	}
-	d.worry(e)
-}
-
-// date gives dues the epoch of their kind. While a kind is being folded from its
-// start, the epoch in the memory may be one of the past.
-func (d *Desk) date(l *lane) {
-	d.memory.look(d.name, nil, func(s scene) {
-		for i := range l.dues {
-			u := &l.dues[i]
-			if k, ok := s.memory.kinds[u.result.Ref.Kind]; ok && !u.dated && !d.shut[u.result.Ref.Kind] {
-				u.dated, u.epoch = true, k.epoch
-			}
-		}
-	})
-}
-
-func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
-	if !slices.Contains(e.listed, kind) {
-		e.listed = append(e.listed, kind)
-		d.awaiting[kind] = append(d.awaiting[kind], e)
-	}
-}
-
-// recheck looks which keys that waited for a kind need it no longer.
-func (d *Desk) recheck(kind kinds.Name) {
-	list := d.awaiting[kind]
-	if len(list) == 0 {
-		return
-	}
-	var still []*entry
-	for _, e := range list {
-		act, tell := e.act.settled(), e.tell.settled()
-		if d.clear(e); e.awaits(kind) {
-			still = append(still, e)
-		} else {
-			e.listed = slices.DeleteFunc(e.listed, func(k kinds.Name) bool { return k == kind })
-		}
-		if act != e.act.settled() || tell != e.tell.settled() {
-			d.revisit(e)
-		}
-	}
-	d.awaiting[kind] = still
-}
-
-func (e *entry) awaits(kind kinds.Name) bool {
-	for _, l := range []*lane{&e.act, &e.tell} {
-		for _, due := range l.dues {
-			if due.result.Ref.Kind == kind {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// clear strikes out what has come back.
-func (d *Desk) clear(e *entry) {
-	if len(e.act.dues)+len(e.tell.dues) > 0 {
-		d.memory.look(d.name, nil, func(s scene) {
-			for _, l := range []*lane{&e.act, &e.tell} {
-				open := l.dues[:0]
-				for _, due := range l.dues {
-					if !s.returned(due.result) && !s.lost(due) && !d.nowhere(s, due) {
-						open = append(open, due)
-					}
-				}
-				l.dues = open
-			}
-		})
-	}
-	for _, l := range []*lane{&e.act, &e.tell} {
-		if l.settled() && l.remember && l.last.OK() {
-			l.last, l.remember = events.Outcome{}, false
-		}
-	}
-}
-
-// nowhere tells whether the kind of an effect has no stream. Only a controller
-// that reads every kind can find that out, from a survey that began after the
-// effect was known: a kind that is named has its desk shut until it is there.
-func (d *Desk) nowhere(s scene, u due) bool {
-	kind := u.result.Ref.Kind
-	_, known := s.memory.kinds[kind]
-	return !known && !d.named[kind] && !d.shut[kind] && u.survey <= d.surveyed
-}
-
-// lost tells whether an effect cannot come back any more: it was made and undone
-// while nobody kept a trace of it. The kind's log has been folded beyond its
-// version, and the state stream up to where it ended after that was known.
-func (s scene) lost(u due) bool {
-	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	return ok && u.goal > 0 && k.position >= u.goal-1 && s.beyond(u)
-}
-
-// beyond tells whether everything of the time of an effect has been reported.
-func (s scene) beyond(u due) bool {
-	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	switch {
-	case !ok:
-		return false
-	case u.dated && k.epoch > u.epoch:
-		return true // the API server was restored to a time before the effect
-	case u.result.Removed || u.result.Version == "":
-		// An end has no version of its own to compare with: while the object is
-		// there, its end is still to come.
-		if _, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]; there {
-			return false
-		}
-	}
-	return k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
-}
-
-// impatient asks where the streams end whose effects have been awaited for too
-// long.
-func (d *Desk) impatient(e *entry) {
-	d.clear(e)
-	d.revisit(e)
-	if len(e.act.dues)+len(e.tell.dues) == 0 {
-		return
-	}
-	var ask []kinds.Name
-	d.memory.look(d.name, nil, func(s scene) {
-		for _, l := range []*lane{&e.act, &e.tell} {
-			for i, due := range l.dues {
-				if due.goal == 0 && s.beyond(due) {
-					l.dues[i].asked = true
-					ask = append(ask, due.result.Ref.Kind)
-				}
-			}
-		}
-	})
-	for _, kind := range ask {
-		if !d.reaching[kind] {
-			d.reaching[kind] = true
-			d.door.Reach(kind)
-		}
-	}
-	d.worry(e)
-}
-
-func (d *Desk) worry(e *entry) {
-	if e.worried {
-		return
-	}
-	e.worried = true
-	d.timers.set(d.now.Add(d.settings.Patience), func() {
-		e.worried = false
-		d.impatient(e)
-	})
-}
-
-// Reached answers [Door.Reach]: the state stream of the kind ended at sequence
-// when it was looked at.
-func (d *Desk) Reached(kind kinds.Name, sequence uint64, err error) {
-	delete(d.reaching, kind)
-	if err != nil {
-		return // the next impatience asks again
-	}
-	for _, e := range d.awaiting[kind] {
-		for _, l := range []*lane{&e.act, &e.tell} {
-			for i, due := range l.dues {
-				if due.asked && due.goal == 0 && due.result.Ref.Kind == kind {
-					l.dues[i].goal = sequence + 1 // 0 means unknown
-				}
-			}
-		}
-	}
-	d.recheck(kind)
 }
 
 // recall finds out what the streams know of a key.
