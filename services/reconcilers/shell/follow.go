@@ -24,7 +24,7 @@ type Follower struct {
 	// about now. May be nil.
 	Folded func(age time.Duration)
 
-	goal   events.Message // the end of the stream when following began
+	goal   edge // of the kind when following began
 	opened bool
 }
 
@@ -77,15 +77,17 @@ func (f *Follower) session(ctx context.Context) (err error) {
 // without bookmarks has none afterwards.
 const listedBefore = 2 * time.Hour
 
+// listed tells whether a kind without a mark has been told whole long ago.
+func (e edge) listed(now time.Time) bool {
+	return e.spent || e.sequence > 0 && now.Sub(e.stored) > listedBefore
+}
+
 // open opens the desks as soon as the memory is whole: while the first list of a
 // kind is being told, what is missing may only be untold, and nothing may be
 // born in its place.
 func (f *Follower) open() {
 	position, marked := f.Memory.stand(f.Kind.Name)
-	if f.opened || position < f.goal.Sequence {
-		return
-	}
-	if !marked && (f.goal.Sequence == 0 || time.Since(f.goal.Time) < listedBefore) {
+	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) {
 		return
 	}
 	f.opened = true

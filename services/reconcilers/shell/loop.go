@@ -236,7 +236,7 @@ func (o *door) Schedule(w events.Wake) {
 
 func (o *door) Reach(kind kinds.Name) {
 	o.loop.call(func(ctx context.Context) func(*Desk) {
-		last, err := end(ctx, o.loop.bus, kind)
-		return func(d *Desk) { d.Reached(kind, last.Sequence, err) }
+		found, err := end(ctx, o.loop.bus, kind)
+		return func(d *Desk) { d.Reached(kind, found.sequence, err) }
 	})
 }

@@ -56,42 +56,49 @@ func recall(ctx context.Context, b bus.Reader, controller string, key events.Key
 	return past, nil
 }
 
-// end is the last message of a kind that its state stream holds or is about to
-// hold. The log knows: the state stream mirrors it, with the same sequences, and
-// may lag behind it. But what the log has dropped by its age, the state stream
-// still has. The zero message means that neither holds anything.
-func end(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Message, error) {
-	inLog, err := newest(ctx, b, subject.LogStream(kind))
+// edge is how far a stream reaches.
+type edge struct {
+	sequence uint64    // of the last message that it holds; 0 when it holds none
+	stored   time.Time // when that was stored
+	spent    bool      // it holds none any more
+}
+
+// end is the edge of a kind: of the last message that its state stream holds or
+// is about to hold. The log knows: the state stream mirrors it, with the same
+// sequences, and may lag behind it. But what the log has dropped by its age, the
+// state stream still has.
+func end(ctx context.Context, b bus.Bus, kind kinds.Name) (edge, error) {
+	log, err := edgeOf(ctx, b, subject.LogStream(kind))
 	if err != nil {
-		return inLog, err
+		return edge{}, err
 	}
-	inState, err := newest(ctx, b, subject.StateStream(kind))
-	if inLog.Sequence > inState.Sequence {
-		inState = inLog
+	state, err := edgeOf(ctx, b, subject.StateStream(kind))
+	if log.sequence > state.sequence || state.sequence == 0 {
+		return log, err
 	}
-	return inState, err
+	return state, err
 }
 
 // scan bounds the search for the last message of a stream whose end has
 // expired.
 const scan = 1000
 
-// newest is the last message that a stream holds. The stream's own last sequence
-// may be of a message that has expired since, which no follower will ever get.
-func newest(ctx context.Context, b bus.Bus, stream string) (events.Message, error) {
+// edgeOf finds the last message that a stream holds. The stream's own last
+// sequence may be of a message that has expired since, which no follower will
+// ever get.
+func edgeOf(ctx context.Context, b bus.Bus, stream string) (edge, error) {
 	state, err := b.StreamState(ctx, stream)
 	if err != nil || state.Messages == 0 {
-		return events.Message{}, err
+		return edge{spent: state.Last > 0}, err
 	}
 	at := state.Last
 	for ; at > state.First && state.Last-at < scan; at-- {
 		if m, ok, err := b.At(ctx, stream, at); err != nil || ok {
-			return m, err
+			return edge{sequence: at, stored: m.Time}, err
 		}
 	}
 	m, _, err := b.At(ctx, stream, at)
-	m.Sequence = at
-	return m, err
+	return edge{sequence: at, stored: m.Time}, err
 }
 
 // Serve feeds the desk from the controller's own streams and from the tickets
