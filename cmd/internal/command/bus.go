@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -45,7 +48,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 		return nil, errors.New("--data-dir is empty; name the directory of the streams")
 	}
 	return stream.Serve(stream.ServerOptions{
-		Dir: o.dataDir, Listen: o.listen, SyncAlways: o.sync == 0, SyncInterval: o.sync, Log: logger("nats"),
+		Dir: o.dataDir, Listen: o.listen, SyncAlways: o.sync == 0, SyncInterval: o.sync, Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
 	})
 }
 
@@ -70,7 +73,32 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 		}
 		options.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return stream.Connect(ctx, options)
+	waiting := time.AfterFunc(remark, func() {
+		klog.FromContext(ctx).Info("Waiting for NATS, which does not answer", "url", redacted(o.url))
+	})
+	defer waiting.Stop()
+	b, err := stream.Connect(ctx, options)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err() // told to end while waiting, which is no failure
+	}
+	return b, err
+}
+
+// remark is how long NATS may take to answer before that is worth a line.
+const remark = time.Second
+
+// redacted hides the passwords in a list of addresses.
+func redacted(list string) string {
+	addresses := strings.Split(list, ",")
+	for i, address := range addresses {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil {
+			addresses[i] = "(malformed)"
+			continue
+		}
+		addresses[i] = u.Redacted()
+	}
+	return strings.Join(addresses, ",")
 }
 
 // logger writes to klog under a name.

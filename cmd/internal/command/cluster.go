@@ -26,6 +26,7 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 	config.UserAgent = "millrace/" + Version
+	config.WarningHandler = rest.NoWarnings{} // as upstream: what is deprecated is the users' concern
 	config.QPS = -1 // API priority and fairness on the server does this better than a limit here
 	probe := rest.CopyConfig(config)
 	probe.Timeout = reach

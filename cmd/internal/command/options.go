@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/services/writer"
 )
 
 // clusterOptions say which API server, and as whom.
@@ -158,6 +160,16 @@ func (o *writerOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.impersonate, "use-service-account-credentials", o.impersonate, "write as each controller's own service account in kube-system (by impersonation)")
 	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "requests to the API server at once")
 	o.concurrent.add(f)
+}
+
+// check finds a mode that is none, before anything is started.
+func (o *writerOptions) check() error {
+	switch m := writer.Mode(o.mode); m {
+	case writer.Apply, writer.DryRun, writer.Off:
+		return nil
+	default:
+		return fmt.Errorf("read --mode: %q is not %s, %s or %s", m, writer.Apply, writer.DryRun, writer.Off)
+	}
 }
 
 func (c *concurrency) add(f *pflag.FlagSet) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,10 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	ready := map[string]health.Check{}
 	for _, p := range parts {
 		for name, check := range p.checks {
-			ready[p.name+"-"+name] = check
+			if !strings.HasPrefix(name, p.name) {
+				name = p.name + "-" + name
+			}
+			ready[name] = check
 		}
 		for _, c := range p.collectors {
 			if err := registry.Register(c); err != nil {

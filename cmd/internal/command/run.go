@@ -62,6 +62,9 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := o.write.check(); err != nil {
+		return err
+	}
 	var server *stream.Server
 	if o.bus.url == "" {
 		if server, err = o.server.start(); err != nil {
