@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,4 +92,62 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 			return state["new"] && state["a"] && state["later-4"] && !state["later-3"]
 		})
 	})
+}
+
+// TestTheServerOfTheBusRestarts while a watcher uses it, and changes happen
+// while it is away.
+func TestTheServerOfTheBusRestarts(t *testing.T) {
+	s, store := serve(t), t.TempDir()
+	address := free(t)
+	begin := func() *stream.Server {
+		server, err := stream.Serve(stream.ServerOptions{Dir: store, Listen: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server
+	}
+	server := begin()
+	b, err := stream.Connect(t.Context(), stream.Options{URL: "nats://" + address, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	service, stop := start(t, s, b, "one")
+	defer stop()
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	want := []string{"is a"}
+	for round := range 3 {
+		if err := server.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			s.change("MODIFIED", "a", 0)
+			name := fmt.Sprintf("pod-%d-%d", round, i)
+			s.change("ADDED", name, 0)
+			s.change("DELETED", name, 0)
+			want = append(want, "is a", "is "+name, "gone "+name)
+		}
+		server = begin()
+		eventually(t, b, want...)
+	}
+	until(t, service.Synced)
+	if got := s.listed(); got != 1 {
+		t.Errorf("%d lists, want 1", got)
+	}
+	stop()
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// free is an address that nobody listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

@@ -29,7 +29,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 	if err := k.flush(ctx); err != nil {
 		return 0, err
 	}
-	if time.Since(k.marked) > keyframeLate/2 {
+	if time.Since(k.marked) > min(keyframeLate/2, k.age/4) {
 		// Not every server sends bookmarks, and old marks are forgotten.
 		if err := k.mark(ctx); err != nil {
 			return 0, err

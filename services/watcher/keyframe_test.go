@@ -35,7 +35,7 @@ func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
 	if got := len(logOf(t, b)); got != before {
 		t.Errorf("%d keyframes of young objects", got-before)
 	}
-	k.age = time.Nanosecond
+	k.age, k.marked = time.Nanosecond, time.Now().Add(time.Hour)
 	if _, err := k.keyframes(t.Context()); err != nil {
 		t.Fatal(err)
 	}

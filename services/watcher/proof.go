@@ -6,8 +6,9 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/source"
+	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // errRewound: what the API server has now does not follow from what was watched,
@@ -55,16 +56,19 @@ func (k *kindWatch) proof() func(context.Context) error {
 	from, cursor, latest := k.source, k.cursor, k.latest
 	return func(ctx context.Context) error {
 		position, object, err := from.Position(ctx, latest.Ref.Namespace, latest.Ref.Name)
+		if source.Answered(err) && latest.Ref.Name != "" {
+			position, object, err = from.Position(ctx, "", "") // not every server can select by name
+		}
 		if err != nil {
 			return err
 		}
-		if cursor.Version != "" && kinds.CompareVersions(position, cursor.Version) < 0 {
+		if translate.Older(position, cursor.Version) {
 			return fmt.Errorf("%w: it stands at %s, before %s", errRewound, position, cursor.Version)
 		}
 		if object == nil || latest.Epoch != cursor.Epoch || object.GetUID() != latest.UID {
 			return nil
 		}
-		if kinds.CompareVersions(object.GetResourceVersion(), latest.ResourceVersion) < 0 {
+		if translate.Older(object.GetResourceVersion(), latest.ResourceVersion) {
 			return fmt.Errorf("%w: %v is at %s, and was at %s", errRewound, latest.Ref, object.GetResourceVersion(), latest.ResourceVersion)
 		}
 		return nil

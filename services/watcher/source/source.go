@@ -113,7 +113,10 @@ func Refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors
 
 // Answered tells whether an error is the API server's answer, as opposed to
 // there being no answer.
-func Answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
+func Answered(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer)
+}
 
 // Unreachable tells whether the API server could not be asked at all.
 func Unreachable(err error) bool {

@@ -30,8 +30,15 @@ func (c Cursor) Covers(version string) bool {
 	return c.Version != "" && kinds.CompareVersions(version, c.Version) <= 0 && kinds.CompareVersions(c.Version, version) >= 0
 }
 
-// known is what the state stream holds of an object that is there.
+// Older tells whether a version is certainly older than another one: versions
+// that are not known, or have no order, are not.
+func Older(version, than string) bool {
+	return version != "" && than != "" && kinds.CompareVersions(version, than) < 0 && kinds.CompareVersions(than, version) > 0
+}
+
+// known is what the state stream holds of an object.
 type known struct {
+	gone     bool
 	uid      types.UID
 	version  string
 	epoch    uint64
@@ -61,16 +68,21 @@ func (s *State) Fold(d events.Delta, sequence uint64) {
 		s.newest.Version = version
 	}
 	switch d.Op {
-	case events.Is:
-		s.objects[d.Ref] = known{d.UID, d.ResourceVersion, d.Epoch, sequence}
-	case events.Gone:
-		delete(s.objects, d.Ref)
+	case events.Is, events.Gone:
+		s.objects[d.Ref] = known{d.Op == events.Gone, d.UID, version, d.Epoch, sequence}
 	case events.Mark, events.Gap: // about no object
 	}
 }
 
-// Empty is true when the state holds no object.
-func (s *State) Empty() bool { return len(s.objects) == 0 }
+// Empty is true when the state holds no object that is there.
+func (s *State) Empty() bool {
+	for _, k := range s.objects {
+		if !k.gone {
+			return false
+		}
+	}
+	return true
+}
 
 // Relist compares what a list finds with the state.
 type Relist struct {
@@ -85,7 +97,7 @@ type Relist struct {
 // version of "" says that the position is not known.
 func (s *State) Compare(version string, rewound bool) *Relist {
 	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: s.newest.Epoch}
-	if rewound || version != "" && s.newest.Version != "" && kinds.CompareVersions(version, s.newest.Version) < 0 {
+	if rewound || Older(version, s.newest.Version) {
 		r.epoch++
 	}
 	return r
@@ -101,8 +113,9 @@ type Finding struct {
 	// Replaced is the sequence of the object of that name with another uid,
 	// whose end must be said first; 0 when there is none.
 	Replaced uint64
-	// Rewound: the object is older than the bus knows it, so the history is not
-	// the one that was watched. The relist must begin anew in a new epoch.
+	// Rewound: what has that name is older than the bus knows, or has been
+	// reported gone, so the history is not the one that was told. The relist must
+	// begin anew in a new epoch.
 	Rewound bool
 }
 
@@ -113,10 +126,12 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 	switch {
 	case !there:
 		f.Changed = true
+	case k.epoch == r.epoch && (Older(version, k.version) || k.gone && k.uid == uid):
+		return Finding{Rewound: true}
+	case k.gone:
+		f.Changed = true
 	case k.uid != uid:
 		f.Changed, f.Replaced = true, k.sequence
-	case k.epoch == r.epoch && kinds.CompareVersions(version, k.version) < 0:
-		return Finding{Rewound: true}
 	default:
 		f.Changed = k.version != version || k.epoch != r.epoch
 	}
@@ -124,7 +139,7 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 	if f.Changed {
 		k.sequence = 0
 	}
-	r.state.objects[ref] = known{uid, version, r.epoch, k.sequence}
+	r.state.objects[ref] = known{false, uid, version, r.epoch, k.sequence}
 	return f
 }
 
@@ -132,10 +147,12 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 // end must be said.
 func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
 	delete(r.seen, ref)
-	if k, there := r.state.objects[ref]; !there || k.uid != uid {
+	k, there := r.state.objects[ref]
+	if !there || k.gone || k.uid != uid {
 		return false
 	}
-	delete(r.state.objects, ref)
+	k.gone = true
+	r.state.objects[ref] = k
 	return true
 }
 
@@ -144,7 +161,7 @@ func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
 func (r *Relist) Missing() []uint64 {
 	var lost []uint64
 	for ref, k := range r.state.objects {
-		if _, found := r.seen[ref]; !found {
+		if _, found := r.seen[ref]; !found && !k.gone {
 			lost = append(lost, k.sequence)
 		}
 	}
