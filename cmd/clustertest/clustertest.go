@@ -38,6 +38,7 @@ var (
 	Replaced  = arena.Replaced
 	RolledOut = arena.RolledOut
 	Available = arena.Available
+	NoPods    = arena.NoPods
 	Empty     = arena.Empty
 )
 

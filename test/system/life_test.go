@@ -255,8 +255,10 @@ func (s *site) setFinalizers(t *testing.T, namespace, pod string, finalizers ...
 	})
 }
 
-func playOrphan(t *testing.T, s *site) {
-	a := s.arena(t, "orphan")
+func playOrphan(t *testing.T, s *site) { playOrphanIn(t, s, "orphan") }
+
+func playOrphanIn(t *testing.T, s *site, namespace string) {
+	a := s.arena(t, namespace)
 	must(t, a.Deploy(t.Context(), "web", first, 2))
 	until(t, a, clustertest.RolledOut("web", first, 2))
 	policy := metav1.DeletePropagationOrphan

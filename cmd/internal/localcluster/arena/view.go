@@ -232,6 +232,11 @@ func RolledOut(name, image string, n int) Condition {
 	}}
 }
 
+// NoPods holds when no Pod is left.
+func NoPods() Condition {
+	return Condition{"no pod is left", func(v *view) bool { return len(v.pods) == 0 }}
+}
+
 // Empty holds when no Deployment, ReplicaSet or Pod is left.
 func Empty() Condition {
 	return Condition{"no deployment, replica set or pod is left", func(v *view) bool {

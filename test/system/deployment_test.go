@@ -1,0 +1,134 @@
+package system
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+const (
+	manifests = "../../deployments/kubernetes"
+	home      = "millrace-system"
+)
+
+// TestManifests applies deployments/kubernetes as a user does, and runs the
+// program with exactly the rights that it gives.
+func TestManifests(t *testing.T) {
+	s := here(t)
+	must(t, s.Programs.Build(t.Context(), "kubectl"))
+	s.kubectl(t, "apply", "-f", filepath.Join(manifests, "namespace.yaml"))
+	// A warning is what Pod Security says of a Deployment that it will not let run.
+	s.kubectl(t, "apply", "-k", manifests, "--dry-run=server", "--warnings-as-errors")
+	s.kubectl(t, "apply", "-k", manifests)
+
+	m := s.separate(t, 1, map[string]string{
+		"watcher": s.accountKubeconfig(t, "millrace-watcher"), "writer": s.accountKubeconfig(t, "millrace-writer"),
+	})
+	t.Run("the services' own Deployments", func(t *testing.T) {
+		for _, name := range serviceNames {
+			s.kubectl(t, "rollout", "status", "deployment/millrace-"+name, "--namespace="+home, "--timeout=60s")
+		}
+	})
+	t.Run("deployment", func(t *testing.T) {
+		a := s.arena(t, "rights")
+		must(t, a.Deploy(t.Context(), "web", first, 3))
+		until(t, a, clustertest.RolledOut("web", first, 3))
+		must(t, a.SetImage(t.Context(), "web", second))
+		until(t, a, clustertest.RolledOut("web", second, 3))
+		clear(t, a)
+	})
+	t.Run("orphan", func(t *testing.T) { playOrphanIn(t, s, "rights-orphan") })
+	for _, r := range outcomes(t, connect(t, m.nats)) {
+		if r.Code == 401 || r.Code == 403 {
+			t.Errorf("a write was forbidden: %+v", r)
+		}
+	}
+	s.kubectl(t, "delete", "deployments", "--all", "--namespace="+home)
+	eventually(t, "the pods of the services are gone", func() string {
+		pods, err := s.kube.CoreV1().Pods(home).List(t.Context(), everything)
+		if err == nil && len(pods.Items) > 0 {
+			return pods.Items[0].Name + " is left"
+		}
+		return ask(err)
+	})
+}
+
+func (s *site) kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), s.Programs.Path("kubectl"), append(args, "--kubeconfig="+s.Kubeconfig(clustertest.Admin))...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// accountKubeconfig is the kubeconfig of one of our service accounts.
+func (s *site) accountKubeconfig(t *testing.T, account string) string {
+	t.Helper()
+	hour := int64(3600)
+	token, err := s.kube.CoreV1().ServiceAccounts(home).CreateToken(t.Context(), account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
+	must(t, err)
+	return s.kubeconfig(t, s.Server, token.Status.Token)
+}
+
+// TestRights holds the manifest to the catalogue: the writer may act as every
+// controller that there is, and as nobody else.
+func TestRights(t *testing.T) {
+	chosen, err := controllers.Select([]string{"*"}, controllers.Config{RootCA: []byte("a certificate")})
+	must(t, err)
+	var want []string
+	for _, c := range chosen {
+		d := c.Describe()
+		if d.Identity == "" {
+			d.Identity = d.Name
+		}
+		want = append(want, d.Identity)
+	}
+	slices.Sort(want)
+	var rule rbacv1.PolicyRule
+	for _, role := range roles(t) {
+		if role.Name == "millrace-writer-identities" {
+			rule = role.Rules[0]
+		}
+	}
+	if !slices.Equal(rule.ResourceNames, want) {
+		t.Errorf("the writer may act as\n%v, the catalogue has\n%v", rule.ResourceNames, want)
+	}
+	if !slices.Equal(rule.Verbs, []string{"impersonate"}) || !slices.Equal(rule.Resources, []string{"serviceaccounts"}) {
+		t.Errorf("the rule is %v", rule)
+	}
+}
+
+// roles are the cluster roles of the manifest.
+func roles(t *testing.T) []rbacv1.ClusterRole {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
+	must(t, err)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	var found []rbacv1.ClusterRole
+	for {
+		var role rbacv1.ClusterRole
+		err := documents.Decode(&role)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		must(t, err)
+		if role.Kind == "ClusterRole" {
+			found = append(found, role)
+		}
+	}
+}
