@@ -3,77 +3,67 @@ package shell
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// crooked is a bus one of whose streams holds less than it should: a state
-// stream that lags, or a log whose messages have expired.
-type crooked struct {
+// edges is a bus on which only the ends of a kind's log and state stream can be
+// looked at.
+type edges struct {
 	bus.Bus
-	stream string
-	last   uint64 // what it holds
+	log, state shape
 }
 
-func (c crooked) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	s, err := c.Bus.StreamState(ctx, stream)
-	if stream == c.stream {
-		s.Messages = min(s.Messages, c.last)
-		if strings.HasPrefix(stream, "STATE_") {
-			s.Last = c.last // a log remembers what it has dropped
-		}
+// shape of a stream: the last sequence that it gave, and the last message that it
+// still holds.
+type shape struct{ last, held uint64 }
+
+func (b edges) of(stream string) shape {
+	if stream == subject.LogStream(kinds.Pods.Name) {
+		return b.log
 	}
-	return s, err
+	return b.state
 }
 
-func (c crooked) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	if stream == c.stream && sequence > c.last {
+func (b edges) StreamState(_ context.Context, stream string) (bus.State, error) {
+	s := b.of(stream)
+	first := uint64(1)
+	if s.held == 0 {
+		first = s.last + 1
+	}
+	return bus.State{First: first, Last: s.last, Messages: s.held}, nil
+}
+
+func (b edges) At(_ context.Context, stream string, at uint64) (events.Message, bool, error) {
+	if at > b.of(stream).held {
 		return events.Message{}, false, nil
 	}
-	return c.Bus.At(ctx, stream, sequence)
+	return events.Message{Sequence: at, Time: epoch}, true, nil
 }
 
 func TestEndIsThatOfLogAndState(t *testing.T) {
-	b := memory.New(memory.Options{})
-	defer b.Close()
-	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Fatal(err)
-	}
-	log, err := b.Append(t.Context(), kinds.Pods.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		m := delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), "", i+1), 0)
-		if err := log.Append(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	state, logName := subject.StateStream(kinds.Pods.Name), subject.LogStream(kinds.Pods.Name)
 	for name, tc := range map[string]struct {
-		bus  bus.Bus
-		want uint64
+		log, state shape
+		want       edge
 	}{
-		"both whole":                    {b, 5},
-		"state lags":                    {crooked{b, state, 2}, 5},
-		"state has nothing yet":         {crooked{b, state, 0}, 5},
-		"log has expired":               {crooked{b, logName, 0}, 5},
-		"the log's end has expired":     {crooked{b, logName, 3}, 5},
-		"the end of both has expired":   {crooked{crooked{b, logName, 3}, state, 4}, 4},
-		"the log's end is not in state": {crooked{crooked{b, logName, 4}, state, 1}, 4},
-		"everything has expired":        {crooked{crooked{b, logName, 0}, state, 0}, 0},
+		"both whole":                    {shape{5, 5}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
+		"state lags":                    {shape{5, 5}, shape{2, 2}, edge{sequence: 5, stored: epoch}},
+		"state has nothing yet":         {shape{5, 5}, shape{0, 0}, edge{sequence: 5, stored: epoch}},
+		"log has expired":               {shape{5, 0}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
+		"the log's end has expired":     {shape{5, 3}, shape{5, 5}, edge{sequence: 5, stored: epoch}},
+		"the end of both has expired":   {shape{5, 3}, shape{5, 4}, edge{sequence: 4, stored: epoch}},
+		"the log's end is not in state": {shape{5, 4}, shape{1, 1}, edge{sequence: 4, stored: epoch}},
+		"everything has expired":        {shape{5, 0}, shape{5, 0}, edge{spent: true}},
+		"nothing was ever told":         {shape{0, 0}, shape{0, 0}, edge{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := end(t.Context(), tc.bus, kinds.Pods.Name)
-			if err != nil || got.sequence != tc.want || got.stored.IsZero() != (tc.want == 0) || got.spent != (tc.want == 0) {
-				t.Errorf("the end is %d at %v (%v), want %d and its time", got.sequence, got.stored, err, tc.want)
+			if got, err := end(t.Context(), edges{log: tc.log, state: tc.state}, kinds.Pods.Name); err != nil || got != tc.want {
+				t.Errorf("the end is %+v (%v), want %+v", got, err, tc.want)
 			}
 		})
 	}
