@@ -43,7 +43,7 @@ sim: ## the whole system in virtual time: make sim SEED=7 N=100000
 	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N)
 
 oracle: ## the same decisions as upstream's own controllers
-	cd test/oracle && $(GO) test ./...
+	cd test/oracle && GOWORK=off $(GO) test ./...
 
 system: build ## real etcd, kube-apiserver and JetStream, built on first use
 	$(GO) test ./test/system/... -timeout 40m
@@ -64,8 +64,9 @@ lint: ## gofmt, vet, and golangci-lint where it is installed
 stories: ## rewrite the golden part of every story
 	$(GO) test ./services/reconcilers/controllers/... -update
 
-tidy: ## tidy every module and sync the workspace
-	@for m in $(MODULES) $(OUTSIDE); do (cd $$m && $(GO) mod tidy) || exit 1; done; $(GO) work sync
+tidy: ## sync the workspace and tidy every module, in this order: each builds without the workspace too
+	$(GO) work sync
+	@for m in $(MODULES) $(OUTSIDE); do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 clean: ## remove what make built here (the cache of control plane programs stays)
 	rm -rf bin .millrace
