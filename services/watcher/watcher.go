@@ -30,7 +30,7 @@ const (
 	// discoverEvery is cheap: an API server with no news answers in a few bytes.
 	discoverEvery  = 2 * time.Second
 	startPatience  = time.Minute
-	refusalsBefore = 5
+	refusalsBefore = 8
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
 	// goneAfter is how long a kind must be missing before its objects are

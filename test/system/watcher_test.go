@@ -3,6 +3,7 @@ package system
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
@@ -37,7 +39,8 @@ import (
 // and a bus that watchers in this process write to.
 type watched struct {
 	*clustertest.Cluster
-	config *rest.Config
+	config *rest.Config // as an administrator
+	reader *rest.Config // as a watcher
 	kube   kubernetes.Interface
 	bus    bus.Bus
 	store  string
@@ -50,6 +53,8 @@ func beginWatched(t *testing.T) *watched {
 	w.config, err = w.Config()
 	noError(t, err)
 	w.config.QPS = -1
+	w.reader, err = clientcmd.BuildConfigFromFlags("", w.Kubeconfig(clustertest.Watcher))
+	noError(t, err)
 	w.kube, err = kubernetes.NewForConfig(w.config)
 	noError(t, err)
 	server, err := stream.Serve(stream.ServerOptions{Dir: w.store})
@@ -65,7 +70,7 @@ func beginWatched(t *testing.T) *watched {
 func (w *watched) watcher(t *testing.T, b bus.Bus, id string) (service *watcher.Service, stop func()) {
 	t.Helper()
 	service, err := watcher.New(watcher.Config{
-		REST: w.config, Bus: b, ID: id, Every: true,
+		REST: w.reader, Bus: b, ID: id, Every: true,
 		Kinds: []kinds.Kind{kinds.Pods.Kind, kinds.ConfigMaps.Kind, kinds.Namespaces.Kind},
 	})
 	noError(t, err)
@@ -212,6 +217,7 @@ func TestWatcherAgainstARealAPIServer(t *testing.T) {
 		{"the API server restarts", theAPIServerRestarts},
 		{"the history was compacted", theHistoryWasCompacted},
 		{"the active watcher falls silent", theActiveWatcherFallsSilent},
+		{"the active watcher dies", theActiveWatcherDies},
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			story.tell(w, t)
@@ -404,10 +410,27 @@ func (w *watched) compact(t *testing.T) {
 type muted struct {
 	bus.Bus
 	muted  atomic.Bool
+	dead   atomic.Bool  // it stores nothing either
 	opened atomic.Int64 // logs
+	said   atomic.Int64 // heartbeats
+}
+
+var errDead = errors.New("dead")
+
+type mutedAppender struct {
+	bus.Appender
+	bus *muted
+}
+
+func (a mutedAppender) Append(ctx context.Context, m events.Message) error {
+	if a.bus.dead.Load() {
+		return errDead
+	}
+	return a.Appender.Append(ctx, m)
 }
 
 func (m *muted) Say(topic string, data []byte) error {
+	m.said.Add(1)
 	if m.muted.Load() {
 		return nil
 	}
@@ -415,8 +438,12 @@ func (m *muted) Say(topic string, data []byte) error {
 }
 
 func (m *muted) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+	if m.dead.Load() {
+		return nil, errDead
+	}
 	m.opened.Add(1)
-	return m.Bus.Append(ctx, kind)
+	a, err := m.Bus.Append(ctx, kind)
+	return mutedAppender{a, m}, err
 }
 
 // theActiveWatcherFallsSilent: it still watches and stores, so for a while two
@@ -451,5 +478,38 @@ func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
 	w.has(t, "configmaps", events.Gone, last)
 	if n := elder.opened.Load(); n < 2 {
 		t.Errorf("the elder watcher opened %d logs", n)
+	}
+}
+
+// theActiveWatcherDies without a goodbye: another one goes on, for every kind.
+func theActiveWatcherDies(w *watched, t *testing.T) {
+	const promised = time.Second
+	elder, younger := &muted{Bus: w.bus}, &muted{Bus: w.bus}
+	service, stop := w.watcher(t, elder, "mortal")
+	defer stop()
+	synced(t, service)
+	heir, end := w.watcher(t, younger, "heir")
+	defer end()
+	soon(t, heir.Synced, func() string { return "the heir does not know the kinds" })
+	soon(t, func() bool { return younger.said.Load() > 10 }, func() string { return "the heir has not said that it is there" })
+	gaps := countOf(w.log(t, "configmaps"), events.Gap)
+	w.configMap(t, "inherited", "x")
+	w.has(t, "configmaps", events.Is, "inherited")
+	elder.dead.Store(true)
+	elder.muted.Store(true)
+	died := time.Now()
+	w.remove(t, "inherited")
+	w.has(t, "configmaps", events.Gone, "inherited")
+	took := time.Since(died)
+	if t.Logf("the heir told the next change %v after the death", took.Round(time.Millisecond)); took > 3*promised {
+		t.Errorf("the heir took %v, far more than the %v that are promised on a machine with nothing else to do", took, promised)
+	}
+	if younger.opened.Load() == 0 {
+		t.Error("it was not the heir who told it")
+	}
+	synced(t, heir)
+	t.Logf("every kind was watched %v after the death", time.Since(died).Round(time.Millisecond))
+	if got := countOf(w.log(t, "configmaps"), events.Gap); got != gaps {
+		t.Errorf("taking over left %d gaps", got-gaps)
 	}
 }
