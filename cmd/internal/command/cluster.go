@@ -27,7 +27,7 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 	}
 	config.UserAgent = "millrace/" + Version
 	config.WarningHandler = rest.NoWarnings{} // as upstream: what is deprecated is the users' concern
-	config.QPS = -1 // API priority and fairness on the server does this better than a limit here
+	config.QPS = -1                           // API priority and fairness on the server does this better than a limit here
 	probe := rest.CopyConfig(config)
 	probe.Timeout = reach
 	client, err := discovery.NewDiscoveryClientForConfig(probe)

@@ -91,7 +91,7 @@ type Object struct {
 	Finalizers      bool
 	// Waiting: it is being deleted and waits for its dependents to go first.
 	Waiting bool
-	Owners          []metav1.OwnerReference
+	Owners  []metav1.OwnerReference
 }
 
 // ok is true for a request that succeeded.
