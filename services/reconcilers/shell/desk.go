@@ -77,10 +77,11 @@ type entry struct {
 	recallFailed bool
 	known        bool // both lanes are known from the streams
 	act, tell    lane
-	wrote        string       // the version of the key's own object that came of the newest such write
-	listed       []kinds.Name // the kinds in whose awaiting list it is
-	worried      bool         // a timer looks after effects that stay away
-	paced        time.Time    // no report before
+	wrote        string        // the version of the key's own object that came of the newest such write
+	listed       []kinds.Name  // the kinds in whose awaiting list it is
+	worried      bool          // a timer looks after effects that stay away
+	acted, told  time.Time     // when this desk last stored a turn that acts, and a report
+	took         time.Duration // the last report, until its outcome was known
 
 	wake    time.Time // the moment that is scheduled
 	alarm   time.Time // the earliest timer that looks at it again

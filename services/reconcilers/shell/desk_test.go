@@ -294,6 +294,42 @@ func TestReportsArePaced(t *testing.T) {
 	o.take(events.Tell)
 }
 
+// When the API server is slow, reports do not take up more than half of the time.
+func TestAfterASlowReportIsARest(t *testing.T) {
+	o := open(t, Settings{Pace: 50 * time.Millisecond})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Tell)
+	o.answer(events.Tell, 1, nil)
+	o.pass(200 * time.Millisecond)
+	o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+	o.pass(199 * time.Millisecond)
+	o.none()
+	o.pass(time.Millisecond)
+	o.take(events.Tell)
+}
+
+// Of a turn that acts every step could be reported. That would hold up the next
+// one, and the end is reported anyway.
+func TestReportsAreRareWhileActing(t *testing.T) {
+	o := begun(t, Settings{Pace: time.Millisecond, Progress: time.Second})
+	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.pass(999 * time.Millisecond)
+	o.none()
+	o.pass(time.Millisecond)
+	o.take(events.Tell)
+	o.answer(events.Tell, 11, nil)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 1, 1, ""))
+	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
+	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 7))
+	o.pass(time.Millisecond)
+	o.none()
+	o.outcome(events.Act, 10, events.Result{Status: events.Unchanged})
+	o.run()
+	o.take(events.Act) // two are one too many
+	o.take(events.Tell)
+}
+
 func TestOvertakenRecallsAndLooksAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))

@@ -53,6 +53,9 @@ type Settings struct {
 	Code string
 	// Pace is the least time between two reports of a key; 0 means 50 ms.
 	Pace time.Duration
+	// Progress is the same while a turn of the key that acts is under way; 0
+	// means ten times Pace.
+	Progress time.Duration
 	// Second is when a key whose inputs changed is looked at although its ticket
 	// went to another replica; 0 means 500 ms.
 	Second time.Duration
@@ -91,6 +94,7 @@ func (s Settings) filled() Settings {
 	fill(&s.Backoff, 5*time.Millisecond)
 	fill(&s.MaxBackoff, 1000*time.Second)
 	s.Pace = max(s.Pace, 0)
+	fill(&s.Progress, 10*s.Pace)
 	if s.Attempts == 0 {
 		s.Attempts = 5
 	}

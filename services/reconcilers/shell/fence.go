@@ -53,6 +53,9 @@ func (d *Desk) Outcome(o events.Outcome) {
 	if o.Turn <= l.outcome {
 		return
 	}
+	if o.Lane == events.Tell && o.Turn == l.turn {
+		e.took = min(d.now.Sub(e.told), d.settings.Progress)
+	}
 	d.learn(e, l, o, l.failures+1)
 	if d.clear(e); l.settled() {
 		d.revisit(e)
@@ -206,12 +209,22 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 	l.turn = max(l.turn, sequence)
 	if of == events.Act {
 		d.tally.Acts++
+		e.acted = d.now
 		return
 	}
 	d.tally.Tells++
-	if d.settings.Pace > 0 {
-		e.paced = d.now.Add(d.settings.Pace)
+	e.told = d.now
+}
+
+// paced is until when a report waits. After one that took long, because the API
+// server has much to do, there is a rest of the same length. While a turn that
+// acts is under way, its progress is reported now and then: what comes of it will
+// be reported anyway, and every report holds up the next turn that acts.
+func (d *Desk) paced(e *entry) time.Time {
+	if !e.act.settled() {
+		return latest(e.told, e.acted).Add(d.settings.Progress)
 	}
+	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
 // later has a key wait because the bus did not answer as it should.

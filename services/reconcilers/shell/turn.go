@@ -35,7 +35,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.clear(e)
-	if e.known && !e.mayAct() && (!e.mayTell() || d.now.Before(e.paced)) {
+	if e.known && !e.mayAct() && (!e.mayTell() || d.now.Before(d.paced(e))) {
 		d.tally.Shut++
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
@@ -107,7 +107,7 @@ func (d *Desk) carry(e *entry, a answer) {
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends it
 	doAct, actHeld := passes(act, a.act, e.backoff(&e.act, a), d.now)
-	doTell, tellHeld := passes(tell, a.tell, latest(e.backoff(&e.tell, a), e.paced), d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(e.backoff(&e.tell, a), d.paced(e)), d.now)
 	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
 	if dropped {
 		d.tally.Shut++
@@ -312,8 +312,8 @@ func (d *Desk) forget(e *entry, a answer) {
 }
 
 func (d *Desk) alarmPaced(e *entry) {
-	if e.mayTell() && d.now.Before(e.paced) {
-		d.alarm(e, e.paced)
+	if at := d.paced(e); e.mayTell() && d.now.Before(at) {
+		d.alarm(e, at)
 	}
 }
 
