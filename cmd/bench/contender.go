@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,7 +132,7 @@ func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...st
 			return nil, err
 		}
 		health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		p, err := c.Run(name, m.binary, append(args[:len(args):len(args)], "--health-address="+health)...)
+		p, err := c.Run(name, m.binary, append(slices.Clip(args), "--health-address="+health)...)
 		if err != nil {
 			return nil, err
 		}
@@ -154,8 +155,8 @@ func begin(ctx context.Context, units ...unit) ([]unit, error) {
 // end stops units, latest first.
 func end(units []unit) error {
 	var errs []error
-	for i := len(units) - 1; i >= 0; i-- {
-		errs = append(errs, units[i].process.Stop())
+	for _, u := range slices.Backward(units) {
+		errs = append(errs, u.process.Stop())
 	}
 	return errors.Join(errs...)
 }

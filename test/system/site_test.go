@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,7 +139,7 @@ func (s *site) launch(t *testing.T, name string, args ...string) *service {
 	p := &service{health: loopback(t), args: args}
 	log := strings.ReplaceAll(t.Name(), "/", "-") + "-" + name + "-" + p.health[strings.LastIndex(p.health, ":")+1:]
 	var err error
-	if p.Process, err = s.Run(log, s.binary, append(args[:len(args):len(args)], "--health-address="+p.health)...); err != nil {
+	if p.Process, err = s.Run(log, s.binary, append(slices.Clip(args), "--health-address="+p.health)...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

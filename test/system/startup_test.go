@@ -42,6 +42,7 @@ func TestMistakes(t *testing.T) {
 		{"unknown controller", []string{"run", "--kubeconfig=" + good, "--controllers=nonsense"}, "", "nonsense"},
 		{"unknown controller left out", []string{"run", "--kubeconfig=" + good, "--controllers=*,-nonsense"}, "", "nonsense"},
 		{"unknown mode", []string{"run", "--kubeconfig=" + good, "--mode=sometimes"}, "", "sometimes"},
+		{"unknown kind", []string{"run", "--kubeconfig=" + good, "--kinds=pods"}, "", "--kinds"},
 		{"unknown flag", []string{"run", "--kubeconfig=" + good, "--replicas=3"}, "", "replicas"},
 		{"unknown setting", []string{"run", "--kubeconfig=" + good, "--config=" + settings}, "", "controlers"},
 		{"no such kubeconfig", []string{"run", "--kubeconfig=/nonexistent/kubeconfig"}, "", "/nonexistent/kubeconfig"},

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 
@@ -62,7 +63,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := o.write.check(); err != nil {
+	if err := errors.Join(o.write.check(), o.watch.check()); err != nil {
 		return err
 	}
 	var server *stream.Server

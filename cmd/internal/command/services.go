@@ -124,8 +124,11 @@ func (o *controllerOptions) choose() ([]reconcile.Any, error) {
 
 func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration, chosen []reconcile.Any) (part, error) {
 	full, every := controllers.Kinds(chosen)
+	if err := o.check(); err != nil {
+		return part{}, err
+	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || o.every(), ID: instance(), LogAge: age,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, ID: instance(), LogAge: age,
 	})
 	if err != nil {
 		return part{}, err
@@ -179,11 +182,12 @@ func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 
-func (o *watcherOptions) every() bool {
+// check finds kinds that cannot be asked for, before anything is started.
+func (o *watcherOptions) check() error {
 	for _, k := range o.kinds {
-		if k == "*" {
-			return true
+		if k != "*" {
+			return fmt.Errorf("read --kinds: %q is not '*', which is all that can be asked for", k)
 		}
 	}
-	return false
+	return nil
 }

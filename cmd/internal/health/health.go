@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -51,9 +52,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	all := map[string]Check{}
 	for _, part := range []map[string]Check{s.live, s.ready} {
-		for name, check := range part {
-			all[name] = check
-		}
+		maps.Copy(all, part)
 	}
 	for path, checks := range map[string]map[string]Check{"/healthz": all, "/readyz": all, "/livez": s.live} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, path[1:], checks) })

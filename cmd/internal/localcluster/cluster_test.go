@@ -144,7 +144,7 @@ func TestKeptClusterKeepsItsKeys(t *testing.T) {
 		}
 		return string(data)
 	}
-	if read() != read() {
+	if before := read(); before != read() {
 		t.Error("a kept cluster got other keys")
 	}
 	c.options.Keep = false

@@ -29,11 +29,7 @@ type KCM struct {
 
 // Without names every controller but some, in kube-controller-manager's syntax.
 func Without(controllers ...string) string {
-	list := AllControllers
-	for _, name := range controllers {
-		list += ",-" + name
-	}
-	return list
+	return strings.Join(append([]string{AllControllers}, controllers...), ",-")
 }
 
 // StartKCM starts the n-th kube-controller-manager and waits until it answers.

@@ -3,6 +3,7 @@ package localcluster
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -157,7 +158,7 @@ func (c *Cluster) nodesReady(ctx context.Context) error {
 			return nil
 		}
 		if !pause(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("wait for %d ready nodes: %w (last answer: %v)", c.options.Nodes, ctx.Err(), err)
+			return fmt.Errorf("wait for %d ready nodes: %w", c.options.Nodes, errors.Join(ctx.Err(), err))
 		}
 	}
 }

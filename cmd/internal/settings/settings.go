@@ -76,7 +76,7 @@ func read(file string) (map[string]string, error) {
 		Flags      map[string]any `json:"flags"`
 	}
 	if err := yaml.UnmarshalStrict(text, &tree); err != nil {
-		return nil, fmt.Errorf("read %s: %w; it needs apiVersion: %s, kind: %s and flags:", file, err, APIVersion, Kind)
+		return nil, fmt.Errorf("read %s: %w; it needs apiVersion: %s, kind: %s and a map called flags", file, err, APIVersion, Kind)
 	}
 	if tree.APIVersion != APIVersion || tree.Kind != Kind {
 		return nil, fmt.Errorf("read %s: it is %q %q, want apiVersion: %s and kind: %s", file, tree.APIVersion, tree.Kind, APIVersion, Kind)
