@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -57,9 +58,16 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 	if service.Checks()["api"]() != nil {
 		t.Error("one refused kind fails the api check")
 	}
+	degraded := func(kind string) float64 { return testutil.ToFloat64(service.metrics.degraded.WithLabelValues(kind)) }
+	if degraded("widgets.example.com") != 1 || degraded("pods") != 0 {
+		t.Errorf("degraded are widgets %v, pods %v", degraded("widgets.example.com"), degraded("pods"))
+	}
 	s.set(func() { clear(s.refuse) })
 	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
 	until(t, service.Synced)
+	if degraded("widgets.example.com") != 0 {
+		t.Error("still degraded")
+	}
 }
 
 func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {

@@ -64,15 +64,17 @@ func (k *kindWatch) note(err error) (news bool) {
 	defer k.mu.Unlock()
 	news = fmt.Sprint(err) != fmt.Sprint(k.err)
 	k.synced, k.err = k.synced || err == nil, err
-	degraded := k.metrics.degraded.WithLabelValues(string(k.kind.Name))
-	if degraded.Set(0); err != nil {
-		degraded.Set(1)
+	value := 0.0
+	if err != nil {
+		value = 1
 	}
+	k.metrics.degraded.WithLabelValues(string(k.kind.Name)).Set(value)
 	return news
 }
 
 // run watches until the context ends, whatever happens.
 func (k *kindWatch) run(ctx context.Context) {
+	defer k.metrics.degraded.DeleteLabelValues(string(k.kind.Name))
 	var p patience
 	log := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	for ctx.Err() == nil {

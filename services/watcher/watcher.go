@@ -194,8 +194,12 @@ func (s *Service) activate(ctx context.Context, active bool) {
 	s.active = active
 	s.mu.Unlock()
 	if changed {
-		klog.FromContext(ctx).Info("Watching, or standing by for an older watcher", "id", s.config.ID, "active", active)
-		s.metrics.active.Set(map[bool]float64{true: 1}[active])
+		says, value := "Standing by", 0.0
+		if active {
+			says, value = "Watching, as the oldest watcher", 1
+		}
+		klog.FromContext(ctx).Info(says, "id", s.config.ID)
+		s.metrics.active.Set(value)
 		s.wakeUp()
 	}
 }
