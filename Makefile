@@ -9,8 +9,8 @@ PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 OUTSIDE := test/oracle
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
 IMAGE ?= millrace:dev
-SEED ?= 0
-N ?= 2000
+SEED ?= 1
+N ?= 500
 
 .DEFAULT_GOAL := help
 .PHONY: help build image run demo test unit sim oracle system e2e bench check lint stories tidy clean
@@ -39,8 +39,8 @@ test: unit oracle sim system ## everything but the slow levels: unit, laws, orac
 unit: ## stories, laws, conformance and architecture
 	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/...
 
-sim: ## the whole system in virtual time: make sim SEED=7 N=100000
-	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N)
+sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
+	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
 
 oracle: ## the same decisions as upstream's own controllers
 	cd test/oracle && GOWORK=off $(GO) test ./...
@@ -51,8 +51,8 @@ system: build ## real etcd, kube-apiserver and JetStream, built on first use
 e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e
 
-bench: build ## compare with the real kube-controller-manager on this machine
-	$(GO) run ./cmd/bench
+bench: build ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
+	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
 
 check: lint unit ## what a commit must pass
 
