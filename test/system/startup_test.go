@@ -30,7 +30,7 @@ func TestMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
-	must(t, os.WriteFile(settings, []byte("apiVersion: millrace.io/v1alpha1\nkind: MillraceConfiguration\nflags: {controlers: '*'}\n"), 0o600))
+	must(t, os.WriteFile(settings, []byte("apiVersion: millrace.io/v1alpha1\nkind: MillraceConfiguration\nflags: {nonsense: true}\n"), 0o600))
 	held, damaged, other := s.dataDirs(t)
 
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestMistakes(t *testing.T) {
 		{"unknown mode", []string{"run", "--kubeconfig=" + good, "--mode=sometimes"}, "", "sometimes"},
 		{"unknown kind", []string{"run", "--kubeconfig=" + good, "--kinds=pods"}, "", "--kinds"},
 		{"unknown flag", []string{"run", "--kubeconfig=" + good, "--replicas=3"}, "", "replicas"},
-		{"unknown setting", []string{"run", "--kubeconfig=" + good, "--config=" + settings}, "", "controlers"},
+		{"unknown setting", []string{"run", "--kubeconfig=" + good, "--config=" + settings}, "", "nonsense"},
 		{"no such kubeconfig", []string{"run", "--kubeconfig=/nonexistent/kubeconfig"}, "", "/nonexistent/kubeconfig"},
 		{"no API server", []string{"run", "--kubeconfig=" + nowhere}, "", "does not answer"},
 		{"refused credentials", []string{"run", "--kubeconfig=" + stranger}, "", "refuses our credentials"},
