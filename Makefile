@@ -40,7 +40,7 @@ unit: ## stories, laws, conformance and architecture
 	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/...
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
-	$(GO) test ./test/sim/... -timeout 40m -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
+	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
 
 oracle: ## the same decisions as upstream's own controllers
 	cd test/oracle && GOWORK=off $(GO) test -timeout 20m ./...
