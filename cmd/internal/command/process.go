@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	go boundMemory(stopping, os.LookupEnv)
 	if o.healthAddress != "" {
 		server := health.New(live, ready, registry)
 		if o.profiling {

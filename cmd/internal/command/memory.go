@@ -1,0 +1,60 @@
+package command
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// leastRoom is how much may be allocated between two collections even where
+	// little is alive: small heaps are cheap to collect, but not for nothing.
+	leastRoom = 64 << 20
+	// beside is what the runtime needs beside the heap: stacks, and its own books.
+	beside = 32 << 20
+	// leastLimit is never gone below.
+	leastLimit = 160 << 20
+	// measureEvery is how often the limit follows what is alive.
+	measureEvery = time.Second
+)
+
+// boundMemory lets the process use half as much again as is alive, instead of
+// the twice as much that Go uses otherwise, until the context ends. The embedded
+// server keeps blocks of several megabytes for a while after every write, and
+// what is freed of them would not be given back. The limit always leaves room
+// above what is alive, so that it never makes the collector work without end.
+//
+// Where GOGC or GOMEMLIMIT is set, the operator has decided and nothing is done.
+func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
+	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
+		if value, set := lookup(name); set && value != "" {
+			return
+		}
+	}
+	ticker := time.NewTicker(measureEvery)
+	defer ticker.Stop()
+	for {
+		debug.SetMemoryLimit(memoryLimit(alive()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// memoryLimit is the limit for what is alive.
+func memoryLimit(alive int64) int64 {
+	return max(alive+max(alive/2, leastRoom)+beside, leastLimit)
+}
+
+// alive is how much the last collection found in use.
+func alive() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0 // a later Go that has it no more
+	}
+	return int64(sample[0].Value.Uint64())
+}

@@ -1,0 +1,44 @@
+package command
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+func TestMemoryLimitLeavesRoom(t *testing.T) {
+	for _, tc := range []struct{ alive, limit int64 }{
+		{0, 160 << 20},
+		{64 << 20, 160 << 20},
+		{128 << 20, 224 << 20},
+		{1 << 30, 3<<29 + 32<<20},
+	} {
+		if got := memoryLimit(tc.alive); got != tc.limit {
+			t.Errorf("with %d MiB alive the limit is %d MiB, want %d", tc.alive>>20, got>>20, tc.limit>>20)
+		}
+	}
+}
+
+func TestMemoryIsBoundedUnlessTheOperatorHasDecided(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	held := make([]byte, 256<<20)
+	runtime.GC()
+	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
+		debug.SetMemoryLimit(math.MaxInt64)
+		boundMemory(t.Context(), func(asked string) (string, bool) { return "100", asked == name })
+		if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+			t.Errorf("with %s set the limit is %d", name, got)
+		}
+	}
+	ended, end := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer end()
+	boundMemory(ended, func(string) (string, bool) { return "", false })
+	if got := debug.SetMemoryLimit(-1); got < int64(len(held)) || got > 2*int64(len(held)) {
+		t.Errorf("with %d MiB alive the limit is %d MiB", len(held)>>20, got>>20)
+	}
+	runtime.KeepAlive(held)
+}
