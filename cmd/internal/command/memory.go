@@ -11,10 +11,11 @@ const (
 	// leastRoom is how much may be allocated between two collections even where
 	// little is alive: small heaps are cheap to collect, but not for nothing.
 	leastRoom = 64 << 20
-	// beside is what the runtime needs beside the heap: stacks, and its own books.
-	beside = 32 << 20
+	// beside is what the runtime needs beside that: stacks, its own books, and the
+	// gaps in the heap.
+	beside = 64 << 20
 	// leastLimit is never gone below.
-	leastLimit = 160 << 20
+	leastLimit = 192 << 20
 	// measureEvery is how often the limit follows what is alive.
 	measureEvery = time.Second
 )
