@@ -61,7 +61,9 @@ type Server struct {
 	options ServerOptions
 }
 
-// Serve starts a server on a data directory.
+// Serve starts a server on a data directory. When it returns, every stream is
+// restored and every state stream follows its log again (the server's log names
+// those that do not).
 //
 // Errors: the directory cannot be made or written, another process is using
 // it, or what is in it cannot be read; the error says which, and the server is
@@ -108,10 +110,25 @@ func (s *Server) start() error {
 	case !s.nats.JetStreamEnabled():
 		err = errors.New("JetStream is not enabled")
 	default:
-		err = s.complete(expected, log)
+		err = s.open(expected, log)
 	}
 	if err != nil {
 		return errors.Join(err, s.stop())
+	}
+	return nil
+}
+
+// open lets clients in when the streams are as they should be.
+func (s *Server) open(expected []string, log *serverLog) error {
+	if err := s.connectMirrors(); err != nil {
+		return err
+	}
+	if err := s.complete(expected, log); err != nil || s.options.Listen == "" {
+		return err
+	}
+	s.nats.AcceptLoop(make(chan struct{})) // closed when listening; the server insists on one
+	if s.nats.Addr() == nil {
+		return cmp.Or(log.fatalError(), errors.New("not listening"))
 	}
 	return nil
 }
@@ -123,7 +140,7 @@ func (o ServerOptions) server() (*server.Options, error) {
 		SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
 		MaxPayload: o.MaxPayload, MaxPending: maxOutgoing,
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
-		DontListen: o.Listen == "",
+		DontListen: true, // until everything is restored
 	}
 	if o.Listen == "" {
 		return settings, nil
@@ -145,15 +162,12 @@ func (o ServerOptions) server() (*server.Options, error) {
 // complete compares the streams that are served with those on disk: the server
 // leaves out one that it cannot read, and only logs it.
 func (s *Server) complete(expected []string, log *serverLog) error {
-	account, err := s.nats.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
+	streams, err := s.streams()
 	if err != nil {
-		if len(expected) == 0 {
-			return nil
-		}
-		return fmt.Errorf("list the streams: %w", err)
+		return err
 	}
 	var served []string
-	for _, stream := range account.Streams {
+	for _, stream := range streams {
 		served = append(served, stream.Name)
 		if lost := stream.State.Lost; lost != nil {
 			s.options.Log.Error("messages are lost", "stream", stream.Name, "messages", len(lost.Msgs), "bytes", lost.Bytes)

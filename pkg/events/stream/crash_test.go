@@ -1,0 +1,176 @@
+package stream_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// crashVariable makes the test binary a server on the directory that it names,
+// so that a test can kill one.
+const crashVariable = "MILLRACE_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashVariable); dir != "" {
+		if err := serveUntilKilled(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serveUntilKilled also ends when the test does, which closes standard input.
+func serveUntilKilled(dir string) error {
+	s, err := stream.Serve(stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.URL())
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, s.Close())
+}
+
+// mortal is a server in a process of its own.
+type mortal struct {
+	url  string
+	kill func()
+}
+
+func serveMortal(t *testing.T, dir string) mortal {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	command := exec.CommandContext(ctx, os.Args[0])
+	command.Env = append(os.Environ(), crashVariable+"="+dir)
+	command.Stderr = os.Stderr
+	if _, err := command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() {
+		cancel() // SIGKILL
+		_ = command.Wait()
+	}
+	t.Cleanup(kill)
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server's address: %v", err)
+	}
+	return mortal{strings.TrimSpace(url), kill}
+}
+
+// TestStateGoesOnAfterCrash: a server that was killed restores its streams in
+// no particular order, and a state stream that is ready before its log must not
+// wait for the server's next attempt, 12 s later. The log of pods is long and
+// its index was never written, so that it is the last one to be ready.
+func TestStateGoesOnAfterCrash(t *testing.T) {
+	// The server's own retry takes 12 s; a machine under load may take a while
+	// to do what takes 0.3 s.
+	const bound = 5 * time.Second
+	dir := t.TempDir()
+	server := serveMortal(t, dir)
+	b := connect(t, stream.Options{URL: server.url})
+	for _, k := range manyKinds() {
+		if err := b.EnsureKind(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const filled, rounds = 40_000, 3
+	fillLog(t, b, filled)
+	for round := range rounds {
+		server.kill()
+		_ = b.Close()
+		began := time.Now()
+		server = serveMortal(t, dir)
+		ready := time.Now()
+		b = connect(t, stream.Options{URL: server.url})
+		if _, err := publish(t.Context(), b, 1_000_000+round, 1); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "every state is where its log is", func() bool { return current(t, b) })
+		t.Logf("served after %v, every state current %v later", ready.Sub(began), time.Since(ready))
+		if lag := time.Since(ready); lag > bound {
+			t.Errorf("the states were current %v after the server was, want at most %v", lag, bound)
+		}
+	}
+	// Nothing was lost, renumbered or doubled on the way.
+	for name, want := range map[string]uint64{subject.LogStream("pods"): filled + rounds, subject.StateStream("pods"): filledPods + rounds} {
+		s, err := b.StreamState(t.Context(), name)
+		if err != nil || s.Last != filled+rounds || s.Messages != want {
+			t.Errorf("%s has %d messages up to %d, want %d up to %d (%v)", name, s.Messages, s.Last, want, filled+rounds, err)
+		}
+	}
+}
+
+// filledPods is of how many pods fillLog tells.
+const filledPods = 10
+
+// manyKinds are pods and as many others as a cluster has.
+func manyKinds() []kinds.Kind {
+	many := []kinds.Kind{kinds.Pods.Kind}
+	for i := range 59 {
+		many = append(many, kinds.Kind{Name: kinds.Name(fmt.Sprintf("things%02d.example.com", i)), Version: "v1", Kind: "Thing", Form: kinds.Metadata})
+	}
+	return many
+}
+
+// fillLog appends n deltas of few pods, which do not compress.
+func fillLog(t *testing.T, b *stream.Bus, n int) {
+	t.Helper()
+	a, err := b.Append(t.Context(), kinds.Pods.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	random := rand.NewChaCha8([32]byte{})
+	for i := range n {
+		m := podDelta(fmt.Sprint("pod-", i%filledPods), i)
+		m.Data = make([]byte, 2048)
+		_, _ = random.Read(m.Data)
+		if err := a.Append(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the state has caught up", func() bool { return current(t, b) })
+}
+
+// current tells whether every state stream has all of its log.
+func current(t *testing.T, b *stream.Bus) bool {
+	t.Helper()
+	for _, k := range manyKinds() {
+		log, err := b.StreamState(t.Context(), subject.LogStream(k.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := b.StreamState(t.Context(), subject.StateStream(k.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Last < log.Last {
+			return false
+		}
+	}
+	return true
+}
