@@ -1,0 +1,44 @@
+package stream_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestCloseIsBounded: to stop and to start do not grow out of hand with the
+// streams and durable consumers of all controllers.
+func TestCloseIsBounded(t *testing.T) {
+	const perKind, bound = 4, 10 * time.Second
+	dir := t.TempDir()
+	s := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	b := connect(t, stream.Options{URL: s.URL()})
+	js := admin(t, s.URL())
+	for _, k := range manyKinds() {
+		if err := b.EnsureKind(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		for i := range perKind {
+			durable := jetstream.ConsumerConfig{Durable: fmt.Sprint("controller-", i), AckPolicy: jetstream.AckExplicitPolicy}
+			if _, err := js.CreateConsumer(t.Context(), subject.StateStream(k.Name), durable); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = b.Close()
+	began := time.Now()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := time.Now()
+	serve(t, stream.ServerOptions{Dir: dir})
+	t.Logf("stopped in %v, started in %v", closed.Sub(began), time.Since(closed))
+	if took := time.Since(began); took > bound {
+		t.Errorf("to stop and to start took %v, want at most %v", took, bound)
+	}
+}
