@@ -127,6 +127,11 @@ type Work struct {
 	// New starts a consumer that does not exist yet at the end of the stream
 	// instead of its start.
 	New bool
+	// Volatile keeps what has been answered in the server's memory instead of
+	// writing it to disk with every answer. A server that restarts forgets the
+	// consumer, and it is made anew; whoever works must then find out by other
+	// means what it missed.
+	Volatile bool
 	// AckWait is how long a delivery may stay unanswered before it comes again;
 	// 0 means 30 s.
 	AckWait time.Duration

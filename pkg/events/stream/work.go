@@ -108,6 +108,9 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	if w.work.New {
 		want.DeliverPolicy = jetstream.DeliverNewPolicy
 	}
+	if w.work.Volatile {
+		want.MemoryStorage, want.Replicas = true, 1
+	}
 	js := w.bus.js
 	found, err := js.Consumer(ctx, w.work.Stream, w.work.Durable)
 	switch {
@@ -119,12 +122,23 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, err
 	}
 	have := found.CachedInfo().Config
+	if have.MemoryStorage != want.MemoryStorage { // where it is kept can't be changed
+		return w.remake(ctx, want)
+	}
 	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
 		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject {
 		return found, nil
 	}
 	want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
 	return js.UpdateConsumer(ctx, w.work.Stream, want)
+}
+
+// remake replaces the consumer by one that is kept elsewhere.
+func (w *worker) remake(ctx context.Context, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if err := w.bus.js.DeleteConsumer(ctx, w.work.Stream, w.work.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, err
+	}
+	return w.bus.js.CreateConsumer(ctx, w.work.Stream, want)
 }
 
 // desk is where the deliveries of one session arrive.

@@ -231,6 +231,27 @@ func testWorkNew(t *testing.T, b bus.Bus) {
 	}
 }
 
+// A volatile consumer is as good as any other while the server lives: it outlives
+// who works, and what was not answered comes again.
+func testWorkVolatile(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "volatile", Volatile: true, AckWait: 500 * time.Millisecond}
+	w := k.work(job)
+	for _, name := range []string{"done", "unanswered"} {
+		_, err := b.Store(k.ctx, turn(name, name), 0)
+		k.must(err)
+		if d := k.next(w); name == "done" {
+			d.Done()
+		}
+	}
+	k.stop(w)
+	d := k.next(k.work(job))
+	if string(d.Message().Data) != "unanswered" || d.Attempt() != 2 {
+		t.Errorf("after the change of hands came %s, attempt %d", d.Message().Data, d.Attempt())
+	}
+	d.Done()
+}
+
 func testWorkShared(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 10 * time.Second}

@@ -49,6 +49,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Work", testWork},
 		{"WorkAnswers", testWorkAnswers},
 		{"WorkNew", testWorkNew},
+		{"WorkVolatile", testWorkVolatile},
 		{"WorkShared", testWorkShared},
 		{"WorkHeadersOnly", testWorkHeadersOnly},
 		{"WorkMaxPending", testWorkMaxPending},
