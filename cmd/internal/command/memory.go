@@ -13,9 +13,9 @@ const (
 	leastRoom = 64 << 20
 	// beside is what the runtime needs beside that: stacks, its own books, and the
 	// gaps in the heap.
-	beside = 64 << 20
+	beside = 40 << 20
 	// leastLimit is never gone below.
-	leastLimit = 192 << 20
+	leastLimit = 168 << 20
 	// measureEvery is how often the limit follows what is alive.
 	measureEvery = time.Second
 )

@@ -11,10 +11,10 @@ import (
 
 func TestMemoryLimitLeavesRoom(t *testing.T) {
 	for _, tc := range []struct{ alive, limit int64 }{
-		{0, 192 << 20},
-		{64 << 20, 192 << 20},
-		{128 << 20, 256 << 20},
-		{1 << 30, 3<<29 + 64<<20},
+		{0, 168 << 20},
+		{64 << 20, 168 << 20},
+		{128 << 20, 232 << 20},
+		{1 << 30, 3<<29 + 40<<20},
 	} {
 		if got := memoryLimit(tc.alive); got != tc.limit {
 			t.Errorf("with %d MiB alive the limit is %d MiB, want %d", tc.alive>>20, got>>20, tc.limit>>20)

@@ -39,6 +39,9 @@ type Controller[V any] struct {
 	Inputs []Input
 	// Writes is the promise: everything it may do.
 	Writes Writes
+	// StatusBlind says that nothing it does rests on its own object's status, so
+	// that it may act while a report is under way.
+	StatusBlind bool
 	// Observe collects the view of a key. ok is false when there is nothing to
 	// decide: the object is gone and nobody asked to be told.
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
@@ -129,6 +132,7 @@ type Description struct {
 	Owns                          *kinds.Kind
 	Inputs                        []Input
 	Writes                        Writes
+	StatusBlind                   bool
 }
 
 // Describe gives the description, defaults filled in.
@@ -136,6 +140,7 @@ func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
 		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
+		StatusBlind: c.StatusBlind,
 	}
 	if d.Identity == "" {
 		d.Identity = c.Name

@@ -37,8 +37,11 @@ func (e *entry) lane(of events.Lane) *lane {
 	return &e.tell
 }
 
-// mayAct: nothing of the key is under way in either lane.
-func (e *entry) mayAct() bool { return e.act.settled() && e.tell.settled() }
+// mayAct: nothing of the key is under way that what it does could rest on: no act,
+// and no report either, unless the controller's acts are blind to its status.
+func (d *Desk) mayAct(e *entry) bool {
+	return e.act.settled() && (e.tell.settled() || d.described.StatusBlind)
+}
 
 // mayTell: no report of the key is under way.
 func (e *entry) mayTell() bool { return e.tell.settled() }

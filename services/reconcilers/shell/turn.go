@@ -35,7 +35,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.clear(e)
-	if e.known && !e.mayAct() && (!e.mayTell() || d.now.Before(d.paced(e))) {
+	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e))) {
 		d.tally.Shut++
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
@@ -69,7 +69,7 @@ func (d *Desk) turn(e *entry) {
 // ask takes a snapshot and asks the controller. A panic is an answer too: one
 // poisoned object must not end the process.
 func (d *Desk) ask(e *entry) (a answer) {
-	a.act, a.tell = e.known && e.mayAct(), e.known && e.mayTell()
+	a.act, a.tell = e.known && d.mayAct(e), e.known && e.mayTell()
 	defer func() {
 		if p := recover(); p != nil {
 			a = answer{broken: fmt.Sprintf("panic: %v", p)}

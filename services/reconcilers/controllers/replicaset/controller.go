@@ -42,8 +42,9 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 		{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
 	},
-	Observe: observe,
-	Decide:  decide,
+	StatusBlind: true,
+	Observe:     observe,
+	Decide:      decide,
 }
 
 // View is what one turn can see.
