@@ -269,6 +269,11 @@ func (s *Service) Checks() map[string]func() error {
 			if ready == nil && !s.complete() {
 				ready = errors.New("a kind has no stream yet; is the watcher running?")
 			}
+			for _, l := range s.loops {
+				if err := l.Trouble(); ready == nil && err != nil {
+					ready = fmt.Errorf("%s: %w", l.Name(), err)
+				}
+			}
 			return ready
 		},
 		"reconcilers-bus": s.config.Bus.Healthy,

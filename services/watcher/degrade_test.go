@@ -328,6 +328,7 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	if form := logOf(t, b)[0].Form; form != kinds.Full {
 		t.Errorf("the object is on the bus in form %q", form)
 	}
+	until(t, func() bool { return len(logOf(t, b)) == 2 }) // its mark, from which the next one goes on
 	stop()
 	_, stop = start(t, s, b, "two", func(c *Config) { c.Kinds = []kinds.Kind{brief} }) // full stays
 	s.change("ADDED", "b", 0)

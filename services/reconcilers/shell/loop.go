@@ -21,11 +21,13 @@ type Loop struct {
 	settled chan struct{} // closed when Run has returned
 	calls   chan struct{} // bounds the calls under way
 
-	mu     sync.Mutex
-	tally  Tally
-	parked []Parked
-	busy   time.Time // since when a step is being made; zero between steps
-	worked func(time.Duration)
+	mu       sync.Mutex
+	tally    Tally
+	parked   []Parked
+	failure  error // the last one of the loop's own streams
+	failedAt time.Time
+	busy     time.Time // since when a step is being made; zero between steps
+	worked   func(time.Duration)
 }
 
 const (

@@ -128,10 +128,30 @@ func (l *Loop) Attend(ctx context.Context, kind kinds.Name) {
 func (l *Loop) work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) {
 	w.Durable, w.AckWait = l.Name(), ackWait
 	for ctx.Err() == nil {
-		if l.bus.Work(ctx, w, handle) != nil {
+		if err := l.bus.Work(ctx, w, handle); err != nil {
+			l.fail(fmt.Errorf("work on %s: %w", w.Stream, err))
 			pause(ctx)
 		}
 	}
+}
+
+// recent is how long a failure counts: those that last are repeated sooner.
+const recent = 2 * time.Second
+
+func (l *Loop) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failure, l.failedAt = err, l.clock()
+}
+
+// Trouble is why the desk does not get its deliveries; nil while it does.
+func (l *Loop) Trouble() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == nil || l.clock().Sub(l.failedAt) > recent {
+		return nil
+	}
+	return l.failure
 }
 
 // followOutcomes shows the desk every outcome, other replicas' included, from
@@ -141,6 +161,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 	for ctx.Err() == nil {
 		state, err := l.bus.StreamState(ctx, stream)
 		if err != nil {
+			l.fail(fmt.Errorf("follow %s: %w", stream, err))
 			pause(ctx)
 			continue
 		}
