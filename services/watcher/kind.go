@@ -91,7 +91,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			log.V(2).Info("Resuming", "because", err)
 		case source.Expired(err):
 			k.expired = true
-			log.Info("Relisting", "because", err)
+			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired, k.rewound = true, true
 			log.Info("Relisting in a new epoch", "because", err)
