@@ -23,90 +23,87 @@ func newServices() []*cobra.Command {
 }
 
 func newWatcher() *cobra.Command {
-	cluster, ctrl, at, service, watch := clusterOptions{}, newControllerOptions(), newBusOptions(), newServiceOptions(), watcherOptions{}
-	return program{
+	s, watch := newLone(), watcherOptions{}
+	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
 log. Any number may run: one is active, the others take over within a second.`,
-		flags: []func(*pflag.FlagSet){cluster.add, ctrl.add, at.add, service.add, watch.add},
+		flags: []func(*pflag.FlagSet){s.cluster.add, watch.add},
 		run: func(ctx context.Context) error {
-			return withBus(ctx, "watcher", &at, func(b bus.Bus) error {
-				config, err := cluster.connect(ctx)
+			return s.run(ctx, "watcher", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
+				config, err := s.cluster.connect(ctx)
 				if err != nil {
-					return err
+					return part{}, err
 				}
-				chosen, err := ctrl.choose()
-				if err != nil {
-					return err
-				}
-				p, err := watch.part(config, b, at.maxAge, chosen)
-				if err != nil {
-					return err
-				}
-				return service.run(ctx, []part{p})
+				return watch.part(config, b, s.at.maxAge, chosen)
 			})
 		},
-	}.cobra()
+	})
 }
 
 func newReconcilers() *cobra.Command {
-	ctrl, at, service := newControllerOptions(), newBusOptions(), newServiceOptions()
-	return program{
+	s := newLone()
+	return s.cobra(program{
 		use: "reconcilers", short: "Decide: from deltas to turns",
 		long: `Runs the controllers' decisions on the streams. It has no Kubernetes credentials.
 Any number may run, all of them active.`,
-		flags: []func(*pflag.FlagSet){ctrl.add, at.add, service.add},
-		run: func(ctx context.Context) error {
-			return withBus(ctx, "reconcilers", &at, func(b bus.Bus) error {
-				chosen, err := ctrl.choose()
-				if err != nil {
-					return err
-				}
-				p, err := reconcilersPart(b, chosen)
-				if err != nil {
-					return err
-				}
-				return service.run(ctx, []part{p})
-			})
-		},
-	}.cobra()
+		run: func(ctx context.Context) error { return s.run(ctx, "reconcilers", reconcilersPart) },
+	})
 }
 
 func newWriter() *cobra.Command {
-	cluster, ctrl, at, service, write := clusterOptions{}, newControllerOptions(), newBusOptions(), newServiceOptions(), newWriterOptions()
-	return program{
+	s, write := newLone(), newWriterOptions()
+	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
 publishes what became of every command. Any number may run, all of them active.`,
-		flags: []func(*pflag.FlagSet){cluster.add, ctrl.add, at.add, service.add, write.add},
+		flags: []func(*pflag.FlagSet){s.cluster.add, write.add},
 		run: func(ctx context.Context) error {
-			return withBus(ctx, "writer", &at, func(b bus.Bus) error {
-				config, err := cluster.connect(ctx)
+			return s.run(ctx, "writer", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
+				config, err := s.cluster.connect(ctx)
 				if err != nil {
-					return err
+					return part{}, err
 				}
-				chosen, err := ctrl.choose()
-				if err != nil {
-					return err
-				}
-				p, err := write.part(config, b, chosen)
-				if err != nil {
-					return err
-				}
-				return service.run(ctx, []part{p})
+				return write.part(config, b, chosen)
 			})
 		},
-	}.cobra()
+	})
 }
 
-// withBus opens the bus of a service that is on its own, and closes it.
-func withBus(ctx context.Context, name string, at *busOptions, use func(bus.Bus) error) error {
-	b, err := at.open(ctx, name, nil)
+// lone is a service in a process of its own.
+type lone struct {
+	cluster clusterOptions // of those that have to do with the API server
+	ctrl    controllerOptions
+	at      busOptions
+	service serviceOptions
+}
+
+func newLone() *lone {
+	return &lone{ctrl: newControllerOptions(), at: newBusOptions(), service: newServiceOptions()}
+}
+
+// cobra adds the flags that every service has.
+func (s *lone) cobra(p program) *cobra.Command {
+	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add)
+	return p.cobra()
+}
+
+// run opens the bus, makes the service and runs it.
+func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []reconcile.Any) (part, error)) error {
+	b, err := s.at.open(ctx, name, nil)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	return use(b)
+	chosen, err := s.ctrl.choose()
+	if err != nil {
+		return err
+	}
+	p, err := build(b, chosen)
+	if err != nil {
+		return err
+	}
+	return s.service.run(ctx, []part{p})
 }
 
 // choose gives the controllers that the flags ask for.
