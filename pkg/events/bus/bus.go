@@ -137,7 +137,14 @@ type Work struct {
 	AckWait time.Duration
 	// MaxPending bounds the deliveries that are unanswered; 0 means 5000.
 	MaxPending int
+	// Rank orders those who work under the same name, from 0 to [LastRank]: each
+	// delivery, also one that comes again, goes to the lowest rank that asks for
+	// more. Those of one rank share. Who has gone asks no more.
+	Rank int
 }
+
+// LastRank is the highest rank of a worker.
+const LastRank = 9
 
 // Delivery is one message to be answered, in exactly one of three ways. Its
 // methods may be called from any goroutine and do not block on the network.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ const (
 	// workMessages bounds one request for deliveries: few enough that they are
 	// answered within a short AckWait, and many enough for full speed.
 	workMessages = 256
+
+	// everybody is the one group that the ranks of a consumer are among.
+	everybody = "all"
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 5000
@@ -69,6 +73,7 @@ func (w *worker) session(ctx context.Context) error {
 	consuming, err := consumer.Consume(desk.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
 		jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			select {
 			case broken <- err:
@@ -96,6 +101,8 @@ func (w *worker) session(ctx context.Context) error {
 
 func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxPending) }
 
+func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRank)) }
+
 // durable attaches to the consumer, and makes it first where it is missing.
 // Where it starts is not changed afterwards: it stands where it stands.
 func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
@@ -104,6 +111,9 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: cmp.Or(w.work.AckWait, defaultAckWait),
 		MaxDeliver: -1, MaxAckPending: w.maxPending(), HeadersOnly: w.work.HeadersOnly,
+		// The server keeps the requests for deliveries in the order of their ranks,
+		// and forgets those of a connection that has closed.
+		PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{everybody},
 	}
 	if w.work.New {
 		want.DeliverPolicy = jetstream.DeliverNewPolicy
@@ -126,7 +136,8 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		return w.remake(ctx, want)
 	}
 	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
-		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject {
+		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
+		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups) {
 		return found, nil
 	}
 	want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime

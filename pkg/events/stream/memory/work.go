@@ -22,9 +22,10 @@ const (
 type durable struct {
 	stream  *stream
 	work    bus.Work
-	next    uint64              // the lowest sequence that was never delivered
-	pending map[uint64]*pending // delivered and not answered
-	due     []uint64            // of those, what is to be delivered again, in order of need
+	next    uint64                // the lowest sequence that was never delivered
+	pending map[uint64]*pending   // delivered and not answered
+	due     []uint64              // of those, what is to be delivered again, in order of need
+	ranks   [bus.LastRank + 1]int // how many work in each rank
 	// ready is closed, and replaced, when there may be something to deliver.
 	ready chan struct{}
 }
@@ -38,6 +39,9 @@ type pending struct {
 
 // Work consumes a stream through a durable consumer; see [bus.Reader].
 func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	w.Rank = min(max(w.Rank, 0), bus.LastRank)
+	leave := b.enlist(w)
+	defer leave()
 	for {
 		d, ready, err := b.next(ctx, w)
 		switch {
@@ -64,13 +68,40 @@ func (b *Bus) next(ctx context.Context, w bus.Work) (d bus.Delivery, ready <-cha
 			return err
 		}
 		consumer := s.durable(w)
+		ready = consumer.ready
+		if first := consumer.first(); first >= 0 && first < w.Rank {
+			return nil
+		}
 		if taken := consumer.take(); taken != nil {
 			d = taken
 		}
-		ready = consumer.ready
 		return nil
 	})
 	return d, ready, err
+}
+
+// enlist counts a worker among those of its rank until it leaves. Work itself
+// reports what is wrong with the stream.
+func (b *Bus) enlist(w bus.Work) (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := b.stream(w.Stream)
+	if err != nil {
+		return func() {}
+	}
+	d := s.durable(w)
+	d.ranks[w.Rank]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		d.ranks[w.Rank]--
+		d.poke()
+	}
+}
+
+// first is the lowest rank that anybody works in; -1 when nobody does.
+func (d *durable) first() int {
+	return slices.IndexFunc(d.ranks[:], func(workers int) bool { return workers > 0 })
 }
 
 func (s *stream) durable(w bus.Work) *durable {

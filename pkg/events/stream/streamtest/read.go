@@ -293,6 +293,62 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 	}
 }
 
+// testWorkRanked: the lowest rank gets everything, also what comes again, for as
+// long as it asks for more; the next one the rest, at once.
+func testWorkRanked(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 500 * time.Millisecond}
+	ranked := func(rank int) *working { w := job; w.Rank = rank; return k.work(w) }
+	stored := 0
+	store := func(n int) {
+		for range n {
+			stored++
+			_, err := b.Store(k.ctx, turn(fmt.Sprint("key-", stored), ""), 0)
+			k.must(err)
+		}
+	}
+	// reached waits until a worker gets what is stored: it has asked.
+	reached := func(w, other *working) {
+		k.eventually("the worker is asked first", func() bool {
+			store(1)
+			select {
+			case d := <-w.deliveries:
+				d.Done()
+				return true
+			case d := <-other.deliveries:
+				d.Done()
+				return false
+			}
+		})
+	}
+	second := ranked(4)
+	store(1)
+	k.next(second).Done()
+	first := ranked(1)
+	reached(first, second)
+	store(100)
+	for range 99 {
+		k.next(first).Done()
+	}
+	left := k.next(first)
+	again := k.next(first)
+	if again.Attempt() != 2 || again.Message().Sequence != left.Message().Sequence {
+		t.Errorf("then came message %d, attempt %d", again.Message().Sequence, again.Attempt())
+	}
+	again.Later(0)
+	again = k.next(first)
+	k.silence(second, 50*time.Millisecond)
+	k.stop(first)
+	store(1)
+	young, old := k.next(second), k.next(second)
+	if young.Message().Sequence != uint64(stored) || old.Message().Sequence != again.Message().Sequence {
+		t.Errorf("the second got messages %d and %d, want %d and %d", young.Message().Sequence, old.Message().Sequence, stored, again.Message().Sequence)
+	}
+	young.Done()
+	old.Done()
+	reached(ranked(0), second)
+}
+
 func testWorkHeadersOnly(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 7))

@@ -51,6 +51,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"WorkNew", testWorkNew},
 		{"WorkVolatile", testWorkVolatile},
 		{"WorkShared", testWorkShared},
+		{"WorkRanked", testWorkRanked},
 		{"WorkHeadersOnly", testWorkHeadersOnly},
 		{"WorkMaxPending", testWorkMaxPending},
 		{"WorkCoalesces", testWorkCoalesces},
