@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// step is one run of go test. In a list of tests it is written as its name, or
+// as packages that need nothing special.
+type step struct {
+	dir  string
+	env  []string
+	args []string
+}
+
+// steps with a name: the levels of the tests beyond a package's own, at a size
+// that a hundred runs can bear.
+var steps = map[string]step{
+	"sim":     {args: []string{"./test/sim", "-sim.n=25"}},
+	"history": {args: []string{"./test/history"}},
+	"oracle":  {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
+}
+
+func stepOf(name string) step {
+	if s, named := steps[name]; named {
+		return s
+	}
+	return step{args: []string{name}}
+}
+
+// fate is what became of a mutant.
+type fate string
+
+const (
+	killed   fate = "killed"
+	hung     fate = "hung"
+	survived fate = "survived"
+	misbuilt fate = "does not build"
+)
+
+// finding is what became of one mutant, and how that was found out.
+type finding struct {
+	mutant
+	fate fate
+	by   string // the step that noticed it
+	test string // the first test in it that failed
+	says string // what the compiler said
+	took time.Duration
+}
+
+// lab tries mutants.
+type lab struct {
+	root    string
+	scratch string
+	limit   time.Duration
+
+	mu       sync.Mutex
+	measured map[string]time.Duration // how long each step takes when nothing is broken
+}
+
+// tryAll tries every mutant. Before that, each step must pass as the tree is.
+func (l *lab) tryAll(ctx context.Context, all []mutant, jobs int) ([]finding, error) {
+	if err := l.measure(ctx, all); err != nil {
+		return nil, err
+	}
+	findings := make([]finding, len(all))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for i := range next {
+				findings[i] = l.try(ctx, all[i])
+				fmt.Fprintf(os.Stderr, "%3d/%d %s\n", i+1, len(all), findings[i].line())
+			}
+		})
+	}
+	for i := range all {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return findings, ctx.Err()
+}
+
+// measure runs every step unbroken: tests that fail anyway would kill everything.
+func (l *lab) measure(ctx context.Context, all []mutant) error {
+	for _, m := range all {
+		for _, name := range m.tests {
+			if _, known := l.measured[name]; known {
+				continue
+			}
+			began := time.Now()
+			out, err := l.test(ctx, stepOf(name), 20*time.Minute)
+			if err != nil {
+				return fmt.Errorf("the tests of %s fail before anything is broken: %w\n%s", name, err, out)
+			}
+			l.measured[name] = time.Since(began)
+			fmt.Fprintf(os.Stderr, "%-50s passes unbroken in %v\n", name, l.measured[name].Round(time.Second/10))
+		}
+	}
+	return nil
+}
+
+// try breaks the code and runs the tests until one notices.
+func (l *lab) try(ctx context.Context, m mutant) (f finding) {
+	began := time.Now()
+	f = finding{mutant: m, fate: survived}
+	defer func() { f.took = time.Since(began) }()
+	overlay, err := l.overlay(m)
+	if err != nil {
+		f.fate, f.says = misbuilt, err.Error()
+		return f
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "./"+path.Dir(m.file))
+	build.Dir = l.root
+	if out, err := build.CombinedOutput(); err != nil {
+		f.fate, f.says = misbuilt, string(out)
+		return f
+	}
+	for _, name := range m.tests {
+		limit := max(l.limit, 10*l.measured[name])
+		out, err := l.test(ctx, stepOf(name), limit, "-overlay", overlay)
+		if err == nil {
+			continue
+		}
+		f.fate, f.by, f.test = killed, name, firstFailure(out)
+		if errors.Is(err, context.DeadlineExceeded) || strings.Contains(out, "panic: test timed out") {
+			f.fate = hung
+		}
+		return f
+	}
+	return f
+}
+
+// overlay writes the broken file, and gives the file that has the go command
+// read it in place of the real one.
+func (l *lab) overlay(m mutant) (file string, err error) {
+	text, err := m.broken(l.root)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(l.scratch, filepath.FromSlash(m.name))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a directory for a broken file: %w", err)
+	}
+	broken := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(broken, text, 0o644); err != nil {
+		return "", fmt.Errorf("write a broken file: %w", err)
+	}
+	real := filepath.Join(l.root, filepath.FromSlash(m.file))
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{real: broken}})
+	if err != nil {
+		return "", fmt.Errorf("write an overlay: %w", err)
+	}
+	file = filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, list, 0o644); err != nil {
+		return "", fmt.Errorf("write an overlay: %w", err)
+	}
+	return file, nil
+}
+
+// test runs a step. Vet is off: it is the tests that must notice.
+func (l *lab) test(ctx context.Context, s step, limit time.Duration, flags ...string) (out string, err error) {
+	// The test binary has its own time-out; ours is for what that cannot end.
+	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Minute)
+	defer cancel()
+	args := append([]string{"test", "-count=1", "-failfast", "-vet=off", "-timeout", strconv.Itoa(int(limit.Seconds())) + "s"}, flags...)
+	command := exec.CommandContext(ctx, "go", append(args, s.args...)...)
+	command.Dir = filepath.Join(l.root, filepath.FromSlash(s.dir))
+	command.Env = append(os.Environ(), s.env...)
+	// The go command does not take its test binaries with it when it is killed.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	var text bytes.Buffer
+	command.Stdout, command.Stderr = &text, &text
+	err = command.Run()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return text.String(), err
+}
+
+var failures = regexp.MustCompile(`(?m)^\s*(?:--- FAIL: (\S+)|panic: (.*))`)
+
+// firstFailure is the first test that failed, or what the process panicked with.
+func firstFailure(out string) string {
+	found := failures.FindStringSubmatch(out)
+	if found == nil {
+		return ""
+	}
+	return strings.Join(found[1:], "")
+}
+
+// report prints what became of everything.
+func report(to io.Writer, findings []finding, least float64) error {
+	noticed, unfit := 0, 0
+	for _, f := range findings {
+		fmt.Fprintln(to, f.line())
+		switch f.fate {
+		case killed, hung:
+			noticed++
+		case misbuilt:
+			unfit++
+		case survived:
+		}
+	}
+	for _, f := range findings {
+		switch f.fate {
+		case survived:
+			fmt.Fprintf(to, "\n%s survived in %s: %s\n%s\n", f.name, f.file, f.like, strings.Join(f.hunk, "\n"))
+		case misbuilt:
+			fmt.Fprintf(to, "\n%s (%s) does not build:\n%s\n", f.name, f.at, f.says)
+		case killed, hung:
+		}
+	}
+	share := 100 * float64(noticed) / float64(len(findings))
+	fmt.Fprintf(to, "\nkilled %d of %d (%.1f %%)\n", noticed, len(findings), share)
+	switch {
+	case unfit > 0:
+		return fmt.Errorf("%d mutants do not build: a mutant must be code that compiles", unfit)
+	case share < least:
+		return errSurvived
+	}
+	return nil
+}
+
+func (f finding) line() string {
+	text := fmt.Sprintf("%-34s %-14s %5.1fs", f.name, f.fate, f.took.Seconds())
+	if f.by != "" {
+		text += fmt.Sprintf("  %s %s", f.by, f.test)
+	}
+	return text
+}
