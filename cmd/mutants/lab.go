@@ -138,8 +138,11 @@ func (l *lab) try(ctx context.Context, m mutant) (f finding) {
 			continue
 		}
 		f.fate, f.by, f.test = killed, name, firstFailure(out)
-		if errors.Is(err, context.DeadlineExceeded) || strings.Contains(out, "panic: test timed out") {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), strings.Contains(out, "panic: test timed out"):
 			f.fate = hung
+		case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
+			f.fate, f.says = misbuilt, out // the tests never ran
 		}
 		return f
 	}
