@@ -18,8 +18,10 @@ import (
 
 const (
 	// workMessages bounds one request for deliveries: few enough that they are
-	// answered within a short AckWait, and many enough for full speed.
-	workMessages = 256
+	// answered within a short AckWait, and so many that they are not used up
+	// before the next request comes, since meanwhile the next rank is served. At
+	// 20,000 a second that took 3 % of them with 256, and none with this.
+	workMessages = 1024
 
 	// everybody is the one group that the ranks of a consumer are among.
 	everybody = "all"

@@ -1,0 +1,61 @@
+package stream_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestAConsumerWithoutRanksIsTakenOver: what an older version made is changed in
+// place, so that what was in somebody's hand comes again and what was answered
+// does not.
+func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
+	const controller = "replicaset-controller"
+	ctx := t.Context()
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	b := connect(t, stream.Options{URL: s.URL()})
+	if err := b.EnsureController(ctx, controller); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"answered", "in hand", "untouched"} {
+		m := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Namespace: "default", Name: name}), Data: []byte(name)}
+		if _, err := b.Store(ctx, m, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := admin(t, s.URL()).CreateConsumer(ctx, subject.TurnStream(controller), jetstream.ConsumerConfig{
+		Durable: "writer", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Second, MaxDeliver: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := old.Fetch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-batch.Messages()).DoubleAck(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-batch.Messages()
+
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	attempts := map[string]int{}
+	err = b.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, Rank: 2}, func(d bus.Delivery) {
+		attempts[string(d.Message().Data)] = d.Attempt()
+		d.Done()
+		if len(attempts) == 2 {
+			cancel()
+		}
+	})
+	if err != nil || len(attempts) != 2 || attempts["in hand"] != 2 || attempts["untouched"] != 1 {
+		t.Errorf("came, by attempt: %v; error %v", attempts, err)
+	}
+}
