@@ -28,8 +28,14 @@ func newBus() *cobra.Command {
 	return program{
 		use: "bus", aliases: []string{"nats"}, short: "Run the embedded NATS JetStream server alone",
 		long: `Runs the NATS JetStream server that "millrace run" embeds as a process of its own,
-for separate services on one machine. In production use a NATS cluster of three.`,
-		flags: []func(*pflag.FlagSet){server.add, service.add},
+for separate services. Alone, or as one of three that keep a copy of everything each:
+
+  millrace bus --name=a --nats-listen=10.0.0.1:4222 --cluster-listen=10.0.0.1:6222 \
+    --routes=10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222 --sync-interval=always
+
+and so on for b and c. The services then take all three addresses in --nats-url, and
+--stream-replicas=3. A stock NATS server of version 2.12 or later does as well.`,
+		flags: []func(*pflag.FlagSet){server.add, server.addCluster, service.add},
 		run: func(ctx context.Context) error {
 			running, err := server.start()
 			if err != nil {
@@ -37,18 +43,68 @@ for separate services on one machine. In production use a NATS cluster of three.
 			}
 			defer running.Close()
 			klog.FromContext(ctx).Info("NATS is listening", "address", server.listen, "data", server.dataDir)
-			return service.run(ctx, nil)
+			return service.run(ctx, []part{{
+				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
+				checks: map[string]func() error{"cluster": running.Healthy},
+			}})
 		},
 	}.cobra()
 }
+
+// addCluster adds the flags of a server in a cluster, in NATS' own words.
+func (o *serverOptions) addCluster(f *pflag.FlagSet) {
+	f.StringVar(&o.name, "name", o.name, "name of the server in its cluster: no other has it, and it keeps it")
+	f.StringVar(&o.cluster.Listen, "cluster-listen", o.cluster.Listen,
+		"`address` for the other servers of the cluster, or a URL with the user and password that they must give; empty stands alone")
+	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on each of its servers")
+	f.StringSliceVar(&o.cluster.Routes, "routes", o.cluster.Routes,
+		"`addresses` on which the servers of the cluster listen for each other; the own one may be among them")
+}
+
+// syncInterval is a duration or, in NATS' own words, "always".
+type syncInterval time.Duration
+
+const always = "always"
+
+// Set reads the flag; 0 has always been another word for always.
+func (s *syncInterval) Set(text string) error {
+	if text == always {
+		*s = 0
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is neither %q nor a time such as 2m", text, always)
+	}
+	*s = syncInterval(d)
+	return nil
+}
+
+// String writes the flag.
+func (s *syncInterval) String() string {
+	if *s == 0 {
+		return always
+	}
+	return time.Duration(*s).String()
+}
+
+// Type is what the help calls the value.
+func (s *syncInterval) Type() string { return "duration" }
 
 // start runs the embedded server.
 func (o *serverOptions) start() (*stream.Server, error) {
 	if o.dataDir == "" {
 		return nil, errors.New("--data-dir is empty; name the directory of the streams")
 	}
+	if o.cluster.Listen == "" && len(o.cluster.Routes) > 0 {
+		return nil, errors.New("--routes without --cluster-listen: name the address on which this server listens for the others")
+	}
+	if o.cluster.Listen != "" && (o.name == "" || len(o.cluster.Routes) == 0) {
+		return nil, errors.New("--cluster-listen needs a --name of its own for each server, and --routes to the others")
+	}
 	return stream.Serve(stream.ServerOptions{
-		Dir: o.dataDir, Listen: o.listen, SyncAlways: o.sync == 0, SyncInterval: o.sync, Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
+		Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
+		Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -101,7 +102,10 @@ func (o *busOptions) addRetention(f *pflag.FlagSet) {
 type serverOptions struct {
 	dataDir string
 	listen  string
-	sync    time.Duration
+	sync    time.Duration // 0 is after every write
+	// name and cluster are of a server in a cluster; see addCluster.
+	name    string
+	cluster stream.ClusterOptions
 }
 
 func newServerOptions() serverOptions {
@@ -111,7 +115,7 @@ func newServerOptions() serverOptions {
 func (o *serverOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", o.dataDir, "`directory` of the streams")
 	f.StringVar(&o.listen, "nats-listen", o.listen, "`address` on which the embedded NATS server also serves other processes, such as 127.0.0.1:4222 (default none)")
-	f.DurationVar(&o.sync, "sync-interval", o.sync, "how often streams are forced to disk; 0 is after every write, which no power failure can undo")
+	f.Var((*syncInterval)(&o.sync), "sync-interval", "how often streams are forced to disk; 'always' is after every write, which no power failure can undo")
 }
 
 func defaultDataDir() string {

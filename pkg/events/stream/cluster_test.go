@@ -2,13 +2,12 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"slices"
+	"path/filepath"
+	"strings"
 	"testing"
-
-	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -18,8 +17,8 @@ import (
 // TestConformsInCluster: the same sentences hold with three copies of every
 // stream. The tests share one cluster, which each finds empty.
 func TestConformsInCluster(t *testing.T) {
-	address := serveCluster(t)
-	js := admin(t, address)
+	c := serveCluster(t)
+	js := admin(t, c.urls())
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
 		t.Cleanup(func() {
 			ctx := context.WithoutCancel(t.Context())
@@ -28,42 +27,124 @@ func TestConformsInCluster(t *testing.T) {
 				_ = js.DeleteStream(ctx, name)
 			}
 		})
-		return connect(t, stream.Options{URL: address, Replicas: 3})
+		return connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	})
 }
 
-// serveCluster starts three servers, and gives the address of one of them.
-func serveCluster(t *testing.T) string {
-	t.Helper()
-	ports := freePorts(t, 3)
-	var routes []*url.URL
-	for _, port := range ports {
-		routes = append(routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+// TestClusterSettings: a server does not start on settings that could not make a
+// cluster, and says which.
+func TestClusterSettings(t *testing.T) {
+	alone, member := t.TempDir(), t.TempDir()
+	s := serve(t, stream.ServerOptions{Dir: alone})
+	b := connect(t, stream.Options{Server: s})
+	if err := errors.Join(b.EnsureController(t.Context(), "c"), b.Close(), s.Close()); err != nil {
+		t.Fatal(err)
 	}
-	var servers []*server.Server
-	for i, port := range ports {
-		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprint("server-", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
-			JetStream: true, StoreDir: t.TempDir(), MaxPayload: 8 << 20, NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "cluster", Host: "127.0.0.1", Port: port}, Routes: routes,
-		})
-		if err != nil {
-			t.Fatal(err)
+	c := newCluster(t)
+	c.start(0)
+	c.start(2)
+	c.stop(2)
+	good := c.options(1)
+	for name, k := range map[string]struct {
+		spoil func(*stream.ServerOptions)
+		want  string
+	}{
+		"no name":                      {func(o *stream.ServerOptions) { o.Name = "" }, "name"},
+		"no routes":                    {func(o *stream.ServerOptions) { o.Cluster.Routes = nil }, "routes to the others"},
+		"no cluster listen":            {func(o *stream.ServerOptions) { o.Cluster.Listen = "" }, "listen"},
+		"no port":                      {func(o *stream.ServerOptions) { o.Cluster.Listen = "127.0.0.1" }, "port"},
+		"any port":                     {func(o *stream.ServerOptions) { o.Cluster.Listen = "127.0.0.1:0" }, "from 1"},
+		"a route to no port":           {func(o *stream.ServerOptions) { o.Cluster.Routes = []string{"somewhere"} }, "port"},
+		"a password in a broken route": {func(o *stream.ServerOptions) { o.Cluster.Routes = []string{"nats://u:%zzsecret@h:1"} }, "host:port"},
+		"the port of another":          {func(o *stream.ServerOptions) { o.Cluster.Listen = c.routes[0] }, "in use"},
+		"a directory of a server that stood alone": {func(o *stream.ServerOptions) { o.Dir = alone }, "stood alone"},
+		"a directory of a cluster":                 {func(o *stream.ServerOptions) { o.Dir, o.Cluster = c.dirs[2], stream.ClusterOptions{} }, "a cluster"},
+	} {
+		options := good
+		options.Dir = filepath.Join(member, strings.ReplaceAll(name, " ", "-"))
+		k.spoil(&options)
+		s, err := stream.Serve(options)
+		if err == nil {
+			_ = s.Close()
 		}
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		servers = append(servers, s)
+		if err == nil || !strings.Contains(err.Error(), k.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want an error with %q", name, err, k.want)
+		}
 	}
-	eventually(t, "the cluster has a leader that all follow", func() bool {
-		leader := slices.IndexFunc(servers, (*server.Server).JetStreamIsLeader)
-		return leader >= 0 && len(servers[leader].JetStreamClusterPeers()) == len(servers) &&
-			!slices.ContainsFunc(servers, func(s *server.Server) bool { return !s.JetStreamIsCurrent() })
-	})
-	return servers[0].ClientURL()
 }
 
-// freePorts are ports that nobody listens on; the servers of a cluster must know
-// each other's before they start.
+// cluster are three servers in this process, of which any number runs.
+type cluster struct {
+	t              *testing.T
+	dirs           []string
+	listen, routes []string
+	servers        []*stream.Server // nil: does not run
+}
+
+// newCluster is a cluster of which nothing runs yet. The servers must know each
+// other's ports before they start, and keep them.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, servers: make([]*stream.Server, 3)}
+	for _, port := range freePorts(t, 2*len(c.servers)) {
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if len(c.listen) < len(c.servers) {
+			c.listen, c.dirs = append(c.listen, address), append(c.dirs, t.TempDir())
+		} else {
+			c.routes = append(c.routes, address)
+		}
+	}
+	return c
+}
+
+// serveCluster starts three servers, and returns when they are a cluster.
+func serveCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	for i := range c.servers {
+		c.start(i)
+	}
+	c.await()
+	return c
+}
+
+func (c *cluster) options(i int) stream.ServerOptions {
+	return stream.ServerOptions{
+		Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i),
+		Cluster: stream.ClusterOptions{Listen: c.routes[i], Routes: c.routes},
+	}
+}
+
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	c.servers[i] = serve(c.t, c.options(i))
+}
+
+func (c *cluster) stop(i int) {
+	c.t.Helper()
+	if err := c.servers[i].Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.servers[i] = nil
+}
+
+// await waits until every server that runs follows a leader.
+func (c *cluster) await() {
+	c.t.Helper()
+	eventually(c.t, "the cluster has a leader that all follow", func() bool {
+		for _, s := range c.servers {
+			if s != nil && s.Healthy() != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// urls are the addresses of all servers.
+func (c *cluster) urls() string { return "nats://" + strings.Join(c.listen, ",nats://") }
+
+// freePorts are ports that nobody listens on.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range n {

@@ -23,8 +23,11 @@ type ServerOptions struct {
 	// Listen is a host:port for connections from other processes, port 0 for
 	// any; empty: only this process can connect.
 	Listen string
-	// Name of the server; empty: "millrace".
+	// Name of the server; empty: "millrace". A server of a cluster must have one
+	// that is its own, and keep it.
 	Name string
+	// Cluster makes the server one of several; zero: it stands alone.
+	Cluster ClusterOptions
 
 	// SyncAlways makes every acknowledged message survive a power failure, at
 	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
@@ -46,6 +49,7 @@ type ServerOptions struct {
 }
 
 const (
+	defaultName         = "millrace"
 	defaultMaxPayload   = 8 << 20
 	defaultStartTimeout = time.Minute
 	defaultStopTimeout  = 30 * time.Second
@@ -61,15 +65,15 @@ type Server struct {
 	options ServerOptions
 }
 
-// Serve starts a server on a data directory. When it returns, every stream is
-// restored and every state stream follows its log again (the server's log names
-// those that do not).
+// Serve starts a server on a data directory. When it returns, a server that
+// stands alone has restored every stream, and every state stream follows its log
+// again (the server's log names those that do not). One of a cluster listens, and
+// waits for the others; see [Server.Healthy].
 //
-// Errors: the directory cannot be made or written, another process is using
-// it, or what is in it cannot be read; the error says which, and the server is
-// not started.
+// Errors: the settings make no sense, the directory cannot be made or written,
+// another process is using it, or what is in it cannot be read; the error says
+// which, and the server is not started.
 func Serve(options ServerOptions) (*Server, error) {
-	options.Name = cmp.Or(options.Name, "millrace")
 	options.MaxPayload = cmp.Or(options.MaxPayload, defaultMaxPayload)
 	options.StartTimeout = cmp.Or(options.StartTimeout, defaultStartTimeout)
 	options.StopTimeout = cmp.Or(options.StopTimeout, defaultStopTimeout)
@@ -92,6 +96,9 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
+	if err := s.options.checkDirectory(); err != nil {
+		return err
+	}
 	expected, err := streamsOnDisk(s.options.Dir)
 	if err != nil {
 		return err
@@ -102,14 +109,7 @@ func (s *Server) start() error {
 	log := &serverLog{to: s.options.Log}
 	s.nats.SetLoggerV2(log, false, false, false)
 	s.nats.Start()
-	switch {
-	case log.fatalError() != nil:
-		err = log.fatalError()
-	case !s.nats.ReadyForConnections(s.options.StartTimeout):
-		err = fmt.Errorf("not ready after %v", s.options.StartTimeout)
-	case !s.nats.JetStreamEnabled():
-		err = errors.New("JetStream is not enabled")
-	default:
+	if err = s.ready(log); err == nil {
 		err = s.open(expected, log)
 	}
 	if err != nil {
@@ -118,8 +118,31 @@ func (s *Server) start() error {
 	return nil
 }
 
-// open lets clients in when the streams are as they should be.
+// ready waits until the server has started. That it never will, it only logs.
+func (s *Server) ready(log *serverLog) error {
+	const look = 50 * time.Millisecond
+	for deadline := time.Now().Add(s.options.StartTimeout); ; {
+		ready := s.nats.ReadyForConnections(look)
+		switch {
+		case log.fatalError() != nil:
+			return log.fatalError()
+		case ready && !s.nats.JetStreamEnabled():
+			return errors.New("JetStream is not enabled")
+		case ready:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("not ready after %v", s.options.StartTimeout)
+		}
+	}
+}
+
+// open lets clients in when the streams are as they should be. In a cluster that
+// is the cluster's business: it lets in at once, answers when it has a leader, and
+// mends what one server has lost from the others.
 func (s *Server) open(expected []string, log *serverLog) error {
+	if s.options.clustered() {
+		return nil
+	}
 	if err := s.connectMirrors(); err != nil {
 		return err
 	}
@@ -135,15 +158,16 @@ func (s *Server) open(expected []string, log *serverLog) error {
 
 func (o ServerOptions) server() (*server.Options, error) {
 	settings := &server.Options{
-		ServerName: o.Name, StoreDir: o.Dir, JetStream: true,
+		ServerName: cmp.Or(o.Name, defaultName), StoreDir: o.Dir, JetStream: true,
 		JetStreamMaxStore: o.MaxStore, JetStreamMaxMemory: o.MaxMemory,
 		SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
 		MaxPayload: o.MaxPayload, MaxPending: maxOutgoing,
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
-		DontListen: true, // until everything is restored
+		// Until everything is restored.
+		DontListen: o.Listen == "" || !o.clustered(),
 	}
-	if o.Listen == "" {
-		return settings, nil
+	if err := o.join(settings); err != nil || o.Listen == "" {
+		return settings, err
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {

@@ -1,0 +1,143 @@
+package stream
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// ClusterOptions make a server one of several that keep the streams together.
+// A stream with three copies loses nothing and goes on when one of three servers
+// is lost; when two are, it waits for one of them to come back.
+type ClusterOptions struct {
+	// Listen is a host:port for the other servers, or a URL where they must give
+	// a user and a password; empty: the server stands alone.
+	Listen string
+	// Name of the cluster, the same for all of its servers; empty: "millrace".
+	Name string
+	// Routes are where the servers of the cluster listen for each other, as
+	// host:port or as URLs. The server's own may be among them.
+	Routes []string
+}
+
+// metaDir is where a server keeps what it knows of its cluster, in a data
+// directory.
+var metaDir = filepath.Join("jetstream", server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
+
+func (o ServerOptions) clustered() bool { return o.Cluster.Listen != "" }
+
+// join makes the settings those of a server in a cluster.
+func (o ServerOptions) join(settings *server.Options) error {
+	if !o.clustered() {
+		if len(o.Cluster.Routes) > 0 {
+			return errors.New("routes without an address to listen on for the other servers of the cluster")
+		}
+		return nil
+	}
+	if o.Name == "" {
+		return errors.New("a server of a cluster needs a name that no other has, and must keep it")
+	}
+	if len(o.Cluster.Routes) == 0 {
+		return errors.New("a server of a cluster needs routes to the others")
+	}
+	listen, err := routeURL(o.Cluster.Listen)
+	if err != nil {
+		return fmt.Errorf("cluster listen address: %w", err)
+	}
+	cluster := server.ClusterOpts{Name: cmp.Or(o.Cluster.Name, defaultName), Host: listen.Hostname(), Username: listen.User.Username()}
+	cluster.Password, _ = listen.User.Password()
+	if cluster.Port, err = strconv.Atoi(listen.Port()); err != nil || cluster.Port <= 0 {
+		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())
+	}
+	settings.Cluster = cluster
+	for _, route := range o.Cluster.Routes {
+		to, err := routeURL(route)
+		if err != nil {
+			return fmt.Errorf("route: %w", err)
+		}
+		settings.Routes = append(settings.Routes, to)
+	}
+	return nil
+}
+
+// routeURL reads host:port, or a URL of it.
+func routeURL(text string) (*url.URL, error) {
+	text = strings.TrimSpace(text)
+	if !strings.Contains(text, "://") {
+		text = "nats-route://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		// The parser repeats the text, which may hold a password.
+		return nil, errors.New("not a host:port, nor a URL of one")
+	}
+	if _, _, err := net.SplitHostPort(u.Host); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// checkDirectory refuses a directory that was used the other way: a server of a
+// cluster removes streams that its cluster does not know, and one that stands
+// alone cannot serve streams with copies elsewhere.
+func (o ServerOptions) checkDirectory() error {
+	_, err := os.Stat(filepath.Join(o.Dir, metaDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	switch alone := err != nil; {
+	case !o.clustered() && !alone:
+		return errors.New("it belongs to a server of a cluster; start that with its cluster's settings, or name another directory")
+	case o.clustered() && alone:
+		streams, err := streamsOnDisk(o.Dir)
+		if err != nil {
+			return err
+		}
+		if len(streams) > 0 {
+			return fmt.Errorf("it belongs to a server that stood alone (streams %s), and a cluster would remove them; name an empty directory",
+				strings.Join(streams, ", "))
+		}
+	}
+	return nil
+}
+
+// Healthy is nil when the server can serve: alone as soon as it has started; in a
+// cluster when the cluster has a leader, whom this server follows or is.
+func (s *Server) Healthy() error {
+	if !s.options.clustered() {
+		return nil
+	}
+	status := s.nats.Healthz(&server.HealthzOptions{JSMetaOnly: true})
+	if status.Error == "" {
+		return nil
+	}
+	others := s.others()
+	if len(others) == 0 {
+		return fmt.Errorf("no cluster: %s; no other server is connected", status.Error)
+	}
+	return fmt.Errorf("no cluster: %s; connected to %s", status.Error, strings.Join(others, ", "))
+}
+
+// others are the names of the servers of the cluster that this one is connected
+// to, sorted.
+func (s *Server) others() []string {
+	routes, err := s.nats.Routez(nil)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, r := range routes.Routes { // several to each
+		names = append(names, r.RemoteName)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
