@@ -144,17 +144,39 @@ func (c *Cluster) Config() (*rest.Config, error) {
 // others', and it ends with the cluster. The name must be unused or that of a
 // process that has ended.
 func (c *Cluster) Run(name, path string, args ...string) (*Process, error) {
-	p, err := launch(spec{
-		name: name, path: path, args: args, detached: c.options.Detached,
-		log: filepath.Join(c.Dir, "logs", name+".log"),
-	})
+	return c.launch(spec{name: name, path: path, args: args})
+}
+
+// Revive starts a program again that has ended, as it was started, and goes on
+// with its log. It does not wait until the program is ready.
+//
+// Errors: this process never started a program of that name, or it is running.
+func (c *Cluster) Revive(name string) (*Process, error) {
+	all := c.Processes()
+	i := slices.IndexFunc(all, func(p *Process) bool { return p.Name == name && p.ended != nil })
+	if i < 0 || all[i].Running() {
+		return nil, fmt.Errorf("start %s again: it is no program of this cluster that has ended", name)
+	}
+	last := all[i]
+	return c.launch(spec{name: name, path: last.Path, args: last.args, abrupt: last.abrupt, again: true})
+}
+
+func (c *Cluster) launch(s spec) (*Process, error) {
+	s.detached, s.log = c.options.Detached, filepath.Join(c.Dir, "logs", s.name+".log")
+	p, err := launch(s)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.processes = append(slices.DeleteFunc(c.processes, func(q *Process) bool { return q.Name == name }), p)
+	c.processes = append(slices.DeleteFunc(c.processes, func(q *Process) bool { return q.Name == s.name }), p)
 	c.mu.Unlock()
 	return p, c.save()
+}
+
+// ServingCertificate are the files of the certificate and key that the API server
+// shows, for whoever stands in front of it on this machine.
+func (c *Cluster) ServingCertificate() (certificate, key string) {
+	return c.key("apiserver.crt"), c.key("apiserver.key")
 }
 
 // Processes are the processes that were started and not stopped yet.

@@ -205,6 +205,50 @@ func TestProcessEndsWhenStopped(t *testing.T) {
 	}
 }
 
+// TestRevive: a program that was killed comes back with its arguments and goes on
+// with its log.
+func TestRevive(t *testing.T) {
+	c := &Cluster{Dir: t.TempDir()}
+	if err := os.MkdirAll(filepath.Join(c.Dir, "logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Run("sleeper", sleeper(t).path, "-c", "echo alive; while true; do sleep 0.05; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() })
+	lines := func() int {
+		text, err := os.ReadFile(p.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "alive")
+	}
+	said := func(n int) {
+		for deadline := time.Now().Add(10 * time.Second); lines() != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the log has %d lines, want %d", lines(), n)
+			}
+		}
+	}
+	said(1)
+	if _, err := c.Revive("sleeper"); err == nil {
+		t.Error("a program that runs was started again")
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	again, err := c.Revive("sleeper")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.Running() || len(c.Processes()) != 1 {
+		t.Errorf("running: %t; the cluster has %d processes", again.Running(), len(c.Processes()))
+	}
+	said(2)
+}
+
 func TestReadyTellsWhyAProgramEnded(t *testing.T) {
 	p, err := launch(sleeper(t, "-c", "echo first; echo the reason >&2; exit 3"))
 	if err != nil {

@@ -25,6 +25,7 @@ type Process struct {
 	// Log is the file that holds what it wrote.
 	Log string
 
+	args   []string // nil for a process that another one started
 	abrupt bool
 	ended  chan struct{} // closed at its end; nil for a process that another one started
 	code   int           // its exit code, once ended is closed
@@ -35,6 +36,7 @@ type spec struct {
 	args            []string
 	detached        bool
 	abrupt          bool // needs no time to end: kill it
+	again           bool // goes on with the log
 }
 
 // processState is what is remembered of a detached process.
@@ -57,7 +59,11 @@ func found(s processState) *Process {
 // launch starts a program in its own process group, so that an interrupt from
 // the terminal reaches us alone and we end the others in order.
 func launch(s spec) (*Process, error) {
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	how := os.O_TRUNC
+	if s.again {
+		how = os.O_APPEND
+	}
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|how, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log of %s: %w", s.name, err)
 	}
@@ -65,7 +71,7 @@ func launch(s spec) (*Process, error) {
 	cmd := exec.Command(s.path, s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes(s.detached)
-	p := &Process{Name: s.name, Path: s.path, Log: s.log, abrupt: s.abrupt, ended: make(chan struct{})}
+	p := &Process{Name: s.name, Path: s.path, Log: s.log, args: s.args, abrupt: s.abrupt, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// A child that is to die with us dies with the thread that started it: that
@@ -99,6 +105,10 @@ func (p *Process) Running() bool {
 		return true
 	}
 }
+
+// Ended is closed when the process has ended; nil for a process that another one
+// started.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // ExitCode is how the process ended, -1 by a signal; ok is false while it runs and
 // for a process that another one started.
