@@ -21,9 +21,20 @@ const (
 	Mark Op = "mark"
 	// Gap reports that changes may be missing before this point: a resume
 	// position was lost and a relist has been compared with the state. It is
-	// about no object and stays in the record as a visible hole.
+	// about no object and stays in the record as a visible hole. Its body is a
+	// [Hole].
 	Gap Op = "gap"
 )
+
+// Hole is the body of a Gap.
+type Hole struct {
+	Reason string `json:"reason"`
+	// From and To are the first and the last message of the log that were lost
+	// or damaged; 0 where that is not known, or where it is changes that nobody
+	// has seen.
+	From uint64 `json:"from,omitempty"`
+	To   uint64 `json:"to,omitempty"`
+}
 
 // Delta is one change of one object, or a mark in the log of its kind.
 type Delta struct {
@@ -51,6 +62,13 @@ type Delta struct {
 
 	// Trace is the W3C trace context of the change; empty when it is not traced.
 	Trace Trace
+
+	// Census counts the objects of the kind that are there behind this delta.
+	Census Census
+	// After is the last message before this one in its log that is not a mark:
+	// marks expire, and all else stays as long as the log. A log in which a
+	// message is not the one that the next one comes after has been damaged.
+	After Link
 }
 
 // Manager is who last changed an object: its field manager and how it wrote.

@@ -38,6 +38,8 @@ const (
 	HeaderContentType = "Content-Type"
 	HeaderManager     = "Kube-Manager" // name, operation, subresource, RFC 3339 time; tab-separated
 	HeaderAt          = "Millrace-At"
+	HeaderCensus      = "Millrace-Census"
+	HeaderAfter       = "Millrace-After"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 )
@@ -67,15 +69,20 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderSync, "true", d.Sync)
 	set(HeaderForm, string(d.Form), d.Form != "")
 	set(HeaderManager, d.By.header(), d.By.Name != "")
+	set(HeaderCensus, d.Census.String(), d.Census.Known)
+	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
 
 // DecodeDelta reads a delta; ref is what the message's subject says.
 //
-// Errors: a header is missing or malformed, which only a foreign publisher or
-// damage can cause.
+// Errors: [ErrDamaged]; or a header is missing or malformed, which only a foreign
+// publisher can cause.
 func DecodeDelta(ref Ref, m Message) (Delta, error) {
+	if err := Verify(m); err != nil {
+		return Delta{}, err
+	}
 	d := Delta{
 		Kind: ref.Kind, Op: Op(m.Get(HeaderOp)),
 		UID: types.UID(m.Get(HeaderUID)), ResourceVersion: m.Get(HeaderRV),
@@ -108,16 +115,29 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		}
 	}
 	d.By = parseManager(m.Get(HeaderManager))
+	if d.Census, err = parseCensus(m.Get(HeaderCensus)); err != nil {
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderCensus, err)
+	}
+	if d.After, err = parseLink(m.Get(HeaderAfter)); err != nil {
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAfter, err)
+	}
+	if err := d.check(ref); err != nil {
+		return Delta{}, err
+	}
+	return d, nil
+}
+
+func (d Delta) check(ref Ref) error {
 	switch d.Op {
 	case Is, Gone:
 		if d.Ref.Name == "" || d.UID == "" {
-			return Delta{}, fmt.Errorf("decode delta of %v: op %q without a name or %s", ref, d.Op, HeaderUID)
+			return fmt.Errorf("decode delta of %v: op %q without a name or %s", ref, d.Op, HeaderUID)
 		}
 	case Mark, Gap:
 	default:
-		return Delta{}, fmt.Errorf("decode delta of %v: header %s is %q, not one of is, gone, mark, gap", ref, HeaderOp, d.Op)
+		return fmt.Errorf("decode delta of %v: header %s is %q, not one of is, gone, mark, gap", ref, HeaderOp, d.Op)
 	}
-	return d, nil
+	return nil
 }
 
 // Get is the first value of a header, or "".
@@ -140,7 +160,12 @@ func EncodeJSON(value any, trace Trace) (Message, error) {
 }
 
 // DecodeJSON reads a Turn, Outcome or Wake into value.
+//
+// Errors: [ErrDamaged]; or the body is not what it should be.
 func DecodeJSON(m Message, value any) error {
+	if err := Verify(m); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(m.Data, value); err != nil {
 		return fmt.Errorf("decode %T from %s message %d: %w", value, m.Stream, m.Sequence, err)
 	}

@@ -85,14 +85,18 @@ func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) erro
 	return err
 }
 
-// outgoing copies the headers, since the caller's message may be sent again.
+// outgoing seals a message and adds headers, given as key, value, ... The caller's
+// are not changed, since its message may be sent again.
 func outgoing(m events.Message, more ...string) *nats.Msg {
-	header := make(nats.Header, len(m.Header)+len(more)/2)
-	maps.Copy(header, m.Header)
-	for i := 0; i+1 < len(more); i += 2 {
-		header[more[i]] = []string{more[i+1]}
+	if m.Sealed() {
+		m.Header = maps.Clone(m.Header)
+	} else {
+		m = events.Seal(m)
 	}
-	return &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+	for i := 0; i+1 < len(more); i += 2 {
+		m.Header[more[i]] = []string{more[i+1]}
+	}
+	return &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
 }
 
 var _ bus.Publisher = (*Bus)(nil)

@@ -49,7 +49,7 @@ func newStream(b *Bus, name string, age time.Duration, coalesce bool) *stream {
 
 // store appends a message, and removes it after ttl unless that is 0.
 func (s *stream) store(m events.Message, ttl time.Duration) uint64 {
-	s.insert(m, s.last+1, s.bus.clock.Now(), ttl)
+	s.insert(events.Seal(m), s.last+1, s.bus.clock.Now(), ttl)
 	return s.last
 }
 

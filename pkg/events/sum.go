@@ -1,0 +1,126 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// ErrDamaged: a message is not what was stored, or cannot be read any more. It
+// must not be taken for the truth.
+var ErrDamaged = errors.New("damaged")
+
+// The seal of a message. The body has a sum of its own, which the other one
+// covers, so that a reader who has left the bodies out can still check the rest.
+// There are both or none: one of the two alone is damage as well.
+const (
+	HeaderSum     = "Millrace-Sum"      // of subject, headers and HeaderBodySum; 16 hexadecimal digits
+	HeaderBodySum = "Millrace-Body-Sum" // of the body; likewise
+)
+
+// headerSize is set by the server where it leaves the body out.
+const headerSize = "Nats-Msg-Size"
+
+// Seal gives a message with its sums. Whoever stores messages seals them; a
+// message that is sealed already stays as it is. The headers of m are not
+// changed.
+func Seal(m Message) Message {
+	if m.Get(HeaderSum) != "" {
+		return m
+	}
+	header := make(map[string][]string, len(m.Header)+2)
+	maps.Copy(header, m.Header)
+	header[HeaderBodySum] = []string{hex(xxhash.Sum64(m.Data))}
+	m.Header = header
+	header[HeaderSum] = []string{hex(m.sum())}
+	return m
+}
+
+// Sealed tells whether a message bears sums. One that was stored before there
+// were any does not.
+func (m Message) Sealed() bool { return m.Get(HeaderSum) != "" || m.Get(HeaderBodySum) != "" }
+
+// Verify checks the sums of a message; one without is accepted, since an older
+// version may have stored it. The errors are [ErrDamaged].
+func Verify(m Message) error {
+	if !m.Sealed() {
+		if len(m.Header) == 0 && m.Sequence > 0 {
+			return m.damaged("it has no headers") // we have never stored such a one
+		}
+		return nil
+	}
+	if m.Get(HeaderSum) != hex(m.sum()) {
+		return m.damaged("its headers do not have the sum that they had")
+	}
+	if len(m.Data) == 0 && m.Get(headerSize) != "" {
+		return nil // left out, as asked for
+	}
+	if m.Get(HeaderBodySum) != hex(xxhash.Sum64(m.Data)) {
+		return m.damaged("its body does not have the sum that it had")
+	}
+	return nil
+}
+
+func (m Message) damaged(how string) error {
+	return fmt.Errorf("message %d of %s on %q is %w: %s", m.Sequence, m.Stream, m.Subject, ErrDamaged, how)
+}
+
+// sum is independent of the order of the headers. What the bus adds and takes
+// away (Nats-...) is not in it, nor is a header without a value.
+func (m Message) sum() uint64 {
+	var d xxhash.Digest
+	var all uint64
+	for key, values := range m.Header {
+		if key == HeaderSum || strings.HasPrefix(key, "Nats-") || len(values) == 0 || len(values) == 1 && values[0] == "" {
+			continue
+		}
+		d.Reset()
+		_, _ = d.WriteString(key)
+		for _, v := range values {
+			_, _ = d.WriteString("\x00")
+			_, _ = d.WriteString(onWire(v))
+		}
+		all += d.Sum64()
+	}
+	d.Reset()
+	_, _ = d.WriteString(lasting(m.Subject))
+	var tail [9]byte
+	for i := range 8 {
+		tail[i+1] = byte(all >> (8 * i))
+	}
+	_, _ = d.Write(tail[:])
+	return d.Sum64()
+}
+
+// onWire is how a header's value comes out on the other side: on one line, and
+// without space around it.
+func onWire(value string) string {
+	if strings.ContainsAny(value, "\r\n") {
+		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
+	}
+	return strings.Trim(value, " \t")
+}
+
+// lasting is a subject without what the bus changes: a wake is set on one subject
+// and fires on another.
+func lasting(subject string) string {
+	if rest, set := strings.CutPrefix(subject, "sched."); set {
+		return "wake." + rest
+	}
+	return subject
+}
+
+func hex(n uint64) string {
+	const digits = "0123456789abcdef"
+	var text [16]byte
+	for i := range text {
+		text[15-i] = digits[n>>(4*i)&15]
+	}
+	return string(text[:])
+}
+
+func parseHex(text string) (uint64, error) { return strconv.ParseUint(text, 16, 64) }
