@@ -59,6 +59,8 @@ func (o *serverOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on each of its servers")
 	f.StringSliceVar(&o.cluster.Routes, "routes", o.cluster.Routes,
 		"`addresses` on which the servers of the cluster listen for each other; the own one may be among them")
+	f.BoolVar(&o.cluster.NoAdvertise, "no-advertise", o.cluster.NoAdvertise,
+		"do not tell clients the addresses of the other servers: they use only those in their --nats-url, such as proxies'")
 }
 
 // syncInterval is a duration or, in NATS' own words, "always".

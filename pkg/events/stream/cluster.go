@@ -27,6 +27,9 @@ type ClusterOptions struct {
 	// Routes are where the servers of the cluster listen for each other, as
 	// host:port or as URLs. The server's own may be among them.
 	Routes []string
+	// NoAdvertise keeps from clients where the other servers are: they know no
+	// addresses but those that they were given, as behind proxies.
+	NoAdvertise bool
 }
 
 // metaDir is where a server keeps what it knows of its cluster, in a data
@@ -58,6 +61,7 @@ func (o ServerOptions) join(settings *server.Options) error {
 	if cluster.Port, err = strconv.Atoi(listen.Port()); err != nil || cluster.Port <= 0 {
 		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())
 	}
+	cluster.NoAdvertise = o.Cluster.NoAdvertise
 	settings.Cluster = cluster
 	for _, route := range o.Cluster.Routes {
 		to, err := routeURL(route)
