@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // errBroken says that nothing is seen any more; waiting would be for ever.
@@ -25,16 +27,16 @@ type view struct {
 	last        time.Time     // when the last change arrived
 	broken      error
 	born        int // Pods created since the view began
-	most        int // the most Pods at a time that were there to stay
+	most        int // see Most
 	pods        map[string]*corev1.Pod
 	deployments map[string]*appsv1.Deployment
-	sets        map[string]bool
+	sets        map[string]int // what each ReplicaSet asks for
 }
 
 func newView() *view {
 	return &view{
 		changed: make(chan struct{}),
-		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, sets: map[string]bool{},
+		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, sets: map[string]int{},
 	}
 }
 
@@ -103,21 +105,50 @@ func (v *view) take(event watch.Event, at time.Time) {
 		if v.pods[object.Name] = object; gone {
 			delete(v.pods, object.Name)
 		}
-		v.most = max(v.most, v.count(staying))
+		v.most = max(v.most, v.siblings(object))
 	case *appsv1.Deployment:
 		if v.deployments[object.Name] = object; gone {
 			delete(v.deployments, object.Name)
 		}
 	case *appsv1.ReplicaSet:
-		if v.sets[object.Name] = true; gone {
+		if v.sets[object.Name] = asked(object); gone {
 			delete(v.sets, object.Name)
 		}
+		v.most = max(v.most, total(v.sets))
 	default:
 		v.fail(fmt.Errorf("%w: %v", errBroken, event.Object))
 		return
 	}
 	v.last = at
 	v.wake()
+}
+
+// siblings counts the Pods that are there to stay and have the owner of one.
+func (v *view) siblings(of *corev1.Pod) int {
+	n, owner := 0, ownerOf(of)
+	for _, p := range v.pods {
+		if staying(p) && ownerOf(p) == owner {
+			n++
+		}
+	}
+	return n
+}
+
+func ownerOf(p *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+func asked(set *appsv1.ReplicaSet) int { return int(ptr.Deref(set.Spec.Replicas, 1)) }
+
+func total(of map[string]int) int {
+	sum := 0
+	for _, n := range of {
+		sum += n
+	}
+	return sum
 }
 
 func (v *view) fail(err error) {
@@ -169,8 +200,12 @@ func (v *view) Born() int {
 	return v.born
 }
 
-// Most is the largest number of Pods at a time, since the view began, that were
-// neither finished nor being deleted.
+// Most is the largest number of Pods at a time, since the view began, that the
+// ReplicaSets together asked for, or that one of them had, finished and leaving
+// ones aside. The Pods of several are not counted together: what one sheds and what
+// another gains is done by turns of their own, so that for a moment there may be
+// more than a Deployment asks for. Upstream: the e2e tests of rollouts count what
+// the ReplicaSets ask for, too.
 func (v *view) Most() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
 
 func pod(name, image string, ready bool) *corev1.Pod {
@@ -173,5 +175,26 @@ func TestMostCountsOnlyWhatStays(t *testing.T) {
 	}
 	if got := v.Most(); got != 2 {
 		t.Errorf("the most pods at a time were %d, want 2: one succeeded, and one was leaving when the last came", got)
+	}
+}
+
+func TestMostCountsTheSetsTogetherByWhatTheyAskFor(t *testing.T) {
+	set := func(name string, n int32) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.ReplicaSetSpec{Replicas: &n}}
+	}
+	owned := func(name, by string) *corev1.Pod {
+		p := pod(name, "x", true)
+		p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(by), Controller: ptr.To(true)}}
+		return p
+	}
+	// The old set asks for one and still has two, the new one has its two.
+	v := seen(set("old", 1), set("new", 2), owned("a", "old"), owned("b", "old"), owned("c", "new"), owned("d", "new"))
+	if got := v.Most(); got != 3 {
+		t.Errorf("the most were %d, want the 3 that were asked for", got)
+	}
+	v.take(watch.Event{Type: watch.Added, Object: owned("e", "new")}, time.Now())
+	v.take(watch.Event{Type: watch.Added, Object: owned("f", "new")}, time.Now())
+	if got := v.Most(); got != 4 {
+		t.Errorf("the most were %d, want the 4 that one set had", got)
 	}
 }
