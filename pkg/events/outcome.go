@@ -12,10 +12,13 @@ type Outcome struct {
 	Key        Key    `json:"key"`
 	Lane       Lane   `json:"lane"`
 	// Turn is the turn's sequence in its stream.
-	Turn    uint64    `json:"turn"`
-	Results []Result  `json:"results"`
-	At      time.Time `json:"at"`
-	Trace   Trace     `json:"trace,omitzero"`
+	Turn    uint64   `json:"turn"`
+	Results []Result `json:"results"`
+	// Epochs are those of the kinds that the commands are about, as the writer
+	// knew them when it was done.
+	Epochs Epochs    `json:"epochs,omitempty"`
+	At     time.Time `json:"at"`
+	Trace  Trace     `json:"trace,omitzero"`
 }
 
 // Status is the fate of a command.
@@ -49,7 +52,9 @@ type Result struct {
 
 	Ref Ref       `json:"ref,omitzero"`
 	UID types.UID `json:"uid,omitempty"`
-	// Version is the resourceVersion after the write, where the answer had one.
+	// Version is the resourceVersion after the write, where the answer had one. Of
+	// what did not succeed it is the version that stood in the way, or that was
+	// found when it was given up: who decides next must have seen that.
 	Version string `json:"version,omitempty"`
 	// Removed is true when a delete took the object away at once.
 	Removed bool `json:"removed,omitempty"`

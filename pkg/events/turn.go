@@ -28,6 +28,8 @@ type Turn struct {
 	Triggers []Trigger `json:"triggers,omitempty"`
 	// Seen is how far each kind's log had been read.
 	Seen Position `json:"seen,omitempty"`
+	// Epochs are the epochs of the kinds that the decision rests on.
+	Epochs Epochs `json:"epochs,omitempty"`
 	// Now is the moment that the decision was given.
 	Now time.Time `json:"now"`
 
@@ -44,6 +46,10 @@ type Turn struct {
 	// Attempt counts the turns of this key and lane, from 1, that followed a
 	// failed one without a success in between.
 	Attempt int `json:"attempt,omitempty"`
+	// Repeats is the turn before it in this key and lane, which this one says again,
+	// word for word, because no outcome of it came; 0 for a turn of its own. What
+	// it asks for may have been done already.
+	Repeats uint64 `json:"repeats,omitempty"`
 
 	Trace Trace `json:"trace,omitzero"`
 }
@@ -53,6 +59,21 @@ const MaxTriggers = 32
 
 // Position is how far each kind's log has been read: stream sequences.
 type Position map[kinds.Name]uint64
+
+// Epochs are the epochs of kinds; a kind that is still in its first one, which is
+// 0, is left out. An epoch ends when the API server is restored to an earlier
+// time: what was decided in it, or done in it, may never have been.
+type Epochs map[kinds.Name]uint64
+
+// Over is a kind, the first by name, whose epoch in e has ended by now.
+func (e Epochs) Over(now Epochs) (kind kinds.Name, over bool) {
+	for k, epoch := range now {
+		if epoch > e[k] && (!over || k < kind) {
+			kind, over = k, true
+		}
+	}
+	return kind, over
+}
 
 // Trigger is a message that asked for a turn.
 type Trigger struct {

@@ -2,37 +2,66 @@ package writer
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // place is where a turn is stored.
 type place struct {
-	stream   string
-	sequence uint64
+	controller string
+	sequence   uint64
+}
+
+// grip is a turn in hand.
+type grip struct {
+	delivery bus.Delivery // the newest one
+	said     bool         // the others are told of it
+}
+
+// peer is another writer, as it was last heard.
+type peer struct {
+	at    time.Time
+	turns map[place]bool
 }
 
 // hand is the turns that a writer has taken and not answered.
+//
+// With every beat it says so to the bus, turn by turn, and then to the other
+// writers and to itself on the same connection. A beat that comes back proves
+// that the bus has heard what went before it: for a while after it was said, no
+// turn in hand is delivered to anybody else. A writer that does not hear itself
+// loses its grip, whether it was stopped, starved or cut off.
 type hand struct {
+	id      string
 	metrics *metrics
 	turns   sync.WaitGroup
 
-	mu     sync.Mutex
-	held   map[place]bus.Delivery // the newest delivery of each
-	beaten time.Time              // when all of it was last said to be worked on
-	lapses int                    // how often that came so late that others may have it
+	mu        sync.Mutex
+	held      map[place]*grip
+	number    uint64               // of the last beat
+	saidAt    map[uint64]time.Time // of the beats that have not come back
+	confirmed time.Time            // when the newest beat was said that came back
+	since     time.Time            // since when beats come back in time
+	lapses    int                  // how often they did not
+	others    map[string]peer
 }
 
-func newHand(m *metrics) *hand {
-	return &hand{metrics: m, held: map[place]bus.Delivery{}, beaten: time.Now()}
+func newHand(id string, m *metrics) *hand {
+	now := time.Now()
+	return &hand{
+		id: id, metrics: m, held: map[place]*grip{}, saidAt: map[uint64]time.Time{},
+		confirmed: now, since: now, others: map[string]peer{},
+	}
 }
 
 // hold gives a turn that is being taken in hand its grip: false from the moment
-// when it may have been delivered to another writer. A process that was stopped
-// or starved for so long must not go on where it was: what it would create again
-// may have been deleted meanwhile.
+// when it may have been delivered to another writer. Whoever lost it must not go
+// on where it was: what it would create again may have been deleted meanwhile.
 func (h *hand) hold() (holds func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,72 +69,181 @@ func (h *hand) hold() (holds func() bool) {
 	return func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.lapses == taken && time.Since(h.beaten) < lapse
+		return h.lapses == taken && time.Since(h.confirmed) < lapse
 	}
 }
 
 // take takes a delivery in hand and carries on with it in a goroutine of its
 // own. A turn that is in hand already is only said to be worked on; its newest
-// delivery is the one to answer.
-func (h *hand) take(controller string, d bus.Delivery, carry func(holds func() bool)) {
-	m := d.Message()
-	at := place{m.Stream, m.Sequence}
+// delivery is the one to answer. The others are told of a fresh turn at once, and
+// of one that may be theirs only by [hand.claim].
+func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func(holds func() bool)) {
 	h.mu.Lock()
-	_, known := h.held[at]
-	h.held[at] = d
+	g, known := h.held[at]
+	if known {
+		g.delivery = d
+	} else {
+		h.held[at] = &grip{delivery: d, said: fresh}
+	}
 	h.mu.Unlock()
 	if known {
 		d.Working()
 		return
 	}
 	holds := h.hold()
-	h.metrics.inHand.WithLabelValues(controller).Inc()
+	h.metrics.inHand.WithLabelValues(at.controller).Inc()
 	h.turns.Go(func() {
-		defer h.metrics.inHand.WithLabelValues(controller).Dec()
+		defer h.metrics.inHand.WithLabelValues(at.controller).Dec()
 		carry(holds)
 	})
 }
 
-// answer lets a turn go, with the answer to its newest delivery.
-func (h *hand) answer(d bus.Delivery, how func(bus.Delivery)) {
-	m := d.Message()
-	at := place{m.Stream, m.Sequence}
+// claim tells whether a turn that may be in somebody else's hand is in nobody's;
+// then it is ours, and the others are told.
+func (h *hand) claim(at place) bool {
 	h.mu.Lock()
-	newest := h.held[at]
+	defer h.mu.Unlock()
+	if h.theirs(at) {
+		return false
+	}
+	if g, ok := h.held[at]; ok {
+		g.said = true
+	}
+	return true
+}
+
+// elsewhere tells whether a turn may be in somebody else's hand.
+func (h *hand) elsewhere(at place) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.theirs(at)
+}
+
+func (h *hand) theirs(at place) bool {
+	now := time.Now()
+	if now.Sub(h.confirmed) >= lapse || h.confirmed.Sub(h.since) < attention {
+		return true // it has not listened for long enough to know
+	}
+	for _, p := range h.others {
+		if p.turns[at] && now.Sub(p.at) < lapse {
+			return true
+		}
+	}
+	return false
+}
+
+// answer lets a turn go, with the answer to its newest delivery.
+func (h *hand) answer(at place, how func(bus.Delivery)) {
+	h.mu.Lock()
+	newest := h.held[at].delivery
 	delete(h.held, at)
 	h.mu.Unlock()
 	how(newest)
 }
 
-// keep says of everything in hand that it is worked on, until the context ends.
-func (h *hand) keep(ctx context.Context) {
-	ticker := time.NewTicker(beat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
+// keep says of everything in hand that it is worked on, and hears the beats, until
+// the context ends.
+func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
+	var heard sync.WaitGroup
+	defer heard.Wait()
+	heard.Go(func() {
+		for ctx.Err() == nil {
+			if err := b.Listen(ctx, events.Writers, h.hear); err != nil {
+				log.Warn("cannot hear the writers", "err", err)
+				wait(ctx, beat)
+			}
 		}
-		for _, d := range h.beat() {
+	})
+	for ctx.Err() == nil {
+		deliveries, said := h.beat()
+		for _, d := range deliveries {
 			d.Working()
 		}
+		if err := b.Say(events.Writers, said.Encode()); err != nil {
+			log.Debug("cannot say what is in hand", "err", err)
+		}
+		wait(ctx, beat)
 	}
 }
 
-// beat counts a lapse if this beat comes too late, and gives what is in hand.
-func (h *hand) beat() []bus.Delivery {
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// beat is the next beat, and what is in hand.
+func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if time.Since(h.beaten) >= lapse {
-		h.lapses++
+	now := time.Now()
+	h.number++
+	h.saidAt[h.number] = now
+	delete(h.saidAt, h.number-remembered)
+	for id, p := range h.others {
+		if now.Sub(p.at) >= lapse {
+			delete(h.others, id)
+		}
 	}
-	h.beaten = time.Now()
+	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}}
 	all := make([]bus.Delivery, 0, len(h.held))
-	for _, d := range h.held {
-		all = append(all, d)
+	for at, g := range h.held {
+		all = append(all, g.delivery)
+		if g.said {
+			said.Turns[at.controller] = append(said.Turns[at.controller], at.sequence)
+		}
 	}
-	return all
+	for _, turns := range said.Turns {
+		slices.Sort(turns)
+	}
+	return all, said
+}
+
+// hear takes in a beat, its own or another's.
+func (h *hand) hear(text []byte) {
+	b, ok := events.DecodeBeat(text)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.Writer == h.id {
+		h.confirm(b.Number, now)
+		return
+	}
+	p := peer{at: now, turns: map[place]bool{}}
+	for controller, turns := range b.Turns {
+		for _, sequence := range turns {
+			p.turns[place{controller, sequence}] = true
+		}
+	}
+	h.others[b.Writer] = p
+}
+
+// confirm counts a lapse if the beat comes back too late.
+func (h *hand) confirm(number uint64, now time.Time) {
+	said, ok := h.saidAt[number]
+	if !ok || !said.After(h.confirmed) {
+		return
+	}
+	delete(h.saidAt, number)
+	if now.Sub(h.confirmed) >= lapse {
+		h.lapses++
+		h.since = said
+		h.metrics.lapses.Inc()
+	}
+	h.confirmed = said
+}
+
+// deaf tells whether beats do not come back.
+func (h *hand) deaf() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.confirmed) >= deafness
 }
 
 // drain waits until nothing is in hand; after the limit it calls cut, which

@@ -4,32 +4,118 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// A writer that did not beat for so long that its turns may have been delivered
-// to another one must not go on with them, even after it beats again.
+// listen has a hand say a beat, which comes back after a while.
+func listen(h *hand, after time.Duration) {
+	_, said := h.beat()
+	time.Sleep(after)
+	h.hear(said.Encode())
+}
+
+// A writer whose beats do not come back in time, because it was stopped or is cut
+// off from the bus, must not go on with what it had in hand, even after it hears
+// itself again.
 func TestALapseLosesWhatIsInHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHand(newMetrics())
+		h := newHand("a", newMetrics())
 		before := h.hold()
 		time.Sleep(lapse - time.Millisecond)
 		if !before() {
 			t.Error("the grip is lost although the beat is not late yet")
 		}
-		h.beat()
+		listen(h, 0)
 		if !before() {
 			t.Error("a beat in time loses the grip")
 		}
-		time.Sleep(lapse)
+		time.Sleep(lapse / 2)
+		h.beat() // into a connection that leads nowhere
+		time.Sleep(lapse / 2)
 		if before() {
-			t.Error("the grip outlives a missing beat")
+			t.Error("the grip outlives the silence of the bus")
 		}
-		h.beat()
+		listen(h, 0)
 		if before() {
 			t.Error("a late beat gives the grip back")
 		}
-		if after := h.hold(); !after() {
+		after := h.hold()
+		if !after() {
 			t.Error("what is taken after the lapse is not held")
+		}
+		listen(h, lapse)
+		if after() {
+			t.Error("a beat that was on its way for too long proves nothing")
 		}
 	})
 }
+
+// What another writer says that it is carrying out is let be, for as long as that
+// writer is there; and nothing is taken away from others before it is known who
+// they are.
+func TestOneHandAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := place{"rs", 7}
+		mine, theirs := newHand("a", newMetrics()), newHand("b", newMetrics())
+		listen(mine, beat)
+		if mine.claim(at) {
+			t.Error("claimed before it could hear the others")
+		}
+		theirs.take(at, nothing{}, true, func(func() bool) {})
+		for range 3 {
+			listen(mine, beat)
+		}
+		for range 5 {
+			listen(mine, beat/2)
+			_, said := theirs.beat()
+			mine.hear(said.Encode())
+			if mine.claim(at) || !mine.elsewhere(at) {
+				t.Fatal("claimed what another one has in hand")
+			}
+			if !mine.claim(place{"rs", 8}) || !mine.claim(place{"other", 7}) {
+				t.Fatal("what nobody has cannot be claimed")
+			}
+		}
+		for range 8 { // the other one has died
+			listen(mine, beat/2)
+		}
+		if !mine.claim(at) {
+			t.Error("a dead writer keeps its turns")
+		}
+	})
+}
+
+// A turn that may be another's is not said to be ours before it has been claimed:
+// two that look at each other would let it be for ever.
+func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, at := newHand("a", newMetrics()), place{"rs", 7}
+		h.take(at, nothing{}, false, func(func() bool) {})
+		if _, said := h.beat(); len(said.Turns["rs"]) != 0 {
+			t.Errorf("said %v", said)
+		}
+		for range 4 {
+			listen(h, beat)
+		}
+		if !h.claim(at) {
+			t.Fatal("cannot claim what is free")
+		}
+		if _, said := h.beat(); len(said.Turns["rs"]) != 1 {
+			t.Errorf("said %v", said)
+		}
+	})
+}
+
+// nothing is a delivery whose answers nobody hears.
+type nothing struct{}
+
+var _ bus.Delivery = nothing{}
+
+func (nothing) Message() events.Message { return events.Message{} }
+func (nothing) Attempt() int            { return 1 }
+func (nothing) Done()                   {}
+func (nothing) Later(time.Duration)     {}
+func (nothing) Hopeless(string)         {}
+func (nothing) Working()                {}

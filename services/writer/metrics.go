@@ -11,6 +11,7 @@ type metrics struct {
 	results *prometheus.CounterVec
 	alarms  *prometheus.CounterVec
 	inHand  *prometheus.GaugeVec
+	lapses  prometheus.Counter
 	turns   *prometheus.HistogramVec
 }
 
@@ -23,12 +24,16 @@ func newMetrics() *metrics {
 		}, []string{"controller", "verb", "status"}),
 		alarms: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_alarms_total",
-			Help: "Messages that no honest reconciler writes: malformed turns and broken promises.",
+			Help: "Messages that no honest reconciler writes: malformed and damaged turns, damaged outcomes and broken promises.",
 		}, []string{"controller", "reason"}),
 		inHand: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_writer_turns_in_hand",
 			Help: "Turns taken and not answered yet.",
 		}, []string{"controller"}),
+		lapses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_writer_lapses_total",
+			Help: "Times that this writer was stopped, starved or cut off for so long that others may have had what was in its hand.",
+		}),
 		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_turn_duration_seconds",
 			Help:    "Time from starting a turn to its stored outcome.",
@@ -38,5 +43,5 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.turns)
+	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns)
 }

@@ -34,20 +34,30 @@ func (s *Service) taker(p *Profile) *taker {
 // take takes a turn in hand. reading ends when the writer is asked to stop,
 // working when it must.
 func (t *taker) take(reading, working context.Context, d bus.Delivery) {
-	t.hand.take(t.profile.Name, d, func(holds func() bool) {
+	at := place{t.profile.Name, d.Message().Sequence}
+	fresh := t.fresh(d)
+	t.hand.take(at, d, fresh, func(holds func() bool) {
 		select {
 		case t.slots <- struct{}{}:
 			defer func() { <-t.slots }()
 		case <-reading.Done():
-			t.hand.answer(d, func(d bus.Delivery) { d.Later(0) }) // for another writer
+			t.hand.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
 			return
 		}
-		t.hand.answer(d, t.carry(working, d, holds))
+		t.hand.answer(at, t.carry(working, d, fresh, holds))
 	})
 }
 
+// fresh tells whether a turn comes for the first time as far as anybody can know.
+// One that is not may be in somebody else's hand, or done, or half done. That also
+// goes for one that is old: the consumer may have forgotten about it, together
+// with everything before it.
+func (t *taker) fresh(d bus.Delivery) bool {
+	return d.Attempt() <= 1 && t.config.Clock.Since(d.Message().Time) <= ackWait
+}
+
 // carry carries a turn out and gives the answer to its delivery.
-func (t *taker) carry(ctx context.Context, d bus.Delivery, holds func() bool) (answer func(bus.Delivery)) {
+func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds func() bool) (answer func(bus.Delivery)) {
 	m := d.Message()
 	controller, lane, key, err := subject.ParseTurn(m.Subject)
 	if err == nil && controller != t.profile.Name {
@@ -59,27 +69,58 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, holds func() bool) (a
 	if lane == events.Park {
 		return bus.Delivery.Done
 	}
+	if !fresh {
+		if answer, known := t.known(ctx, m, lane, key); known {
+			return answer
+		}
+	}
 	turn, err := read(m, lane, key, controller)
 	if err != nil {
-		forged := plan.Refusal{Reason: "Malformed", Message: err.Error()}
+		forged := plan.Refusal{Reason: fault(err), Message: err.Error()}
 		turn = events.Turn{Controller: controller, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
-		if err := t.settle(ctx, m, turn, forged.Refuse(turn)); err != nil {
-			return t.later(m, err)
+		if unsettled := t.settle(ctx, m, turn, forged.Refuse(turn)); unsettled != nil {
+			return t.later(m, unsettled)
 		}
-		return t.hopeless(m, errors.New(forged.Message))
+		return t.hopeless(m, err)
 	}
-	again := d.Attempt() > 1
-	// An old turn that comes for the first time may be one that the consumer has
-	// forgotten about, together with everything before it.
-	if again || t.config.Clock.Since(m.Time) > ackWait {
-		switch settled, err := t.settled(ctx, m, turn); {
-		case err != nil:
-			return t.later(m, err)
-		case settled:
-			return bus.Delivery.Done
-		}
+	if turn.Repeats > 0 && t.hand.elsewhere(place{t.profile.Name, turn.Repeats}) {
+		return func(d bus.Delivery) { d.Later(beat) }
 	}
-	return t.carryOut(ctx, m, turn, again, holds)
+	return t.carryOut(ctx, m, turn, !fresh || turn.Repeats > 0, holds)
+}
+
+// fault is the reason for which a message that is no turn is refused.
+func fault(err error) string {
+	if errors.Is(err, events.ErrDamaged) {
+		return "Damaged"
+	}
+	return "Malformed"
+}
+
+// known gives the answer to a turn that is not fresh, where somebody else has it
+// in hand or it needs nothing more. Turns of one key and lane follow each other:
+// where there is an outcome of it or of a later one, it is settled, and where
+// there is a later turn, that is the one to be carried out.
+func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (answer func(bus.Delivery), known bool) {
+	if !t.hand.claim(place{t.profile.Name, m.Sequence}) {
+		return func(d bus.Delivery) { d.Later(beat) }, true
+	}
+	last, ok, err := t.config.Bus.Last(ctx, m.Stream, m.Subject)
+	if err == nil && ok && last.Sequence > m.Sequence {
+		return bus.Delivery.Done, true
+	}
+	settled := false
+	if err == nil || errors.Is(err, events.ErrDamaged) {
+		settled, err = t.settled(ctx, m, lane, key)
+	}
+	switch {
+	case err != nil:
+		return t.later(m, err), true
+	case settled:
+		return bus.Delivery.Done, true
+	default:
+		return nil, false
+	}
 }
 
 // read is the turn in a message. What it says about itself must agree with the
@@ -103,8 +144,14 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	p := plan.New(turn, plan.Options{
 		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed,
 	})
+	if again {
+		holds = t.unless(ctx, m, turn, holds)
+	}
 	results, done := t.door.Carry(ctx, t.profile.actor(), p, holds, func(command, try int) string { return auditID(m, command, try) })
-	if !done {
+	switch {
+	case !holds():
+		return t.lost(m)
+	case !done:
 		return func(d bus.Delivery) { d.Later(0) }
 	}
 	if err := t.settle(ctx, m, turn, results); err != nil {
@@ -144,21 +191,50 @@ func (t *taker) refusal(ctx context.Context, turn events.Turn) (plan.Refusal, er
 	return plan.Stale(turn, live, ok), nil
 }
 
-// settled tells whether the turn, or a later one of its key and lane, has an
-// outcome: turns of one key and lane follow each other.
-func (t *taker) settled(ctx context.Context, m events.Message, turn events.Turn) (bool, error) {
-	last, ok, err := t.config.Bus.Last(ctx, subject.OutcomeStream(turn.Controller), subject.Outcome(turn.Controller, turn.Lane, turn.Key))
-	if err != nil || !ok {
-		return false, err
+// settled tells whether a turn, or a later one of its key and lane, has an
+// outcome. One that cannot be read is none: the turn will be found done.
+func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+	controller := t.profile.Name
+	last, ok, err := t.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
+	if err == nil && ok {
+		var outcome events.Outcome
+		if err = events.DecodeJSON(last, &outcome); err == nil {
+			return outcome.Turn >= m.Sequence, nil
+		}
+		t.config.Log.Error("an outcome cannot be read", "controller", controller, "sequence", last.Sequence, "err", err)
+		t.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
+		return false, nil
 	}
-	var outcome events.Outcome
-	if err := events.DecodeJSON(last, &outcome); err != nil {
-		return false, err
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
 	}
-	return outcome.Turn >= m.Sequence, nil
+	return false, err
 }
 
-// settle stores the outcome of a turn, however long the bus takes.
+// unless is the grip on a turn that somebody else may have had, and ends as soon
+// as there is an outcome of it.
+func (t *taker) unless(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
+	return func() bool {
+		if !holds() {
+			return false
+		}
+		settled, err := t.settled(ctx, m, turn.Lane, turn.Key)
+		return err != nil || !settled
+	}
+}
+
+// lost drops a turn whose grip was lost. It is not answered: the answer might be
+// taken for that of whoever has it now.
+func (t *taker) lost(m events.Message) func(bus.Delivery) {
+	t.config.Log.Warn("let go of a turn that may be in another writer's hand", "controller", t.profile.Name, "sequence", m.Sequence)
+	return func(bus.Delivery) {}
+}
+
+// settling bounds how long an outcome is tried to be stored. The bus remembers for
+// longer than that whether another writer has stored one meanwhile.
+const settling = 90 * time.Second
+
+// settle stores the outcome of a turn.
 func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
@@ -178,7 +254,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 		return err
 	}
 	pauses := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0),
+		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(settling),
 	), ctx)
 	if err := backoff.Retry(put, pauses); err != nil {
 		return fmt.Errorf("store the outcome of turn %d of %s: %w", m.Sequence, turn.Controller, err)
@@ -186,7 +262,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	for _, r := range results {
 		verb := string(turn.Commands[r.Command].Verb)
 		t.metrics.results.WithLabelValues(t.profile.Name, verb, string(r.Status)).Inc()
-		if r.Reason == "NotPromised" {
+		if r.Reason == plan.NotPromised {
 			t.metrics.alarms.WithLabelValues(t.profile.Name, r.Reason).Inc()
 		}
 	}
@@ -195,7 +271,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 
 // hopeless gives up a message that no honest reconciler writes.
 func (t *taker) hopeless(m events.Message, err error) func(bus.Delivery) {
-	t.metrics.alarms.WithLabelValues(t.profile.Name, "Malformed").Inc()
+	t.metrics.alarms.WithLabelValues(t.profile.Name, fault(err)).Inc()
 	t.config.Log.Error("refused a message that is no turn",
 		"controller", t.profile.Name, "stream", m.Stream, "sequence", m.Sequence, "err", err)
 	return func(d bus.Delivery) { d.Hopeless(err.Error()) }

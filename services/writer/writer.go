@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,14 @@ const (
 	// lapse is how long after the last beat a turn may be somebody else's.
 	lapse = ackWait * 4 / 5
 	// beat is how often the turns in hand are said to be worked on.
-	beat              = 300 * time.Millisecond
+	beat = 200 * time.Millisecond
+	// attention is how long a writer listens before it takes what may be in the
+	// hand of another one.
+	attention = 2 * beat
+	// remembered is how many beats may be on their way.
+	remembered = 64
+	// deafness is how long beats may stay away before the writer is not ready.
+	deafness          = 5 * time.Second
 	defaultConcurrent = 50
 	// ahead is how many turns are in hand for each that may be carried out.
 	ahead = 4
@@ -134,7 +142,7 @@ func New(c Config) (*Service, error) {
 	}
 	return &Service{
 		config: c, door: door, teller: apply.NewTeller(door, c.Clock),
-		metrics: m, hand: newHand(m), idle: errors.New("not started"),
+		metrics: m, hand: newHand(rand.Text(), m), idle: errors.New("not started"),
 	}, nil
 }
 
@@ -179,7 +187,7 @@ func (s *Service) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { s.teller.Run(working) })
-	background.Go(func() { s.hand.keep(working) })
+	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
 	defer background.Wait()
 	defer stop()
 
@@ -224,6 +232,9 @@ func (s *Service) Checks() map[string]func() error {
 		"writer": func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if s.idle == nil && s.hand.deaf() {
+				return fmt.Errorf("does not hear its own beats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
+			}
 			return s.idle
 		},
 		"writer-bus": s.config.Bus.Healthy,

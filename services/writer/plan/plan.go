@@ -28,6 +28,10 @@ const (
 	firstOthers = 32
 )
 
+// NotPromised is the reason of a command that its controller never promised: no
+// honest reconciler stores it.
+const NotPromised = "NotPromised"
+
 // Plan is the way through one turn. It is not safe for concurrent use.
 type Plan struct {
 	deeds  []*deed
@@ -104,7 +108,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 	case o.Off:
 		d.refuse("Off", "the writer is switched off")
 	case o.Promised != nil && !o.Promised(c):
-		d.refuse("NotPromised", "the controller never promised to "+string(c.Verb)+" "+string(c.Kind))
+		d.refuse(NotPromised, "the controller never promised to "+string(c.Verb)+" "+string(c.Kind))
 	case c.Verb == events.VerbRecord:
 		d.end(Response{}, events.Applied)
 		if o.DryRun {
