@@ -32,6 +32,7 @@ type options struct {
 	jobs  int
 	least float64
 	limit time.Duration
+	steps int
 	list  bool
 }
 
@@ -41,6 +42,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 1, "mutants tried at a time; each builds and runs tests")
 	flag.Float64Var(&o.least, "least", 95, "percentage of mutants that must be killed")
 	flag.DurationVar(&o.limit, "limit", time.Minute, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more")
+	flag.IntVar(&o.steps, "steps", 0, "run only so many of the tests that each mutant names, for a quick look; 0 means all")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.Parse()
 
@@ -71,9 +73,13 @@ func run(ctx context.Context, o options) error {
 	}
 	var chosen []mutant
 	for _, m := range all {
-		if only.MatchString(m.name) {
-			chosen = append(chosen, m)
+		if !only.MatchString(m.name) {
+			continue
 		}
+		if o.steps > 0 {
+			m.tests = m.tests[:min(o.steps, len(m.tests))]
+		}
+		chosen = append(chosen, m)
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("no mutant matches %q; --list shows all", o.only)
