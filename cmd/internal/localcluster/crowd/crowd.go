@@ -1,0 +1,154 @@
+// Package crowd is users at work on a cluster: they create, scale, roll, roll back
+// and delete Deployments, delete pods, and come and go with whole namespaces, at a
+// pace that is given. What fails is left: users try something else next.
+//
+// A [Probe] beside them measures how long the place of a deleted pod stays empty.
+package crowd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options say who is there.
+type Options struct {
+	// Kubeconfig is the users' file.
+	Kubeconfig string
+	// Seed makes the users' choices; their moments depend on the machine.
+	Seed uint64
+	// Users is how many there are; each has a namespace.
+	Users int
+	// Pause is the rest of each user between two actions, on average.
+	Pause time.Duration
+}
+
+// Crowd is the users, and what they have done.
+type Crowd struct {
+	options Options
+	client  kubernetes.Interface
+
+	mu     sync.Mutex
+	done   map[string]int // by what was done
+	failed map[string]int // by why it was not
+}
+
+// Connect makes the users known to a cluster; they do nothing yet.
+//
+// Errors: the kubeconfig cannot be read.
+func Connect(options Options) (*Crowd, error) {
+	client, err := connect(options.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Crowd{options: options, client: client, done: map[string]int{}, failed: map[string]int{}}, nil
+}
+
+// patience bounds each request of a user.
+const patience = 20 * time.Second
+
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst, config.Timeout = -1, -1, patience
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
+}
+
+// Run is the users at work, until the context ends. It returns when everybody has
+// ended what he was at, and nothing half done is left.
+func (c *Crowd) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for i := range c.options.Users {
+		u := &user{
+			crowd: c, namespace: fmt.Sprintf("crowd-%d", i+1),
+			rand: rand.New(rand.NewPCG(c.options.Seed, uint64(i+1))), deployments: map[string]*deployment{},
+		}
+		all.Go(func() { u.live(ctx) })
+	}
+	all.Go(func() { c.comeAndGo(ctx) })
+	all.Wait()
+}
+
+// Done is how often each thing was done, and Failed why what was not, and how often.
+func (c *Crowd) Done() map[string]int { return c.copied(c.done) }
+
+// Failed is how often something was not done, by the reason.
+func (c *Crowd) Failed() map[string]int { return c.copied(c.failed) }
+
+func (c *Crowd) copied(from map[string]int) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]int{}
+	for what, n := range from {
+		all[what] = n
+	}
+	return all
+}
+
+func (c *Crowd) count(what string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.done[what]++
+		return
+	}
+	c.failed[reason(err)]++
+}
+
+// reason is why something failed, in few words.
+func reason(err error) string {
+	if r := apierrors.ReasonForError(err); r != "" {
+		return string(r)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return "Interrupted"
+	}
+	return "Unreachable"
+}
+
+// rest waits about so long, and reports whether there is anything left to do.
+func rest(ctx context.Context, r *rand.Rand, about time.Duration) bool {
+	return sleep(ctx, about/2+time.Duration(r.Int64N(int64(about)+1)))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// insist tries until it succeeds or the context ends: for what must not be left
+// half done.
+func insist(ctx context.Context, do func(context.Context) error) bool {
+	for {
+		trying, cancel := context.WithTimeout(ctx, patience)
+		err := do(trying)
+		cancel()
+		if err == nil {
+			return true
+		}
+		if !sleep(ctx, 250*time.Millisecond) {
+			return false
+		}
+	}
+}

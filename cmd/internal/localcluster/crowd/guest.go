@@ -1,0 +1,108 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// stay is how long a guest's namespace is used, on average.
+const stay = 10 * time.Second
+
+// comeAndGo makes namespaces, works in them, and removes them, one after the
+// other.
+func (c *Crowd) comeAndGo(ctx context.Context) {
+	r := rand.New(rand.NewPCG(c.options.Seed, 0))
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("guest-%d", i)
+		if !insist(ctx, func(ctx context.Context) error { return makeNamespace(ctx, c.client, name) }) {
+			return
+		}
+		c.count("make a namespace", nil)
+		object := newDeployment(name, "web", r.IntN(images), 1+r.Int32N(3))
+		if !insist(ctx, func(ctx context.Context) error {
+			_, err := c.client.AppsV1().Deployments(name).Create(ctx, object, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		}) {
+			return
+		}
+		if !rest(ctx, r, stay) {
+			return
+		}
+		// Once begun it is ended, so that no namespace is left on its way out.
+		if insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return c.leave(ctx, name) }) {
+			c.count("remove a namespace", nil)
+		}
+	}
+}
+
+// leave removes a namespace and everything in it, as the controller for namespaces
+// would: it empties the namespace, and lets it go when nothing is left.
+func (c *Crowd) leave(ctx context.Context, name string) error {
+	namespace, err := c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	if namespace.DeletionTimestamp == nil {
+		if err := c.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		if namespace, err = c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	if err := c.empty(ctx, name); err != nil {
+		return err
+	}
+	namespace.Spec.Finalizers = []corev1.FinalizerName{}
+	_, err = c.client.CoreV1().Namespaces().Finalize(ctx, namespace, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// empty deletes everything in a namespace, and is nil once nothing is left.
+func (c *Crowd) empty(ctx context.Context, name string) error {
+	background, all := metav1.DeletePropagationBackground, metav1.ListOptions{}
+	how := metav1.DeleteOptions{PropagationPolicy: &background}
+	for what, drop := range map[string]func() error{
+		"deployments": func() error { return c.client.AppsV1().Deployments(name).DeleteCollection(ctx, how, all) },
+		"replicasets": func() error { return c.client.AppsV1().ReplicaSets(name).DeleteCollection(ctx, how, all) },
+		"pods":        func() error { return c.client.CoreV1().Pods(name).DeleteCollection(ctx, how, all) },
+		"events":      func() error { return c.client.CoreV1().Events(name).DeleteCollection(ctx, how, all) },
+		"configmaps":  func() error { return c.client.CoreV1().ConfigMaps(name).DeleteCollection(ctx, how, all) },
+		"accounts":    func() error { return c.client.CoreV1().ServiceAccounts(name).DeleteCollection(ctx, how, all) },
+	} {
+		if err := drop(); err != nil {
+			return fmt.Errorf("delete %s of %s: %w", what, name, err)
+		}
+	}
+	pods, err := c.client.CoreV1().Pods(name).List(ctx, all)
+	if err != nil {
+		return err
+	}
+	sets, err := c.client.AppsV1().ReplicaSets(name).List(ctx, all)
+	if err != nil {
+		return err
+	}
+	deployments, err := c.client.AppsV1().Deployments(name).List(ctx, all)
+	if err != nil {
+		return err
+	}
+	if left := len(pods.Items) + len(sets.Items) + len(deployments.Items); left > 0 {
+		return fmt.Errorf("empty %s: %d objects are left", name, left)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Sample is how long the place of one deleted pod was empty.
+type Sample struct {
+	Deleted time.Time `json:"deleted"`
+	Born    time.Time `json:"born"` // when another pod was seen
+}
+
+// Took is how long the place was empty.
+func (s Sample) Took() time.Duration { return s.Born.Sub(s.Deleted) }
+
+// Probe is a Deployment of its own, of which a pod is deleted now and then.
+type Probe struct {
+	client    kubernetes.Interface
+	namespace string
+	soon      chan struct{}
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and made anew at each change
+	pods    map[types.UID]*corev1.Pod
+	born    map[types.UID]time.Time
+	samples []Sample
+}
+
+// probed is how many pods the probe has.
+const probed = 3
+
+// NewProbe connects to a cluster; nothing is made yet.
+//
+// Errors: the kubeconfig cannot be read.
+func NewProbe(kubeconfig string) (*Probe, error) {
+	client, err := connect(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Probe{
+		client: client, namespace: "probe", soon: make(chan struct{}, 1), changed: make(chan struct{}),
+		pods: map[types.UID]*corev1.Pod{}, born: map[types.UID]time.Time{},
+	}, nil
+}
+
+// Soon asks for a sample at once instead of at the next turn.
+func (p *Probe) Soon() {
+	select {
+	case p.soon <- struct{}{}:
+	default:
+	}
+}
+
+// Samples are those so far.
+func (p *Probe) Samples() []Sample {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Sample(nil), p.samples...)
+}
+
+// Run takes a sample every so often until the context ends.
+func (p *Probe) Run(ctx context.Context, every time.Duration) {
+	if !insist(ctx, p.deploy) {
+		return
+	}
+	go p.follow(ctx)
+	for p.sample(ctx) {
+		select {
+		case <-p.soon:
+		case <-time.After(every):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Probe) deploy(ctx context.Context) error {
+	if err := makeNamespace(ctx, p.client, p.namespace); err != nil {
+		return err
+	}
+	_, err := p.client.AppsV1().Deployments(p.namespace).Create(ctx, newDeployment(p.namespace, "probe", 0, probed), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// sample deletes a pod when all are there, and waits for another one.
+func (p *Probe) sample(ctx context.Context) bool {
+	if !p.until(ctx, func() bool { return len(p.staying()) == probed }) {
+		return false
+	}
+	p.mu.Lock()
+	victim, known := p.staying()[0], len(p.born)
+	p.mu.Unlock()
+	deleted := time.Now()
+	trying, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := p.client.CoreV1().Pods(p.namespace).Delete(trying, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	if err != nil {
+		return sleep(ctx, 100*time.Millisecond) // perhaps it has been done; the next sample waits for all to be there
+	}
+	born := time.Time{}
+	if !p.until(ctx, func() bool {
+		for _, at := range p.born {
+			if at.After(deleted) && (born.IsZero() || at.Before(born)) {
+				born = at
+			}
+		}
+		return len(p.born) > known
+	}) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.samples = append(p.samples, Sample{Deleted: deleted, Born: born})
+	return true
+}
+
+// staying are the running pods that nobody has deleted.
+func (p *Probe) staying() []*corev1.Pod {
+	var all []*corev1.Pod
+	for _, pod := range p.pods {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// until waits for something to hold, and reports whether it came true.
+func (p *Probe) until(ctx context.Context, holds func() bool) bool {
+	for {
+		p.mu.Lock()
+		so, changed := holds(), p.changed
+		p.mu.Unlock()
+		if so {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// follow keeps the pods, whatever happens to the API server.
+func (p *Probe) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = p.watch(ctx) // it is begun anew, from a list
+		sleep(ctx, 50*time.Millisecond)
+	}
+}
+
+func (p *Probe) watch(ctx context.Context) error {
+	// A list and a watch in one: pods that were born in between are seen when they
+	// are listed.
+	list, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	p.take(func() {
+		clear(p.pods)
+		for i := range list.Items {
+			p.see(&list.Items[i])
+		}
+	})
+	w, err := p.client.CoreV1().Pods(p.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("watch the probe: %v", event.Object)
+		}
+		p.take(func() {
+			if event.Type == "DELETED" {
+				delete(p.pods, pod.UID)
+				return
+			}
+			p.see(pod)
+		})
+	}
+	return nil
+}
+
+func (p *Probe) see(pod *corev1.Pod) {
+	p.pods[pod.UID] = pod
+	if _, known := p.born[pod.UID]; !known {
+		p.born[pod.UID] = time.Now()
+	}
+}
+
+func (p *Probe) take(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
