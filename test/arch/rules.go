@@ -97,6 +97,11 @@ var layers = []Layer{
 		Because: "the door to JetStream carries messages; it knows neither the services nor the API server",
 	},
 	{
+		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
+		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
+		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
+	},
+	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
 		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", grammar}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",

@@ -53,6 +53,10 @@ type Streams interface {
 	EnsureController(ctx context.Context, controller string) error
 	// Kinds are the kinds whose streams exist, sorted by name.
 	Kinds(ctx context.Context) ([]kinds.Kind, error)
+	// Renew makes the state stream of a kind anew, empty, because what it holds
+	// cannot be read or trusted. It holds what is stored in the log from then on,
+	// under the log's sequences; whoever renews it says everything again.
+	Renew(ctx context.Context, kind kinds.Kind) error
 	// Forget removes the streams of a kind that the API server no longer serves.
 	Forget(ctx context.Context, kind kinds.Name) error
 	// StreamState is where a stream stands.
@@ -104,7 +108,7 @@ type Reader interface {
 	// large as they come; the handler owns them. An error of the handler ends it.
 	// ErrNoStream if the stream is not there or disappears; a stream that was
 	// emptied or made anew behind the reader's back (sequences going back) is
-	// ErrOvertaken.
+	// ErrOvertaken, and one that the bus cannot read on events.ErrDamaged.
 	Follow(ctx context.Context, stream string, from uint64, handle func(batch []events.Message) error) error
 	// Work consumes a stream through a durable consumer. Deliveries go to
 	// whoever works under that name; each comes again until it is answered.
@@ -139,12 +143,17 @@ type Work struct {
 	MaxPending int
 	// Rank orders those who work under the same name, from 0 to [LastRank]: each
 	// delivery, also one that comes again, goes to the lowest rank that asks for
-	// more. Those of one rank share. Who has gone asks no more.
+	// more. Those of one rank share. Who has gone asks no more, but see [Lingering].
 	Rank int
 }
 
 // LastRank is the highest rank of a worker.
 const LastRank = 9
+
+// Lingering is how long a worker may still count as asking for deliveries that
+// was stopped or cut off, which nobody can tell from one that waits. What it is
+// sent comes again after AckWait.
+const Lingering = 10 * time.Second
 
 // Delivery is one message to be answered, in exactly one of three ways. Its
 // methods may be called from any goroutine and do not block on the network.

@@ -74,7 +74,7 @@ func (w *worker) session(ctx context.Context) error {
 	broken := make(chan error, 1)
 	consuming, err := consumer.Consume(desk.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
-		jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.PullHeartbeat(pullHeartbeat), jetstream.PullExpiry(bus.Lingering),
 		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			select {

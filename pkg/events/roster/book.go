@@ -1,0 +1,158 @@
+package roster
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// standing orders replicas before the hash does.
+type standing int
+
+const (
+	ready standing = iota
+	unfit
+	fresh
+)
+
+// beat is what replicas tell each other.
+type beat struct {
+	ID       string   `json:"id"`
+	Standing standing `json:"standing,omitempty"`
+	Bye      bool     `json:"bye,omitempty"`
+}
+
+// member is another replica.
+type member struct {
+	standing standing
+	heard    time.Time
+}
+
+// book is what a replica knows. It has no clock: whoever turns its pages says
+// what time it is.
+type book struct {
+	id       string
+	standing standing
+	echo     time.Time // when it last heard itself
+	since    time.Time // since when it has heard itself without a break
+	others   map[string]member
+	silent   map[string]time.Time // since when others have not been heard
+
+	// seen is what the ranks follow from: others and silent as of the last time
+	// that this replica could trust its ears.
+	seen    map[string]standing
+	shadows int
+	print   string // of all that the ranks follow from
+}
+
+func newBook(id string) *book {
+	return &book{id: id, standing: fresh, others: map[string]member{}, silent: map[string]time.Time{}}
+}
+
+// hear takes in a heartbeat, and tells whether any rank may have changed.
+func (b *book) hear(said beat, now time.Time) (changed bool) {
+	switch {
+	case said.ID == b.id:
+		if !b.inTouch(now) {
+			b.since = now
+		}
+		b.echo = now
+	case said.Bye:
+		delete(b.others, said.ID)
+		delete(b.silent, said.ID)
+	default:
+		b.others[said.ID] = member{standing: said.Standing, heard: now}
+		delete(b.silent, said.ID)
+	}
+	return b.settle(now)
+}
+
+// turn is to be called with every heartbeat.
+func (b *book) turn(now time.Time, fit bool) (changed bool) {
+	if b.trusts(now) {
+		if b.standing = unfit; fit {
+			b.standing = ready
+		}
+		for id, m := range b.others {
+			if now.Sub(m.heard) >= silence {
+				delete(b.others, id)
+				b.silent[id] = now
+			}
+		}
+		maps.DeleteFunc(b.silent, func(_ string, since time.Time) bool { return now.Sub(since) >= bus.Lingering })
+	}
+	return b.settle(now)
+}
+
+// inTouch: it hears itself, so others hear it, and it would hear them.
+func (b *book) inTouch(now time.Time) bool {
+	return !b.echo.IsZero() && now.Sub(b.echo) < silence
+}
+
+// trusts: it has heard for long enough to know who is not there.
+func (b *book) trusts(now time.Time) bool {
+	return b.inTouch(now) && now.Sub(b.since) >= silence
+}
+
+// settle takes over what is known into what the ranks follow from.
+func (b *book) settle(now time.Time) (changed bool) {
+	if b.trusts(now) {
+		b.seen, b.shadows = map[string]standing{}, len(b.silent)
+		for id, m := range b.others {
+			b.seen[id] = m.standing
+		}
+	}
+	print := []string{fmt.Sprint(b.standing, b.shadows)}
+	for _, id := range slices.Sorted(maps.Keys(b.seen)) {
+		print = append(print, fmt.Sprint(id, b.seen[id]))
+	}
+	before := b.print
+	b.print = strings.Join(print, " ")
+	return b.print != before
+}
+
+// rank is the number of replicas that come before this one for a piece of work.
+func (b *book) rank(work string) (rank int) {
+	mine := weight(work, b.id)
+	for id, s := range b.seen {
+		if cmp.Or(cmp.Compare(s, b.standing), cmp.Compare(weight(work, id), mine), strings.Compare(id, b.id)) < 0 {
+			rank++
+		}
+	}
+	return rank
+}
+
+// best is the rank of the first replica while nobody is silent.
+const best = 4
+
+// level is the rank in which to ask for deliveries. Requests of a silent replica
+// may still be open, at whatever rank it had: so while there is one, everybody
+// else asks one rank better than otherwise.
+func (b *book) level(work string) int {
+	if b.standing == fresh {
+		return bus.LastRank
+	}
+	return min(max(best-b.shadows, 0)+b.rank(work), bus.LastRank)
+}
+
+func (b *book) fitOthers() (n int) {
+	for _, s := range b.seen {
+		if s == ready {
+			n++
+		}
+	}
+	return n
+}
+
+// weight is the same number at every replica; the lowest comes first.
+func weight(work, id string) uint64 {
+	sum := sha256.Sum256([]byte(work + "\x00" + id))
+	return binary.BigEndian.Uint64(sum[:])
+}

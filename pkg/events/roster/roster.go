@@ -1,0 +1,184 @@
+// Package roster divides work among the replicas of a service, without a leader
+// and without a lease.
+//
+// Every replica says a few times a second that it is there. For each piece of
+// work every replica ranks those that are there in the same order (rendezvous
+// hashing), so that all agree on whom it falls to, and when one comes or goes only
+// the work moves that has to. They may disagree for as long as a message is under
+// way, and a process that was stopped knows of nothing until it goes on: the
+// roster saves double work, and never keeps anybody from doing it. What must not
+// happen twice is kept from it by the streams.
+//
+// # Who counts
+//
+//	fresh   it has not listened for long enough to know of the others; it claims
+//	        nothing and comes last
+//	unfit   it says itself that it can do no work at the moment; it comes after
+//	        those that can
+//	ready   in the order of the hash
+//	silent  not heard of for 600 ms: it is left out. It may be dead, stopped or cut
+//	        off. One that says goodbye is left out at once.
+//
+// A replica that does not hear itself is cut off, or has been stopped. It keeps
+// what it has and claims nothing, and believes what it hears only when it has
+// listened for 600 ms again: the others are not gone because it could not hear
+// them. So when the bus goes away and comes back, nothing moves.
+package roster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	heartbeat = 150 * time.Millisecond
+	silence   = 600 * time.Millisecond
+)
+
+// Config of a roster.
+type Config struct {
+	// Bus carries the heartbeats.
+	Bus bus.Peers
+	// Service is whose replicas these are.
+	Service string
+	// ID tells them apart.
+	ID string
+	// Fit tells whether this replica can do work at the moment; nil: always. It is
+	// asked at every heartbeat and must not block.
+	Fit func() bool
+}
+
+// Roster is one replica's knowledge of all of them. It is safe for concurrent use.
+type Roster struct {
+	config Config
+
+	mu      sync.Mutex
+	book    *book
+	changed chan struct{} // closed, and replaced, when the book has changed
+}
+
+// New makes the roster of a replica; it knows of nobody until it runs.
+func New(config Config) *Roster {
+	if config.Fit == nil {
+		config.Fit = func() bool { return true }
+	}
+	return &Roster{config: config, book: newBook(config.ID), changed: make(chan struct{})}
+}
+
+// Run says and hears heartbeats until the context ends, and then says goodbye.
+func (r *Roster) Run(ctx context.Context) {
+	var listening sync.WaitGroup
+	listening.Go(func() { r.listen(ctx) })
+	defer listening.Wait()
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		r.beat()
+		select {
+		case <-ctx.Done():
+			r.say(beat{ID: r.config.ID, Bye: true})
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// beat is said before anybody here acts on it: who takes over begins when the
+// others let go.
+func (r *Roster) beat() {
+	fit := r.config.Fit()
+	r.mu.Lock()
+	changed := r.book.turn(time.Now(), fit)
+	say := beat{ID: r.config.ID, Standing: r.book.standing}
+	r.mu.Unlock()
+	r.say(say)
+	if changed {
+		r.tell()
+	}
+}
+
+// say has no error: who is not heard, not even by itself, is cut off.
+func (r *Roster) say(b beat) {
+	if data, err := json.Marshal(b); err == nil {
+		_ = r.config.Bus.Say(r.config.Service, data)
+	}
+}
+
+func (r *Roster) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = r.config.Bus.Listen(ctx, r.config.Service, func(data []byte) {
+			var b beat
+			if json.Unmarshal(data, &b) != nil || b.ID == "" {
+				return
+			}
+			r.mu.Lock()
+			changed := r.book.hear(b, time.Now())
+			r.mu.Unlock()
+			if changed {
+				r.tell()
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(heartbeat):
+		}
+	}
+}
+
+func (r *Roster) tell() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Changed is closed when the answers of the roster may have changed. Ask for it
+// before them.
+func (r *Roster) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// First tells whether a piece of work falls to this replica.
+func (r *Roster) First(work string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.standing != fresh && r.book.rank(work) == 0
+}
+
+// Others is the number of other replicas that are there and fit.
+func (r *Roster) Others() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.fitOthers()
+}
+
+// rank is this replica's rank as a worker; see [bus.Work].
+func (r *Roster) rank(work string) (rank int, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.level(work), r.changed
+}
+
+var errUnheard = errors.New("this replica does not hear its own heartbeats on the bus, so it knows nothing of the others and claims no work")
+
+// Check is nil when this replica takes part.
+func (r *Roster) Check() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.book.inTouch(time.Now()):
+		return errUnheard
+	case r.book.standing == fresh:
+		return fmt.Errorf("listening for %v who else is there", silence)
+	default:
+		return nil
+	}
+}
