@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
@@ -54,7 +55,7 @@ func translated(ctx context.Context, err error) error {
 func final(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
-		errors.Is(err, bus.ErrClosed) || errors.As(err, &refusal)
+		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
 // unanswered tells that nobody listened to a request: the stream is not there,

@@ -26,6 +26,11 @@ const (
 	pullHeartbeat = 5 * time.Second
 	// readerIdle is when the server removes the consumer of a reader that died.
 	readerIdle = time.Minute
+	// stuckPoll is how often the server is asked whether it still has something
+	// for a reader to whom nothing comes, and stuckPolls how often in a row it
+	// may say so.
+	stuckPoll  = 3 * time.Second
+	stuckPolls = 2
 )
 
 // errShaken ends a session after which deliveries may be missing.
@@ -90,8 +95,15 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer f.leave(source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
-	for {
+	idle := time.NewTicker(stuckPoll)
+	defer idle.Stop()
+	for stuck := 0; ; {
 		select {
+		case <-idle.C:
+			if stuck, err = f.stuck(request, source, stuck); err != nil {
+				return translated(request, err)
+			}
+			continue
 		case <-request.Done():
 			return context.Cause(request)
 		case <-f.bus.closed:
@@ -101,6 +113,8 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		case <-feed.ready:
 		}
 		batch, err := feed.take()
+		stuck = 0
+		idle.Reset(stuckPoll)
 		if err := f.hand(batch, handle); err != nil {
 			return err
 		}
@@ -110,9 +124,30 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	}
 }
 
+// stuck counts how often in a row the server had something and nothing came. A
+// server that cannot read a block of messages does not go past it, and tells
+// nobody but its log.
+func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before int) (int, error) {
+	info, err := source.Info(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case info.NumPending == 0:
+		return 0, nil
+	case before+1 < stuckPolls:
+		return before + 1, nil
+	}
+	return 0, fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, info.NumPending, f.next)
+}
+
 func (f *follower) hand(batch []events.Message, handle func([]events.Message) error) error {
 	if len(batch) == 0 {
 		return nil
+	}
+	for _, m := range batch {
+		if !m.Sealed() {
+			f.bus.stats.unsealed.WithLabelValues(f.stream).Inc()
+		}
 	}
 	newest := batch[len(batch)-1]
 	sequence, at := newest.Sequence, newest.Time // the handler owns the batch

@@ -161,11 +161,13 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
+// mirrored is the stream that is mirrored. Where in it the mirror began does not
+// matter: one that was renewed is filled by saying everything again.
 func mirrored(c jetstream.StreamConfig) string {
 	if c.Mirror == nil {
 		return ""
 	}
-	if c.Mirror.FilterSubject != "" || len(c.Mirror.SubjectTransforms) > 0 || c.Mirror.OptStartSeq > 1 {
+	if c.Mirror.FilterSubject != "" || len(c.Mirror.SubjectTransforms) > 0 {
 		return c.Mirror.Name + " (in part)"
 	}
 	return c.Mirror.Name

@@ -17,6 +17,7 @@ type stats struct {
 	restarts    *prometheus.CounterVec
 	dropped     prometheus.Counter
 	forbidden   prometheus.Counter
+	unsealed    *prometheus.CounterVec
 }
 
 func newStats() *stats {
@@ -32,12 +33,13 @@ func newStats() *stats {
 		redelivered: vec("redelivered_total", "Deliveries of messages that had been delivered before.", "stream", "consumer"),
 		restarts:    vec("reader_restarts_total", "Times a reader or worker had to start anew.", "stream"),
 		dropped:     one("slow_reader_total", "Times this process was too slow to read what the server sent."),
+		unsealed:    vec("unsealed_total", "Messages read that bear no sum, since an older version stored them.", "stream"),
 		forbidden:   one("forbidden_total", "Requests that the server's permissions forbade."),
 	}
 }
 
 func (s *stats) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.restarts, s.dropped, s.forbidden}
+	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.restarts, s.dropped, s.forbidden, s.unsealed}
 }
 
 func (s *stats) failed(err error) {

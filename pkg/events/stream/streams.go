@@ -134,6 +134,24 @@ func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	return nil
 }
 
+// Renew makes the state stream of a kind anew, empty; see [bus.Streams]. It does
+// not begin with what the log has, which may be what cannot be read.
+func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
+	log, err := b.StreamState(ctx, subject.LogStream(kind.Name))
+	if err != nil {
+		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
+	}
+	settings := b.options.stateSettings(kind)
+	settings.Mirror.OptStartSeq = log.Last + 1
+	if err := b.remove(ctx, settings.Name); err != nil {
+		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
+	}
+	if err := b.create(ctx, []bool{false}, settings); err != nil {
+		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
+	}
+	return nil
+}
+
 func (b *Bus) remove(ctx context.Context, name string) error {
 	request, done := b.guarded(ctx, name)
 	defer done()

@@ -123,6 +123,20 @@ func (b *Bus) Kinds(ctx context.Context) (found []kinds.Kind, err error) {
 	return found, err
 }
 
+// Renew makes the state stream of a kind anew, empty; see [bus.Streams].
+func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
+	return b.do(ctx, func() error {
+		log, err := b.stream(subject.LogStream(kind.Name))
+		if err != nil {
+			return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
+		}
+		log.mirror.end()
+		log.mirror = b.add(log.mirror.name, 0, true)
+		log.mirror.kind, log.mirror.last = &kind, log.last
+		return nil
+	})
+}
+
 // Forget removes the streams of a kind; see [bus.Streams].
 func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	return b.do(ctx, func() error {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -73,6 +75,80 @@ func testForget(t *testing.T, b bus.Bus) {
 	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind))
 	if s := k.state(subject.LogStream("pods")); s.Last != 0 {
 		t.Errorf("a log that was made anew stands at %+v", s)
+	}
+}
+
+func testRenew(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	a := k.appender(kinds.Pods.Kind)
+	k.append(a, k.pod("a", 1), k.pod("b", 2), k.pod("a", 3))
+	k.eventually("the state has its log", func() bool { return k.state(subject.StateStream("pods")).Last == 3 })
+	ended := make(chan error, 1)
+	reading := make(chan bool, 1)
+	go func() {
+		ended <- b.Follow(k.ctx, subject.StateStream("pods"), 1, func([]events.Message) error {
+			select {
+			case reading <- true:
+			default:
+			}
+			return nil
+		})
+	}()
+	<-reading
+	k.must(b.Renew(k.ctx, kinds.Pods.Kind))
+	if err := <-ended; !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("a reader of the state that is no more: %v", err)
+	}
+	if s := k.state(subject.StateStream("pods")); s.Messages != 0 {
+		t.Errorf("a renewed state holds %d messages", s.Messages)
+	}
+	k.append(a, k.pod("b", 4), k.pod("c", 5))
+	k.eventually("the renewed state has what was stored since", func() bool { return k.state(subject.StateStream("pods")).Last == 5 })
+	for name, want := range map[string]uint64{"b": 4, "c": 5} {
+		if got := k.last(subject.StateStream("pods"), name).Sequence; got != want {
+			t.Errorf("%s is at %d in the renewed state, want %d", name, got, want)
+		}
+	}
+	if _, there, err := b.Last(k.ctx, subject.StateStream("pods"), subject.Delta(podRef("a"))); there || err != nil {
+		t.Errorf("a, of before, is in the renewed state: %t, %v", there, err)
+	}
+	k.must(b.EnsureKind(k.ctx, kinds.Pods.Kind)) // its settings are right
+	if got := k.state(subject.LogStream("pods")).Messages; got != 5 {
+		t.Errorf("the log holds %d messages, want all 5", got)
+	}
+}
+
+func testSealed(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
+	first := turn("web", "{}")
+	_, err := b.Store(k.ctx, first, 0)
+	k.must(err)
+	outcome := events.Message{Subject: subject.Outcome(controller, events.Act, key("web")), Data: []byte("{}")}
+	_, err = b.Put(k.ctx, outcome, "one")
+	k.must(err)
+	k.must(b.Schedule(k.ctx, events.Wake{Controller: controller, Key: key("web"), At: time.Now()}))
+	k.eventually("the wake has fired", func() bool {
+		_, there, err := b.Last(k.ctx, subject.WakeStream, subject.Wake(controller, key("web")))
+		return err == nil && there
+	})
+	for stream, on := range map[string]string{
+		subject.LogStream("pods"): subject.Delta(podRef("a")), subject.StateStream("pods"): subject.Delta(podRef("a")),
+		subject.TurnStream(controller): first.Subject, subject.OutcomeStream(controller): outcome.Subject,
+		subject.WakeStream: subject.Wake(controller, key("web")),
+	} {
+		var m events.Message
+		k.eventually(stream+" has the message", func() (there bool) {
+			m, there, err = b.Last(k.ctx, stream, on)
+			return err == nil && there
+		})
+		if err := events.Verify(m); err != nil || !m.Sealed() {
+			t.Errorf("the message of %s: sealed %t, %v", stream, m.Sealed(), err)
+		}
+		m.Data = append(m.Data, ' ')
+		if err := events.Verify(m); !errors.Is(err, events.ErrDamaged) {
+			t.Errorf("a longer message of %s: %v", stream, err)
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Streams", testStreams},
 		{"Settings", testSettings},
 		{"Forget", testForget},
+		{"Renew", testRenew},
+		{"Sealed", testSealed},
 		{"NoStream", testNoStream},
 		{"Append", testAppend},
 		{"AppendOvertaken", testAppendOvertaken},
