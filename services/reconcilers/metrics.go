@@ -49,7 +49,7 @@ func newMetrics(s *Service) *metrics {
 		retries:    queue("retries_total", "Turns that had to be made again."),
 		unfinished: queue("unfinished_work_seconds", "Age of the turn that is being decided."),
 		longest:    queue("longest_running_processor_seconds", "Age of the oldest turn that is being decided."),
-		turns:      own("turns_total", "Turns by lane; lane \"none\" decided nothing.", "lane"),
+		turns:      own("turns_total", "Turns by lane; lane \"none\" decided nothing, lane \"repeated\" stored a turn again because no outcome of it came.", "lane"),
 		shut:       own("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
 		parked:     own("parked", "Keys and messages that are set aside."),
 		hand:       own("tickets", "Deliveries in hand."),
@@ -156,6 +156,7 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, queue str
 	counter(m.turns, t.Acts, l.Name(), "act")
 	counter(m.turns, t.Tells, l.Name(), "tell")
 	counter(m.turns, t.Nothing, l.Name(), "none")
+	counter(m.turns, t.Repeats, l.Name(), "repeated")
 	counter(m.shut, t.Shut, l.Name())
 	gauge(m.parked, float64(t.Parked), l.Name())
 	gauge(m.hand, float64(t.Hand), l.Name())

@@ -44,8 +44,10 @@ type Desk struct {
 	renewing bool
 	askedAll bool
 	storing  int
-	surveys  int // begun
-	surveyed int // the newest that has ended
+	surveys  int                  // begun
+	surveyed int                  // the newest that has ended
+	attended time.Time            // when a writer was last heard
+	inHand   map[uint64]time.Time // when a writer last had each turn in hand
 	tally    Tally
 	parked   map[events.Key]*entry
 }
@@ -57,6 +59,7 @@ type Tally struct {
 	Nothing             int // turns that decided nothing
 	Acts, Tells         int // turns stored
 	Overtaken           int
+	Repeats             int // turns stored again because no outcome came
 	Shut                int // times that the fence held something back
 	Broken              int // turns and mappings that panicked or broke a rule
 }
@@ -110,7 +113,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		memory: memory, door: door, settings: settings.filled(), now: now,
 		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
-		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{},
+		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 	}
 	for _, in := range described.Inputs {
 		if in.Every {

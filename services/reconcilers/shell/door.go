@@ -62,6 +62,9 @@ type Settings struct {
 	// Patience is how long an effect may stay unseen before the fence looks
 	// whether it can still come; 0 means 2 s.
 	Patience time.Duration
+	// Orphan is how long a turn may have no outcome, and be in no writer's hand,
+	// before it is stored again; 0 means 10 s.
+	Orphan time.Duration
 	// Hold is the longest wait for which tickets are kept in hand; a longer one
 	// becomes a wake in the stream. 0 means 10 s.
 	Hold time.Duration
@@ -89,6 +92,7 @@ func (s Settings) filled() Settings {
 	fill(&s.Pace, 50*time.Millisecond)
 	fill(&s.Second, 500*time.Millisecond)
 	fill(&s.Patience, 2*time.Second)
+	fill(&s.Orphan, 10*time.Second)
 	fill(&s.Hold, 10*time.Second)
 	fill(&s.Working, 500*time.Millisecond)
 	fill(&s.Backoff, 5*time.Millisecond)

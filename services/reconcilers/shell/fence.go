@@ -26,6 +26,13 @@ type lane struct {
 	tried     string         // the version of the key's own object in the last turn
 	last      events.Outcome // the newest outcome, while it is worth remembering
 	remember  bool
+
+	since     time.Time    // since when turn is known to be the last
+	watched   bool         // a timer looks after an outcome that stays away
+	suspected bool         // of being an orphan; a recall will tell
+	past      *events.Turn // that turn, as it was recalled
+	repeating bool         // it is being stored again
+	repeats   int          // how often that was done in a row
 }
 
 func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.dues) == 0 }
@@ -69,6 +76,9 @@ func (d *Desk) Outcome(o events.Outcome) {
 // makes, if it is one.
 func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	l.turn, l.outcome = max(l.turn, o.Turn), o.Turn
+	if delete(d.inHand, o.Turn); l.outcome >= l.turn {
+		l.repeats = 0
+	}
 	l.last, l.remember = o, true
 	l.dues = nil
 	for _, r := range o.Results {
@@ -126,19 +136,21 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	if e.recalling--; err != nil {
 		e.recallFailed = true
 	} else {
-		d.merge(e, e.lane(of), past)
+		d.merge(e, of, past)
 	}
 	if e.recalling > 0 {
 		return
 	}
 	if e.recallFailed {
 		e.recallFailed = false
+		d.unsuspect(e)
 		d.later(e)
 		return
 	}
 	e.known = true
 	d.clear(e)
 	d.hurry(e)
+	d.repeat(e)
 	d.revisit(e)
 }
 
@@ -149,12 +161,16 @@ func (d *Desk) hurry(e *entry) {
 	}
 }
 
-func (d *Desk) merge(e *entry, l *lane, past Past) {
+func (d *Desk) merge(e *entry, of events.Lane, past Past) {
+	l := e.lane(of)
 	// The stream may have dropped the turn by its age. The next one is stored
 	// behind what is there, whatever this desk has seen before.
-	l.turn = past.Sequence
+	d.placed(l, past.Sequence)
 	if past.Turn != nil {
 		l.tried = past.Turn.ResourceVersion
+	}
+	if l.suspected {
+		l.past = past.Turn
 	}
 	if o := past.Outcome; o != nil && o.Turn > l.outcome {
 		failures := 1
@@ -171,6 +187,7 @@ func (d *Desk) merge(e *entry, l *lane, past Past) {
 	// was made anew) must not stand for the next turn to bear that sequence. What
 	// it says was applied is awaited all the same.
 	l.outcome = min(l.outcome, past.Sequence)
+	d.watch(e, of)
 }
 
 // Doubt says that turns or outcomes may have been lost, so that every key has to
@@ -188,6 +205,10 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 	e := d.entry(key)
 	if of == events.Park {
 		d.parkStored(e, err)
+		return
+	}
+	if e.lane(of).repeating {
+		d.repeated(e, of, sequence, err)
 		return
 	}
 	if err == nil {
@@ -208,8 +229,8 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 }
 
 func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
-	l := e.lane(of)
-	l.turn = max(l.turn, sequence)
+	d.placed(e.lane(of), max(e.lane(of).turn, sequence))
+	d.watch(e, of)
 	if of == events.Act {
 		d.tally.Acts++
 		e.acted = d.now

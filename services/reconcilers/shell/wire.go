@@ -2,6 +2,7 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,14 +45,13 @@ func recall(ctx context.Context, b bus.Reader, controller string, key events.Key
 		}
 	}
 	m, ok, err = b.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
-	if err != nil {
+	if err != nil && !errors.Is(err, events.ErrDamaged) {
 		return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
 	}
-	if ok {
-		past.Outcome = new(events.Outcome)
-		if err := events.DecodeJSON(m, past.Outcome); err != nil {
-			return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
-		}
+	// An outcome that cannot be read is as good as none: the turn will be repeated
+	// and found done.
+	if o := new(events.Outcome); err == nil && ok && events.DecodeJSON(m, o) == nil {
+		past.Outcome = o
 	}
 	return past, nil
 }
@@ -110,9 +110,29 @@ func (l *Loop) Serve(ctx context.Context, ready func()) {
 		defer close(done)
 		l.followOutcomes(ctx, ready)
 	}()
+	go l.hearWriters(ctx)
 	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name())}, l.deliverOutcome)
 	go l.work(ctx, bus.Work{Stream: subject.WakeStream, Subject: subject.Wakes(l.Name())}, l.deliverWake)
 	<-done
+}
+
+// hearWriters tells the desk what the writers have in hand, and now and then that
+// they are there.
+func (l *Loop) hearWriters(ctx context.Context) {
+	var told time.Time
+	for ctx.Err() == nil {
+		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
+			b, ok := events.DecodeBeat(data)
+			if now := l.clock(); ok && (len(b.Turns[l.Name()]) > 0 || now.Sub(told) > attendance/2) {
+				told = now
+				l.Tell(func(d *Desk) { d.Beat(b) })
+			}
+		})
+		if err != nil {
+			l.fail(fmt.Errorf("hear the writers: %w", err))
+			pause(ctx)
+		}
+	}
 }
 
 // Attend takes the tickets of a kind until the context ends. The consumer is kept

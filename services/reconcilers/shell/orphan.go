@@ -1,0 +1,128 @@
+package shell
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A turn whose outcome never comes would block its key for ever. That happens when
+// the turn was answered and the end of the outcome stream was lost, when the
+// writers' consumer has skipped it, or when it cannot be read. Writers say what
+// they have in hand. A turn that has waited for long, and that no writer has in
+// hand although there are writers, is stored again: behind itself, so that of many
+// desks one does it; and marked as a repetition, so that a writer looks first
+// which of it has been done. The repetition takes over the turn's place: whoever
+// is handed the older one after that finds the newer and lets the older be.
+
+// attendance is how recent a writer's beat must be to tell that there are writers.
+const attendance = 2 * time.Second
+
+// crowd is how many turns in hand are remembered without a look at their age.
+const crowd = 1024
+
+// Beat says what a writer has in hand.
+func (d *Desk) Beat(b events.Beat) {
+	d.attended = d.now
+	for _, turn := range b.Turns[d.name] {
+		d.inHand[turn] = d.now
+	}
+	if len(d.inHand) > crowd { // some were said after their outcome had come
+		maps.DeleteFunc(d.inHand, func(_ uint64, at time.Time) bool { return d.now.Sub(at) > d.settings.Orphan })
+	}
+}
+
+// watch has a lane looked after whose last turn has no outcome.
+func (d *Desk) watch(e *entry, of events.Lane) {
+	l := e.lane(of)
+	if l.turn <= l.outcome || l.watched {
+		return
+	}
+	l.watched = true
+	d.timers.set(d.now.Add(d.settings.Orphan), func() {
+		l.watched = false
+		d.suspect(e, of)
+	})
+}
+
+// suspect recalls a key, once the last turn of a lane has had no outcome, and has
+// been in no writer's hand, for long enough. Each repetition is given twice the
+// time: it may only be that the writers have too much to do.
+func (d *Desk) suspect(e *entry, of events.Lane) {
+	l := e.lane(of)
+	if d.entries[e.key] != e || l.turn <= l.outcome {
+		return
+	}
+	quiet := latest(l.since, d.inHand[l.turn])
+	patience := d.settings.Orphan << min(l.repeats, 5)
+	busy := e.round != nil || e.recalling > 0 || l.repeating
+	if busy || d.now.Before(quiet.Add(patience)) || d.now.Sub(d.attended) > attendance {
+		d.watch(e, of)
+		return
+	}
+	l.suspected = true
+	d.recall(e)
+}
+
+// unsuspect puts a suspicion off that could not be looked into.
+func (d *Desk) unsuspect(e *entry) {
+	for _, of := range []events.Lane{events.Act, events.Tell} {
+		l := e.lane(of)
+		l.suspected, l.past = false, nil
+		d.watch(e, of)
+	}
+}
+
+// repeat stores the suspected turns again that have no outcome in the streams
+// either.
+func (d *Desk) repeat(e *entry) {
+	for _, of := range []events.Lane{events.Act, events.Tell} {
+		l := e.lane(of)
+		turn := l.past
+		l.past = nil
+		if !l.suspected {
+			continue
+		}
+		l.suspected = false
+		if l.turn <= l.outcome {
+			continue
+		}
+		if turn == nil {
+			// Nobody can tell what it asked for. What was done of it has been seen
+			// by now, or will be.
+			turn = &events.Turn{
+				Controller: d.name, Key: e.key, Lane: of, Now: d.now, Code: d.settings.Code,
+				Because: fmt.Sprintf("turn %d cannot be read any more", l.turn),
+			}
+		}
+		again := *turn
+		again.Repeats = l.turn
+		l.repeating = true
+		d.storing++
+		d.door.Store(again, l.turn)
+	}
+}
+
+// repeated takes the answer to the storing of a repetition.
+func (d *Desk) repeated(e *entry, of events.Lane, sequence uint64, err error) {
+	l := e.lane(of)
+	l.repeating = false
+	if err != nil {
+		e.known = false // another replica was first, or nobody knows what is stored
+	} else {
+		d.tally.Repeats++
+		l.repeats++
+		d.placed(l, sequence)
+	}
+	d.watch(e, of)
+	d.revisit(e)
+}
+
+// placed says that a lane's last turn is now the one at a sequence.
+func (d *Desk) placed(l *lane, sequence uint64) {
+	if l.turn != sequence {
+		l.turn, l.since = sequence, d.now
+	}
+}
