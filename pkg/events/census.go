@@ -81,6 +81,67 @@ func (t *Tally) Census() Census {
 	return Census{Known: true, Objects: uint64(len(t.objects)), Digest: t.digest}
 }
 
+// Verdict is what comparing two censuses says about a reader.
+type Verdict int
+
+const (
+	// Untold: nothing tells what there should be.
+	Untold Verdict = iota
+	// Whole: the reader holds exactly what is there.
+	Whole
+	// Unsure: there is more to be read, and what was coalesced away may explain
+	// the difference.
+	Unsure
+	// Wrong: the reader or its stream lacks something, or holds too much.
+	Wrong
+)
+
+// Doubt judges a reader that follows a state stream. It may differ from the
+// census of a delta and be right all the same: the stream has one message per
+// object, and lacks what was overwritten before it was read. But then what has
+// overwritten it comes soon. So a difference counts at the very end of the
+// stream, or when it is still the same behind what was the end when it was first
+// seen. The zero value is ready.
+type Doubt struct {
+	objects, digest uint64
+	until           uint64 // 0: there is none
+}
+
+// Judge compares the census said by the delta that was folded last, at a
+// position of the stream, with what the reader has. end tells the last message
+// that the stream holds, and the last one that it ever had; it is asked only
+// where the two differ.
+//
+// Errors: those of end.
+func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last uint64, err error)) (Verdict, error) {
+	if !said.Known {
+		return Untold, nil
+	}
+	if said == has {
+		*d = Doubt{}
+		return Whole, nil
+	}
+	now := Doubt{objects: said.Objects - has.Objects, digest: said.Digest - has.Digest}
+	if d.until != 0 && now.objects == d.objects && now.digest == d.digest {
+		if position >= d.until {
+			return Wrong, nil
+		}
+		return Unsure, nil
+	}
+	held, last, err := end()
+	switch {
+	case err != nil:
+		return Unsure, err
+	case position >= last:
+		return Wrong, nil
+	case position >= held:
+		return Untold, nil // the end was deleted objects' or marks', and has expired
+	}
+	now.until = last
+	*d = now
+	return Unsure, nil
+}
+
 // Link is a message's place in its log, and its sum.
 type Link struct {
 	Sequence uint64
