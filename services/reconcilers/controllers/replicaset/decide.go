@@ -53,6 +53,8 @@ func (v View) scale(claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Dec
 		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
 	case surplus < 0 && !v.fertile():
 		return reconcile.Nothing("the template has no labels")
+	case surplus < 0 && v.rest(now).After(now):
+		return reconcile.Wake(v.rest(now), "too few pods, but nodes turn them away as fast as they are born")
 	case surplus < 0:
 		return reconcile.Do("too few pods", v.births(min(-surplus, Burst))...)
 	case surplus > 0:
