@@ -39,6 +39,8 @@ type Service struct {
 	loops   []*shell.Loop
 	metrics *metrics
 
+	integrity *integrity
+
 	mu       sync.Mutex
 	followed map[kinds.Name]bool // those that a follower runs for
 	ready    error
@@ -52,7 +54,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("configure reconcilers: no bus")
 	}
 	s := &Service{
-		config: config, memory: shell.NewMemory(), followed: map[kinds.Name]bool{},
+		config: config, memory: shell.NewMemory(), integrity: newIntegrity(), followed: map[kinds.Name]bool{},
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
@@ -230,6 +232,7 @@ func (s *Service) follow(ctx context.Context, all *sync.WaitGroup, a audience) {
 	}
 	follower := shell.Follower{
 		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
+		Troubled: s.integrity.troubled(ctx, a.kind.Name),
 	}
 	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // they can do without it
@@ -269,6 +272,9 @@ func (s *Service) Checks() map[string]func() error {
 			if ready == nil && !s.complete() {
 				ready = errors.New("a kind has no stream yet; is the watcher running?")
 			}
+			if err := s.integrity.check(); ready == nil {
+				ready = err
+			}
 			for _, l := range s.loops {
 				if err := l.Trouble(); ready == nil && err != nil {
 					ready = fmt.Errorf("%s: %w", l.Name(), err)
@@ -281,7 +287,9 @@ func (s *Service) Checks() map[string]func() error {
 }
 
 // Collectors are the metrics.
-func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }
+func (s *Service) Collectors() []prometheus.Collector {
+	return append(s.metrics.collectors(), s.integrity.collectors()...)
+}
 
 // Parked is what is set aside, by controller.
 func (s *Service) Parked() map[string][]shell.Parked {

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"errors"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -13,6 +15,7 @@ type fact struct {
 	delta    events.Delta
 	object   reconcile.Object
 	damage   string // why the body could not be read
+	broken   error  // why none of it may be believed
 }
 
 // change is what one fact did to one object.
@@ -24,8 +27,9 @@ type change struct {
 
 // Fold takes in a batch of messages of a kind's state stream, in order, and
 // gives the position reached. Bodies are decoded before anybody has to wait for
-// the lock. A message that is no delta, which only a foreign publisher or damage
-// can cause, moves the position and nothing else.
+// the lock. A message that is no delta, which only a foreign publisher can cause,
+// moves the position and nothing else; so does one that is damaged, which is
+// remembered ([Memory.wholeness]).
 func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	m.mu.RLock()
 	k, ok := m.kinds[kind]
@@ -74,9 +78,14 @@ func read(kind kinds.Kind, message events.Message) fact {
 	f := fact{sequence: message.Sequence}
 	ref, err := subject.ParseDelta(message.Subject)
 	if err != nil || ref.Kind != kind.Name {
+		f.broken = events.Verify(message)
 		return f
 	}
-	if f.delta, err = events.DecodeDelta(ref, message); err != nil {
+	f.delta, err = events.DecodeDelta(ref, message)
+	switch {
+	case errors.Is(err, events.ErrDamaged):
+		return fact{sequence: f.sequence, broken: err}
+	case err != nil:
 		f.delta = events.Delta{Ref: ref}
 		f.damage = err.Error()
 		return f
@@ -98,6 +107,12 @@ func read(kind kinds.Kind, message events.Message) fact {
 
 func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	d := f.delta
+	k.told = d.Census // that of the last message counts, if it has one
+	if f.broken != nil {
+		k.broken = f.broken
+		return change{}, false
+	}
+	k.tally.Fold(d)
 	k.epoch = max(k.epoch, d.Epoch)
 	if d.At.After(k.newest) {
 		k.newest = d.At

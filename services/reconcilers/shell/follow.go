@@ -14,6 +14,11 @@ import (
 
 // Follower folds one kind's state stream into a memory and tells the loops of
 // the controllers that read the kind.
+//
+// It does not believe the stream blindly: a message whose sums do not hold, a
+// stream that the bus cannot read, or a memory that is not what the watcher's
+// census says is damage. The desks are shut then, what was folded is forgotten,
+// and the watchers are asked to look again until a census agrees.
 type Follower struct {
 	Bus    bus.Bus
 	Memory *Memory
@@ -23,9 +28,14 @@ type Follower struct {
 	// the desks have been opened, since what was stored long ago says nothing
 	// about now. May be nil.
 	Folded func(age time.Duration)
+	// Troubled is told what is wrong with the kind's streams, and nil when that
+	// has been mended. May be nil.
+	Troubled func(error)
 
-	goal   edge // of the kind when following began
-	opened bool
+	goal    edge // of the kind when following began
+	opened  bool
+	doubt   events.Doubt
+	trouble trouble
 }
 
 // Follow goes on until the context ends or the stream is no more. The desks are
@@ -35,9 +45,19 @@ type Follower struct {
 // Errors: the stream is not there, or is no more ([bus.ErrNoStream]); its objects
 // are forgotten then and the desks stay shut.
 func (f *Follower) Follow(ctx context.Context) error {
+	complaining := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() { cancel(); <-complaining }()
+	go func() {
+		defer close(complaining)
+		f.trouble.complain(ctx, f.Bus)
+	}()
 	for ctx.Err() == nil {
 		err := f.session(ctx)
-		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) {
+		if errors.Is(err, events.ErrDamaged) {
+			f.damaged(ctx, err)
+		}
+		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) {
 			f.forget()
 		}
 		if errors.Is(err, bus.ErrNoStream) {
@@ -52,23 +72,86 @@ func (f *Follower) Follow(ctx context.Context) error {
 }
 
 func (f *Follower) session(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	kind := f.Kind.Name
 	f.Memory.Follow(f.Kind)
-	f.opened = false
+	f.opened, f.doubt = false, events.Doubt{}
 	if f.goal, err = end(ctx, f.Bus, kind); err != nil {
 		return err
 	}
-	f.open()
-	return f.Bus.Follow(ctx, subject.StateStream(kind), f.Memory.Position(kind)+1, func(batch []events.Message) error {
+	f.open(ctx)
+	defer f.trouble.lasting(func(err error) { cancel(err) })()
+	err = f.Bus.Follow(ctx, subject.StateStream(kind), f.Memory.Position(kind)+1, func(batch []events.Message) error {
 		stored := batch[len(batch)-1].Time
 		f.Memory.Fold(kind, batch)
 		f.tell(func(d *Desk) { d.Folded(kind) })
-		f.open()
+		if err := f.judge(ctx); err != nil {
+			return err
+		}
+		f.open(ctx)
 		if f.opened && f.Folded != nil {
 			f.Folded(time.Since(stored))
 		}
 		return nil
 	})
+	if cause := context.Cause(ctx); err == nil && errors.Is(cause, events.ErrDamaged) {
+		return cause
+	}
+	return err
+}
+
+// judge is ErrDamaged when what has been folded cannot be the truth. While there
+// is trouble already the fold goes on, for what mends it comes through it.
+func (f *Follower) judge(ctx context.Context) error {
+	w := f.Memory.wholeness(f.Kind.Name)
+	if w.broken != nil && f.trouble.what() == nil {
+		return w.broken
+	}
+	if w.position < f.goal.sequence {
+		return nil
+	}
+	verdict, err := f.doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether %s is whole: %w", f.Kind.Name, err)
+	case verdict == events.Whole && f.trouble.end():
+		f.troubled(nil)
+	case verdict == events.Wrong:
+		err := fmt.Errorf("%w: message %d of %s says that there are %d objects, and those folded are %d (%v, %v)", events.ErrDamaged,
+			w.position, subject.StateStream(f.Kind.Name), w.said.Objects, w.has.Objects, w.said, w.has)
+		if f.trouble.what() == nil {
+			return err
+		}
+		f.damaged(ctx, err)
+	}
+	return nil
+}
+
+// reach tells how far the kind's state stream reaches.
+func (f *Follower) reach(ctx context.Context) func() (held, last uint64, err error) {
+	return func() (held, last uint64, err error) {
+		stream := subject.StateStream(f.Kind.Name)
+		found, err := edgeOf(ctx, f.Bus, stream)
+		if err != nil {
+			return 0, 0, err
+		}
+		state, err := f.Bus.StreamState(ctx, stream)
+		return found.sequence, state.Last, err
+	}
+}
+
+// damaged has the watchers asked to look again.
+func (f *Follower) damaged(ctx context.Context, err error) {
+	state, _ := f.Bus.StreamState(ctx, subject.StateStream(f.Kind.Name)) // 0: whenever that was mended, look again
+	f.trouble.begin(err, events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: err.Error()}, End: state.Last})
+	f.troubled(err)
+}
+
+func (f *Follower) troubled(err error) {
+	if f.Troubled != nil {
+		f.Troubled(err)
+	}
 }
 
 // listedBefore is how long ago a kind that bears no mark must have been changed
@@ -85,13 +168,25 @@ func (e edge) listed(now time.Time) bool {
 // open opens the desks as soon as the memory is whole: while the first list of a
 // kind is being told, what is missing may only be untold, and nothing may be
 // born in its place.
-func (f *Follower) open() {
+func (f *Follower) open(ctx context.Context) {
 	position, marked := f.Memory.stand(f.Kind.Name)
-	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) {
+	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.believed(ctx) {
 		return
 	}
 	f.opened = true
 	f.tell(func(d *Desk) { d.Open(f.Kind.Name) })
+}
+
+// believed tells whether nothing speaks against what has been folded. After
+// damage a census has to speak for it.
+func (f *Follower) believed(ctx context.Context) bool {
+	if f.trouble.what() != nil {
+		return false
+	}
+	w := f.Memory.wholeness(f.Kind.Name)
+	doubt := f.doubt // the judge's own goes by batches
+	verdict, err := doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
+	return err == nil && (verdict == events.Whole || verdict == events.Untold)
 }
 
 // forget lets go of a stream that is no more or has been made anew. A desk must

@@ -93,7 +93,7 @@ func TestOpensWhenToldWhole(t *testing.T) {
 			f := Follower{Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: tc.goal}
 			f.Memory.Follow(f.Kind)
 			f.Memory.Fold(f.Kind.Name, tc.told)
-			if f.open(); f.opened != tc.want {
+			if f.open(t.Context()); f.opened != tc.want {
 				t.Errorf("opened: %v, want %v", f.opened, tc.want)
 			}
 		})

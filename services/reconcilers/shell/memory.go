@@ -38,6 +38,10 @@ type kindMemory struct {
 	last    map[name]types.UID
 	damaged map[name]damage
 
+	tally  events.Tally  // of the deltas folded
+	told   events.Census // what there is, as the last message folded has it
+	broken error         // the last message whose sums did not hold
+
 	all          shelf
 	namespaces   index[string]
 	controllers  index[types.UID]
@@ -129,6 +133,24 @@ func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
 		return k.position, k.mark != ""
 	}
 	return 0, false
+}
+
+// wholeness is what can be said of how much of a kind is there: what there should
+// be as of a position, what there is, and what was damaged on the way. Objects
+// whose bodies could not be read are there.
+type wholeness struct {
+	said, has events.Census
+	position  uint64
+	broken    error
+}
+
+func (m *Memory) wholeness(kind kinds.Name) (w wholeness) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if k, ok := m.kinds[kind]; ok {
+		w = wholeness{k.told, k.tally.Census(), k.position, k.broken}
+	}
+	return w
 }
 
 // Count is the number of objects of a kind.

@@ -1,0 +1,71 @@
+package reconcilers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// integrity is which kinds cannot be believed at the moment, because their
+// streams are damaged. Nothing is decided on those.
+type integrity struct {
+	mu      sync.Mutex
+	damaged map[kinds.Name]error
+	found   *prometheus.CounterVec
+	now     *prometheus.GaugeVec
+}
+
+func newIntegrity() *integrity {
+	return &integrity{
+		damaged: map[kinds.Name]error{},
+		found: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_reconcilers_damage_total", Help: "Times that the streams of a kind were found damaged, or not to be what the watcher says.",
+		}, []string{"kind"}),
+		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_reconcilers_damaged", Help: "1 while nothing is decided on a kind because its streams are damaged.",
+		}, []string{"kind"}),
+	}
+}
+
+// troubled gives what a kind's follower is to call.
+func (i *integrity) troubled(ctx context.Context, kind kinds.Name) func(error) {
+	log := klog.FromContext(ctx).WithValues("kind", kind)
+	return func(err error) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if err == nil {
+			delete(i.damaged, kind)
+			i.now.WithLabelValues(string(kind)).Set(0)
+			log.Info("The streams of a kind are whole again")
+			return
+		}
+		if i.damaged[kind] == nil {
+			log.Error(err, "The streams of a kind are damaged; nothing is decided on it until the watcher has mended them")
+			i.found.WithLabelValues(string(kind)).Inc()
+		}
+		i.damaged[kind] = err
+		i.now.WithLabelValues(string(kind)).Set(1)
+	}
+}
+
+// check is nil when every kind can be believed.
+func (i *integrity) check() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.damaged) == 0 {
+		return nil
+	}
+	kind := slices.Sorted(maps.Keys(i.damaged))[0]
+	return fmt.Errorf("%s: nothing is decided until the watcher has mended its streams: %w", kind, i.damaged[kind])
+}
+
+func (i *integrity) collectors() []prometheus.Collector {
+	return []prometheus.Collector{i.found, i.now}
+}

@@ -1,0 +1,92 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+const (
+	// complainEvery is how often the watchers are asked to look again.
+	complainEvery = time.Second
+	// troubleLasts is when a follower that is still in trouble folds its stream
+	// anew: it may be what was folded that is wrong, and not the stream.
+	troubleLasts = 30 * time.Second
+)
+
+// trouble is what is wrong with the streams of a kind, and makes it known. The
+// zero value is none. It is safe for concurrent use.
+type trouble struct {
+	mu     sync.Mutex
+	err    error
+	damage events.Damage
+}
+
+func (t *trouble) begin(err error, d events.Damage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err, t.damage = err, d
+}
+
+// end tells whether there was any.
+func (t *trouble) end() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.err != nil
+	t.err = nil
+	return was
+}
+
+func (t *trouble) what() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// lasting has something done when there is trouble, and it is not over after a
+// while. The function it gives calls that off.
+func (t *trouble) lasting(do func(error)) (stop func()) {
+	if t.what() == nil {
+		return func() {}
+	}
+	timer := time.AfterFunc(troubleLasts, func() {
+		if err := t.what(); err != nil {
+			do(err)
+		}
+	})
+	return func() { timer.Stop() }
+}
+
+// complain asks the watchers to look again, until the context ends. Nobody needs
+// to store that: it is said again until somebody has done it.
+func (t *trouble) complain(ctx context.Context, b bus.Bus) {
+	tick := time.NewTicker(complainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = t.say(b) // and again
+		}
+	}
+}
+
+func (t *trouble) say(b bus.Bus) error {
+	t.mu.Lock()
+	err, damage := t.err, t.damage
+	t.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	data, err := json.Marshal(damage)
+	if err != nil {
+		return fmt.Errorf("encode damage: %w", err)
+	}
+	return b.Say(events.DamageTopic, data)
+}
