@@ -12,14 +12,10 @@ import (
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
-// discover keeps the catalog, and with it the API server's health, up to date.
+// discover keeps the catalog up to date, where it is needed.
 func (s *Service) discover(ctx context.Context) {
-	for ctx.Err() == nil {
-		if s.config.Every {
-			s.search(ctx)
-		} else {
-			s.noteAPI(ctx, s.ask(ctx))
-		}
+	for s.config.Every && ctx.Err() == nil {
+		s.search(ctx)
 		pause(ctx, discoverEvery)
 	}
 }
@@ -31,7 +27,7 @@ func (s *Service) search(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.noteAPI(ctx, err)
+	s.note(ctx, &s.finding, err)
 	if err != nil {
 		return
 	}
@@ -45,7 +41,7 @@ func (s *Service) search(ctx context.Context) {
 }
 
 // wanted are the kinds to watch, in a fixed order.
-func (s *Service) wanted() (want []kinds.Kind, catalog source.Catalog, active, searched bool) {
+func (s *Service) wanted() (want []kinds.Kind, catalog source.Catalog, searched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want = slices.Clone(s.config.Kinds)
@@ -54,41 +50,55 @@ func (s *Service) wanted() (want []kinds.Kind, catalog source.Catalog, active, s
 			want = append(want, k)
 		}
 	}
-	return want, s.catalog, s.active, s.searched
+	return want, s.catalog, s.searched
 }
 
 func contains(list []kinds.Kind, name kinds.Name) bool {
 	return slices.ContainsFunc(list, func(k kinds.Kind) bool { return k.Name == name })
 }
 
-// reconcile starts and stops watches as they are wanted.
-func (s *Service) reconcile(ctx context.Context) {
-	want, catalog, active, searched := s.wanted()
-	if !active {
-		s.stopAll()
-		s.standBy(ctx, want)
-		return
-	}
+// mine tells whether a kind falls to this watcher. Another one may believe the
+// same for a moment; the log then refuses one of them.
+func (s *Service) mine(kind kinds.Name) bool { return s.roster.First(string(kind)) }
+
+// reconcile starts and stops watches as they are wanted, and as the kinds fall to
+// this watcher or to others, until that changes.
+func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
+	want, catalog, searched := s.wanted()
+	watched := 0
 	for _, kind := range want {
-		s.start(ctx, kind)
+		if s.mine(kind.Name) {
+			s.start(ctx, kind)
+			watched++
+		}
 	}
+	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) })
+	if watched != s.watched {
+		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.config.ID, "watched", watched, "left", len(want)-watched)
+		s.watched = watched
+	}
+	s.standBy(ctx, want, moved)
 	if s.config.Every && searched {
 		s.sweep(ctx, want, catalog)
 	}
 }
 
-// standBy makes sure that the streams are there, so that nothing is left to be
-// done when this watcher becomes active.
-func (s *Service) standBy(ctx context.Context, want []kinds.Kind) {
+// standBy makes sure that the streams of the other watchers' kinds are there, so
+// that nothing is left to be done when a kind falls to this one.
+func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
-		if s.warm[kind.Name] || ctx.Err() != nil {
+		if s.warm[kind.Name] || s.mine(kind.Name) {
 			continue
 		}
-		if _, _, active, _ := s.wanted(); active {
+		select {
+		case <-ctx.Done():
 			return
+		case <-moved:
+			return
+		default:
 		}
 		if err := s.config.Bus.EnsureKind(ctx, kind); err != nil {
-			klog.FromContext(ctx).V(2).Info("Leaving the streams of a kind to the active watcher", "kind", kind.Name, "because", err)
+			klog.FromContext(ctx).V(2).Info("Leaving the streams of a kind to its watcher", "kind", kind.Name, "because", err)
 			continue
 		}
 		s.warm[kind.Name] = true
@@ -105,6 +115,10 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 	}
 	waiting := false
 	for _, kind := range all {
+		if !s.mine(kind.Name) {
+			delete(s.retired, kind.Name)
+			continue
+		}
 		if contains(want, kind.Name) || catalog.Silent[kind.Name.Group()] || kind.Form == kinds.Full {
 			delete(s.missing, kind.Name)
 			delete(s.retired, kind.Name)
@@ -120,7 +134,7 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 			waiting = true
 			continue
 		}
-		s.stop(kind.Name)
+		s.stop(func(name kinds.Name) bool { return name == kind.Name })
 		if err := s.retire(ctx, kind); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
 			waiting = true
@@ -154,6 +168,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		ensured: s.warm[kind.Name],
 	}}
 	s.kinds[kind.Name] = r
+	s.metrics.active.WithLabelValues(string(kind.Name)).Set(1)
 	go func() {
 		defer close(r.done)
 		r.watch.run(ctx)
@@ -162,7 +177,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 
 // wantedNow is how a kind is wanted by now: its preferred version may change.
 func (s *Service) wantedNow(kind kinds.Kind) kinds.Kind {
-	want, _, _, _ := s.wanted()
+	want, _, _ := s.wanted()
 	if i := slices.IndexFunc(want, func(k kinds.Kind) bool { return k.Name == kind.Name }); i >= 0 {
 		return want[i]
 	}
@@ -171,30 +186,26 @@ func (s *Service) wantedNow(kind kinds.Kind) kinds.Kind {
 
 // serves tells whether a version of a kind can be watched, as far as is known.
 func (s *Service) serves(kind kinds.Name, version string) bool {
-	_, catalog, _, _ := s.wanted()
+	_, catalog, _ := s.wanted()
 	return catalog.Serves(kind, version)
 }
 
-func (s *Service) stop(name kinds.Name) {
+// stop ends the watches of some kinds, and waits until they have ended.
+func (s *Service) stop(which func(kinds.Name) bool) {
+	var ending []*running
 	s.mu.Lock()
-	r := s.kinds[name]
-	delete(s.kinds, name)
-	s.mu.Unlock()
-	if r != nil {
-		r.stop()
-		<-r.done
+	for name, r := range s.kinds {
+		if which(name) {
+			ending = append(ending, r)
+			delete(s.kinds, name)
+			s.metrics.active.WithLabelValues(string(name)).Set(0)
+		}
 	}
-}
-
-func (s *Service) stopAll() {
-	s.mu.Lock()
-	all := s.kinds
-	s.kinds = map[kinds.Name]*running{}
 	s.mu.Unlock()
-	for _, r := range all {
+	for _, r := range ending {
 		r.stop()
 	}
-	for _, r := range all {
+	for _, r := range ending {
 		<-r.done
 	}
 }

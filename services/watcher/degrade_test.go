@@ -196,7 +196,7 @@ func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
 	s.set(func() { s.stale = true })
 	service.search(t.Context())
-	want, catalog, _, _ := service.wanted()
+	want, catalog, _ := service.wanted()
 	if contains(want, "widgets.example.com") || !catalog.Silent["example.com"] {
 		t.Fatalf("the stale group gave %v, silent %v", want, catalog.Silent)
 	}

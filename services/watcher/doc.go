@@ -1,9 +1,10 @@
 // Package watcher turns what the API server reports into the logs on the bus:
 // one list and watch per kind, however many read the log.
 //
-//	Run ── peers.run     heartbeats: which watcher is active
-//	  ├─── discover      which kinds there are, and is the API server there
-//	  ├─── reconcile     starts and stops, as the other two say, one of these
+//	Run ── roster.Run    heartbeats: which kinds fall to this watcher
+//	  ├─── probe         is the API server there
+//	  ├─── discover      which kinds there are
+//	  ├─── reconcile     starts and stops, as the other three say, one of these
 //	  └─── kindWatch.run   per kind: session after session
 //	         └ session     open the log, find the position; resume, or relist
 //	                       and compare with the state; then watch
@@ -23,8 +24,12 @@
 //
 // # More than one watcher
 //
-// Any number may run. The oldest is active, the others stand by and take over
-// within a second; if two believe to be active, the log refuses one of them.
+// Any number may run, all of them active: each kind falls to one of them (package
+// roster), and when one comes or goes only the kinds move that have to. Whoever
+// gets a kind goes on where its log ends. Its former watcher ends when it hears of
+// that, or finds its next append refused: if two believe a kind to be theirs, the
+// log takes one of them at its word. A watcher that cannot reach the API server
+// leaves its kinds to those that can.
 //
 // # Large objects
 //

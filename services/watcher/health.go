@@ -10,21 +10,20 @@ import (
 
 var errNotListed = errors.New("the first list has not ended")
 
-// Synced is true when every kind is being watched; a standby is synced when it
-// knows which kinds there are.
+// Synced is true when every kind that falls to this watcher is being watched.
 func (s *Service) Synced() bool { return s.checkSynced() == nil }
 
 func (s *Service) checkSynced() error {
-	want, _, active, searched := s.wanted()
+	want, _, searched := s.wanted()
 	if !searched {
 		return errors.New("discovery has not answered yet")
-	}
-	if !active {
-		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, kind := range want {
+		if !s.mine(kind.Name) {
+			continue
+		}
 		r := s.kinds[kind.Name]
 		if r == nil {
 			return fmt.Errorf("%s: not started", kind.Name)
@@ -36,16 +35,17 @@ func (s *Service) checkSynced() error {
 	return nil
 }
 
-// Checks are the watcher's health by name: api, bus, synced.
+// Checks are the watcher's health by name: api, bus, replicas, synced.
 func (s *Service) Checks() map[string]func() error {
 	return map[string]func() error{
 		"api": func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.api
+			return cmp.Or(s.api, s.finding)
 		},
-		"bus":    s.config.Bus.Healthy,
-		"synced": s.checkSynced,
+		"bus":      s.config.Bus.Healthy,
+		"replicas": s.roster.Check,
+		"synced":   s.checkSynced,
 	}
 }
 

@@ -9,7 +9,8 @@ type metrics struct {
 	gaps    *prometheus.CounterVec
 	// degraded tells each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
-	active   prometheus.Gauge
+	// active tells which kinds are this watcher's.
+	active *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
@@ -29,9 +30,9 @@ func newMetrics() *metrics {
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
-		active: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "millrace_watcher_active", Help: "1 while this watcher is the active one.",
-		}),
+		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_watcher_active", Help: "1 while this watcher watches the kind.",
+		}, []string{"kind"}),
 	}
 }
 

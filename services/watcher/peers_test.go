@@ -1,13 +1,19 @@
 package watcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -15,28 +21,44 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
+// The pace at which watchers hear of each other; see package roster.
+const (
+	heartbeat = 150 * time.Millisecond
+	silence   = 600 * time.Millisecond
+)
+
 // cable is one watcher's connection to the bus, which can be cut in two ways.
 type cable struct {
 	bus.Bus
 	mute atomic.Bool // what it says is not heard
-	deaf atomic.Bool // nor does it hear
+	deaf atomic.Bool // nor does it hear the others
 	dead atomic.Bool // it stores nothing
-	said atomic.Int64
+
+	mu   sync.Mutex
+	said [][]byte
 }
 
 var errDead = errors.New("the connection is dead")
 
 func (c *cable) Say(topic string, data []byte) error {
-	c.said.Add(1)
 	if c.mute.Load() {
 		return nil
 	}
+	c.mu.Lock()
+	c.said = append(c.said, data)
+	c.mu.Unlock()
 	return c.Bus.Say(topic, data)
+}
+
+func (c *cable) own(data []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.said, func(said []byte) bool { return bytes.Equal(said, data) })
 }
 
 func (c *cable) Listen(ctx context.Context, topic string, hear func([]byte)) error {
 	return c.Bus.Listen(ctx, topic, func(data []byte) {
-		if !c.deaf.Load() {
+		if !c.deaf.Load() || c.own(data) {
 			hear(data)
 		}
 	})
@@ -62,29 +84,159 @@ func (c *cabled) Append(ctx context.Context, m events.Message) error {
 	return c.Appender.Append(ctx, m)
 }
 
+// pair starts two watchers and waits until one of them watches pods.
+func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (first, second int, services [2]*Service) {
+	for i, c := range cables {
+		services[i], _ = start(t, s, c, fmt.Sprint("watcher-", i), options...)
+	}
+	until(t, func() bool {
+		return services[0].roster.Others() == 1 && services[1].roster.Others() == 1 && services[0].isActive() != services[1].isActive()
+	})
+	if services[1].isActive() {
+		return 1, 0, services
+	}
+	return 0, 1, services
+}
+
 func TestASilentWatcherIsReplacedWithinASecond(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
-	crashed := &cable{Bus: b}
-	start(t, s, crashed, "one")
+	cables := [2]*cable{{Bus: b}, {Bus: b}}
+	first, _, _ := pair(t, s, cables)
 	s.change("ADDED", "a", 0)
 	eventually(t, b, "is a")
-	standby := &cable{Bus: b}
-	younger, _ := start(t, s, standby, "two")
-	until(t, func() bool { return standby.said.Load() > int64(2*silence/heartbeat) })
-	if younger.isActive() {
-		t.Fatal("the younger watcher is active beside the older one")
-	}
-	crashed.dead.Store(true)
-	crashed.mute.Store(true)
+	lists := s.listed()
+	cables[first].dead.Store(true)
+	cables[first].mute.Store(true)
 	began := time.Now()
 	s.change("MODIFIED", "a", 0)
 	eventually(t, b, "is a", "is a")
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("taking over took %v", took)
 	}
-	if got := s.listed(); got != 1 {
-		t.Errorf("%d lists, want 1: who takes over goes on where the log ends", got)
+	if got := s.listed(); got != lists {
+		t.Errorf("%d lists, want %d: who takes over goes on where the log ends", got, lists)
 	}
+}
+
+// TestKindsAreSharedOut: each kind has one watcher; all go to the one that is left,
+// which relists none of them, and no change is told twice or not at all.
+func TestKindsAreSharedOut(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	resources := []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
+	many := func(c *Config) {
+		c.Kinds = nil
+		for _, name := range resources {
+			c.Kinds = append(c.Kinds, kinds.Kind{Name: name, Version: "v1", Form: kinds.Metadata})
+		}
+		c.Kinds[slices.Index(resources, "pods")] = kinds.Pods.Kind
+	}
+	first, stop := start(t, s, b, "one", many)
+	second, _ := start(t, s, b, "two", many)
+	shares := func() (one, two int) {
+		for _, name := range resources {
+			one, two = one+count(first.watches(name)), two+count(second.watches(name))
+		}
+		return one, two
+	}
+	until(t, func() bool {
+		one, two := shares()
+		return one > 0 && two > 0 && one+two == len(resources) && first.Synced() && second.Synced()
+	})
+	changes := 0
+	change := func() {
+		changes++
+		for _, name := range resources {
+			s.changeOf(string(name), "MODIFIED", "a", func(*corev1.Pod) {})
+		}
+	}
+	told := func() (all string) {
+		for _, name := range resources {
+			n := 0
+			for _, d := range logOfKind(t, b, name) {
+				n += count(d.Op == events.Is)
+			}
+			all += fmt.Sprint(n, " ")
+		}
+		return all
+	}
+	all := func() string { return strings.Repeat(fmt.Sprint(changes, " "), len(resources)) }
+	change()
+	until(t, func() bool { return told() == all() })
+	lists := s.listed()
+	for range 5 {
+		change()
+	}
+	stop()
+	for range 5 {
+		change()
+	}
+	until(t, func() bool { return told() == all() })
+	if _, two := shares(); two != len(resources) {
+		t.Errorf("the one that is left watches %d kinds", two)
+	}
+	if got := s.listed(); got != lists {
+		t.Errorf("%d lists, want %d", got, lists)
+	}
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers: its connections are cut
+// without a word, so that only its own patience tells it.
+func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	var cut [2]atomic.Bool
+	at := 0
+	wired := func(c *Config) {
+		mine := &cut[at]
+		at++
+		c.REST.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &wire{Conn: conn, cut: mine}, err
+		}
+	}
+	first, second, services := pair(t, s, [2]*cable{{Bus: b}, {Bus: b}}, wired)
+	s.change("ADDED", "a", 0)
+	eventually(t, b, "is a")
+	cut[first].Store(true)
+	began := time.Now()
+	s.change("MODIFIED", "a", 0)
+	eventually(t, b, "is a", "is a")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("taking over took %v", took)
+	}
+	until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
+	cut[first].Store(false)
+	until(t, func() bool { return services[first].isActive() && !services[second].isActive() })
+	s.change("MODIFIED", "a", 0)
+	eventually(t, b, "is a", "is a", "is a")
+}
+
+// wire is a connection that can be cut: nothing comes through, and nobody is told.
+type wire struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(p)
+		if err != nil || !w.cut.Load() {
+			return n, err
+		}
+	}
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if w.cut.Load() {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
 }
 
 // TestTwoActiveWatchersTellNothingTwice: they cannot hear each other, so both
@@ -111,7 +263,7 @@ func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 	for _, c := range cables {
 		c.deaf.Store(false)
 	}
-	until(t, func() bool { return services[0].isActive() && !services[1].isActive() })
+	until(t, func() bool { return services[0].isActive() != services[1].isActive() })
 	s.change("ADDED", "last", 0)
 	eventually(t, b, append(want, "is last")...)
 }
@@ -137,7 +289,10 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func (s *Service) isActive() bool {
-	_, _, active, _ := s.wanted()
-	return active
+func (s *Service) isActive() bool { return s.watches("pods") }
+
+func (s *Service) watches(kind kinds.Name) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kinds[kind] != nil
 }

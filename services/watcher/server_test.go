@@ -78,6 +78,9 @@ func (s *server) changeOf(resource, what, name string, edit func(*corev1.Pod)) {
 	pod.ResourceVersion = strconv.Itoa(s.version)
 	edit(&pod)
 	s.history = append(s.history, change{what, resource, pod})
+	if s.objects[resource] == nil {
+		s.objects[resource] = map[string]corev1.Pod{}
+	}
 	s.objects[resource][name] = pod
 	if what == "DELETED" {
 		delete(s.objects[resource], name)

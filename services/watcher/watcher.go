@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -33,6 +34,10 @@ const (
 	refusalsBefore = 8
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
+	// probeEvery and probeTimeout bound how long a watcher that has lost the API
+	// server keeps its kinds from those that have not.
+	probeEvery   = time.Second
+	probeTimeout = 2 * time.Second
 	// goneAfter is how long a kind must be missing before its objects are
 	// reported gone: an API server that has just started serves custom kinds a
 	// little later than the others.
@@ -59,12 +64,12 @@ type Config struct {
 type Service struct {
 	config  Config
 	source  *source.Source
-	peers   *peers
+	roster  *roster.Roster
 	metrics *metrics
 
 	mu       sync.Mutex
-	api      error
-	active   bool
+	api      error // of the newest probe
+	finding  error // of the newest discovery
 	catalog  source.Catalog
 	searched bool // discovery has answered, or is not needed
 	waiting  bool // a kind is missing, and may have to be retired
@@ -74,9 +79,10 @@ type Service struct {
 	// has been said; only the loop of Run uses them.
 	missing map[kinds.Name]time.Time
 	retired map[kinds.Name]bool
+	watched int // kinds, when last counted; likewise
 	// warm are the kinds whose streams were seen to be there; likewise.
 	warm    map[kinds.Name]bool
-	changed chan struct{} // active or catalog changed
+	changed chan struct{} // the catalog changed
 }
 
 type running struct {
@@ -106,11 +112,13 @@ func New(config Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{
+	service := &Service{
 		config: config, source: s, metrics: newMetrics(), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]bool{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1),
-	}, nil
+	}
+	service.roster = roster.New(roster.Config{Bus: config.Bus, Service: "watchers", ID: config.ID, Fit: service.fit})
+	return service, nil
 }
 
 // Run watches until the context ends; it then returns nil.
@@ -121,26 +129,28 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.reach(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	s.peers = newPeers(s.config.ID, time.Now())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var parts sync.WaitGroup
-	// Goodbye is said when the last watch has ended: watches end first.
+	// Goodbye is said when the last watch has ended: what is stored is stored, now
+	// others may go on.
 	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
-	parts.Go(func() { s.peers.run(talk, s.config.Bus, func(active bool) { s.activate(talk, active) }) })
-	var searching sync.WaitGroup
-	searching.Go(func() { s.discover(ctx) })
+	var talking, looking sync.WaitGroup
+	talking.Go(func() { s.roster.Run(talk) })
+	looking.Go(func() { s.discover(ctx) })
+	looking.Go(func() { s.probe(ctx) })
 	for ctx.Err() == nil {
-		s.reconcile(ctx)
+		moved := s.roster.Changed()
+		s.reconcile(ctx, moved)
 		select {
 		case <-ctx.Done():
+		case <-moved:
 		case <-s.changed:
 		}
 	}
-	s.stopAll()
-	searching.Wait()
+	s.stop(func(kinds.Name) bool { return true })
+	looking.Wait()
 	hush()
-	parts.Wait()
+	talking.Wait()
 	return nil
 }
 
@@ -153,7 +163,7 @@ func (s *Service) reach(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.noteAPI(ctx, err)
+		s.note(ctx, &s.api, err)
 		switch {
 		case err == nil:
 			return nil
@@ -168,39 +178,41 @@ func (s *Service) reach(ctx context.Context) error {
 	}
 }
 
+// probe keeps the API server's health up to date.
+func (s *Service) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.note(ctx, &s.api, s.ask(ctx))
+		pause(ctx, probeEvery)
+	}
+}
+
 func (s *Service) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return s.source.Reach(ctx)
 }
 
-// noteAPI keeps how the API server does, and says it when it is news.
-func (s *Service) noteAPI(ctx context.Context, err error) {
+// fit: a watcher without an API server leaves the kinds to those that have one.
+func (s *Service) fit() bool {
 	s.mu.Lock()
-	before := s.api
-	s.api = err
+	defer s.mu.Unlock()
+	return s.api == nil
+}
+
+// note keeps how the API server does in one respect, and says it when it is news.
+func (s *Service) note(ctx context.Context, respect *error, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	before := *respect
+	*respect = err
 	s.mu.Unlock()
 	switch log := klog.FromContext(ctx); {
 	case err != nil && fmt.Sprint(before) != fmt.Sprint(err):
 		log.Error(err, "The API server is of no use at the moment")
 	case err == nil && before != nil:
 		log.Info("The API server answers")
-	}
-}
-
-func (s *Service) activate(ctx context.Context, active bool) {
-	s.mu.Lock()
-	changed := s.active != active
-	s.active = active
-	s.mu.Unlock()
-	if changed {
-		says, value := "Standing by", 0.0
-		if active {
-			says, value = "Watching, as the oldest watcher", 1
-		}
-		klog.FromContext(ctx).Info(says, "id", s.config.ID)
-		s.metrics.active.Set(value)
-		s.wakeUp()
 	}
 }
 

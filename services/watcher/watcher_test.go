@@ -200,25 +200,3 @@ func TestRefusedCredentialsEndTheRun(t *testing.T) {
 		t.Error("the api check passes")
 	}
 }
-
-func TestTheOldestWatcherIsActive(t *testing.T) {
-	began := time.Unix(1000, 0)
-	p := newPeers("young", began)
-	old := beat{ID: "old", Started: began.Add(-time.Hour)}
-	if p.first(began.Add(silence / 2)) {
-		t.Error("active before it can know of others")
-	}
-	p.hear(old, began.Add(silence))
-	if p.first(began.Add(silence + heartbeat)) {
-		t.Error("active beside an older one")
-	}
-	if !p.first(began.Add(2 * silence)) {
-		t.Error("not active although the older one is silent")
-	}
-	p.hear(old, began.Add(2*silence))
-	old.Bye = true
-	p.hear(old, began.Add(2*silence))
-	if !p.first(began.Add(2 * silence)) {
-		t.Error("not active although the older one said goodbye")
-	}
-}
