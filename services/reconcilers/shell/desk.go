@@ -36,6 +36,8 @@ type Desk struct {
 	awaiting map[kinds.Name][]*entry
 	reaching map[kinds.Name]bool
 	shut     map[kinds.Name]bool
+	epochs   map[kinds.Name]uint64 // of the kinds that were opened
+	turning  map[kinds.Name]bool   // shut because a new epoch is being told
 	unseen   map[events.Key]bool // keys that changed and have not had a turn since
 	looks    []look
 	looking  bool
@@ -114,6 +116,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
+		epochs: map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
 	}
 	for _, in := range described.Inputs {
 		if in.Every {
@@ -135,7 +138,10 @@ func (d *Desk) Name() string { return d.name }
 
 // Shut says that a kind is not folded far enough to decide on; nothing is
 // decided until [Desk.Open] says otherwise.
-func (d *Desk) Shut(kind kinds.Name) { d.shut[kind] = true }
+func (d *Desk) Shut(kind kinds.Name) {
+	d.shut[kind] = true
+	delete(d.turning, kind)
+}
 
 // Open says that a kind is folded far enough. A kind that was not shut may be
 // opened.
@@ -145,6 +151,8 @@ func (d *Desk) Shut(kind kinds.Name) { d.shut[kind] = true }
 func (d *Desk) Open(kind kinds.Name) {
 	_, shut := d.shut[kind]
 	delete(d.shut, kind)
+	delete(d.turning, kind)
+	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
 		d.date(&e.act)
 		d.date(&e.tell)
@@ -153,6 +161,27 @@ func (d *Desk) Open(kind kinds.Name) {
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true
 		d.AskAll()
+	}
+}
+
+// Awake tells whether the desk is open, or has been: it has seen what there is.
+func (d *Desk) Awake() bool { return d.askedAll || len(d.shut) == 0 }
+
+// turnOver shuts the desk while a new epoch of a kind is being told: the API
+// server was restored to an earlier time, and what of the old epoch has not been
+// said again may never have been.
+func (d *Desk) turnOver(kind kinds.Name) {
+	if !d.reads(kind) {
+		return
+	}
+	switch epoch, told := d.memory.epoch(kind); {
+	case d.turning[kind] && told:
+		d.Open(kind)
+	case !d.shut[kind] && !told && epoch > d.epochs[kind]:
+		d.Shut(kind)
+		d.turning[kind] = true
+	case !d.shut[kind]:
+		d.epochs[kind] = epoch
 	}
 }
 
@@ -187,7 +216,8 @@ func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 	for _, e := range d.sorted() {
 		// What had come back has been forgotten with the kind: the fence has to
 		// wait for it anew, from what the streams know.
-		e.known, e.act.outcome, e.tell.outcome = false, 0, 0
+		e.act.outcome, e.tell.outcome = 0, 0
+		e.doubt()
 	}
 	d.Ask(keys...)
 }

@@ -83,7 +83,9 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	l.dues = nil
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && leavesTrace(r) {
-			l.dues = append(l.dues, due{result: r, survey: d.surveys + 1})
+			u := due{result: r, survey: d.surveys + 1}
+			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
+			l.dues = append(l.dues, u)
 		}
 		if r.Version != "" && r.Ref == d.own(e.key) {
 			e.wrote = r.Version
@@ -194,9 +196,17 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 // be recalled before its next turn.
 func (d *Desk) Doubt() {
 	for _, e := range d.sorted() {
-		e.known = false
+		e.doubt()
 		d.revisit(e)
 	}
+}
+
+// doubt has a key recalled before its next turn. A recall that is under way began
+// before there was a reason for it, and one half of it may be merged already: it
+// does not count.
+func (e *entry) doubt() {
+	e.known = false
+	e.recallFailed = e.recalling > 0
 }
 
 // Stored answers [Door.Store].
