@@ -38,7 +38,7 @@ type Desk struct {
 	shut     map[kinds.Name]bool
 	epochs   map[kinds.Name]uint64 // of the kinds that were opened
 	turning  map[kinds.Name]bool   // shut because a new epoch is being told
-	unseen   map[events.Key]bool // keys that changed and have not had a turn since
+	unseen   map[events.Key]bool   // keys that changed and have not had a turn since
 	looks    []look
 	looking  bool
 	hand     []*ticket

@@ -12,7 +12,7 @@ type due struct {
 	result events.Result
 	survey int    // the first one that cannot miss the kind
 	dated  bool   // epoch is known
-	epoch  uint64 // of the kind when the outcome arrived, or was first seen whole
+	epoch  uint64 // of the kind: as the writer knew it, or else when the outcome arrived
 	asked  bool   // for the end of the stream
 	goal   uint64 // the end of the stream; 0 while it is not known
 }
@@ -95,7 +95,7 @@ func (d *Desk) clear(e *entry) {
 			for _, l := range []*lane{&e.act, &e.tell} {
 				open := l.dues[:0]
 				for _, due := range l.dues {
-					if !s.returned(due.result) && !s.lost(due) && !d.nowhere(s, due) {
+					if !s.returned(due) && !s.lost(due) && !d.nowhere(s, due) {
 						open = append(open, due)
 					}
 				}

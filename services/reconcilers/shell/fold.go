@@ -128,7 +128,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		}
 		return m.gone(k, at, f) // the end of an object needs no body
 	case d.Op == events.Mark:
-		k.mark = d.ResourceVersion
+		k.mark, k.marked = d.ResourceVersion, d.Epoch
 		return change{}, false
 	case d.Op == events.Is:
 		delete(k.damaged, at)

@@ -30,6 +30,7 @@ type kindMemory struct {
 	position uint64 // sequence of the last message folded
 	epoch    uint64
 	mark     string // everything up to this resourceVersion has been seen
+	marked   uint64 // the epoch of the last mark
 	newest   time.Time
 
 	objects map[name]*held
@@ -151,6 +152,17 @@ func (m *Memory) wholeness(kind kinds.Name) (w wholeness) {
 		w = wholeness{k.told, k.tally.Census(), k.position, k.broken}
 	}
 	return w
+}
+
+// epoch is the epoch that a kind's log is in, and whether everything of it has
+// been told: while a new one is being told, objects of both are beside each other.
+func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if k, ok := m.kinds[kind]; ok {
+		return k.epoch, k.marked == k.epoch
+	}
+	return 0, true
 }
 
 // Count is the number of objects of a kind.

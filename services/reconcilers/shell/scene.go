@@ -129,19 +129,35 @@ func (s scene) seen() events.Position {
 	return p
 }
 
+// epochs are those of the kinds that the controller reads.
+func (s scene) epochs() events.Epochs {
+	var e events.Epochs
+	for at, k := range s.memory.kinds {
+		if k.epoch > 0 && s.reader.reads(at) {
+			if e == nil {
+				e = events.Epochs{}
+			}
+			e[at] = k.epoch
+		}
+	}
+	return e
+}
+
 // returned tells whether the effect of an applied result can be seen, or
-// something later. Nothing has been seen of a kind that is not followed as yet.
-func (s scene) returned(r events.Result) bool {
+// something later. Nothing has been seen of a kind that is not followed as yet,
+// nor of an effect of an epoch that has not reached the memory.
+func (s scene) returned(u due) bool {
+	r := u.result
 	k, ok := s.memory.kinds[r.Ref.Kind]
-	if !ok {
+	if !ok || u.dated && k.epoch < u.epoch {
 		return false
 	}
 	at := name{r.Ref.Namespace, r.Ref.Name}
-	if _, dead := k.gone[r.UID]; dead && r.UID != "" {
+	if t, dead := k.gone[r.UID]; dead && r.UID != "" && !u.before(t.epoch) {
 		return true
 	}
 	h, there := k.objects[at]
-	if t, ended := k.gone[k.last[at]]; !there && ended && r.Version != "" && kinds.CompareVersions(t.version, r.Version) >= 0 {
+	if t, ended := k.gone[k.last[at]]; !there && ended && r.Version != "" && u.reached(t.epoch, t.version) {
 		return true // a later bearer of the name has come and gone, so this one has too
 	}
 	if r.Removed || r.Version == "" {
@@ -150,5 +166,17 @@ func (s scene) returned(r events.Result) bool {
 	if d, ok := k.damaged[at]; ok && kinds.CompareVersions(d.version, r.Version) >= 0 {
 		return true
 	}
-	return there && kinds.CompareVersions(h.version, r.Version) >= 0
+	return there && u.reached(h.epoch, h.version)
+}
+
+// before tells whether an epoch had ended when the effect was made.
+func (u due) before(epoch uint64) bool { return u.dated && epoch < u.epoch }
+
+// reached tells whether a state is that of the effect or a later one. Versions of
+// different epochs say nothing about each other.
+func (u due) reached(epoch uint64, version string) bool {
+	if u.dated && epoch != u.epoch {
+		return epoch > u.epoch
+	}
+	return kinds.CompareVersions(version, u.result.Version) >= 0
 }

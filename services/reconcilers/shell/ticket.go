@@ -46,6 +46,7 @@ func (d *Desk) Ticket(ref events.Ref, sequence uint64, trace events.Trace, handl
 
 // Folded says that the memory has taken in a kind's state stream further.
 func (d *Desk) Folded(kind kinds.Name) {
+	d.turnOver(kind)
 	d.admit(kind)
 	d.recheck(kind)
 	d.note(d.memory.touched(d.name))

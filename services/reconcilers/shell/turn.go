@@ -19,6 +19,7 @@ type answer struct {
 
 	act, tell bool // the lanes were open before the snapshot was taken
 	seen      events.Position
+	epochs    events.Epochs
 	object    metav1.Object // the key's own
 }
 
@@ -80,7 +81,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
-		a.seen = s.seen()
+		a.seen, a.epochs = s.seen(), s.epochs()
 		own := d.own(e.key)
 		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
 	})
@@ -236,7 +237,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 	l := e.lane(of)
 	t := events.Turn{
 		Controller: d.name, Key: e.key, Lane: of,
-		Triggers: slices.Clone(e.triggers), Seen: a.seen, Now: d.now,
+		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
 		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
 		Attempt: l.failures + 1, Trace: e.trace,
 	}

@@ -1,0 +1,86 @@
+package shell
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// tell folds a message of an epoch.
+func (o *office) tell(kind kinds.Kind, m events.Message, epoch uint64) {
+	o.t.Helper()
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	d, err := events.DecodeDelta(ref, m)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	d.Kind, d.Epoch = kind.Name, epoch
+	o.sequence[kind.Name]++
+	again := events.EncodeDelta(d)
+	again.Subject, again.Sequence = m.Subject, o.sequence[kind.Name]
+	o.memory.Fold(kind.Name, []events.Message{again})
+	o.desk.Folded(kind.Name)
+	o.run()
+}
+
+func (o *office) applied(turn uint64, version string, epoch uint64) {
+	s := &slip{}
+	result := born("p", version)
+	o.desk.OutcomeTicket(turn, events.Outcome{
+		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{result},
+		Epochs: events.Epochs{kinds.Pods.Name: epoch},
+	}, s)
+	o.run()
+}
+
+// The API server was restored to an earlier time, and what was applied after that
+// has a lower version than what was seen before. That must not stand for it.
+func TestAnEffectOfTheNewEpochIsNotSeenInTheOld(t *testing.T) {
+	o := begun(t, Settings{})
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 900), 0), 0)
+	o.applied(10, "500", 1)
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 499), 0), 1)
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
+	if turn := o.take(events.Act); !cmp.Equal(turn.Epochs, events.Epochs{kinds.Pods.Name: 1}) {
+		t.Errorf("the turn is of %v", turn.Epochs)
+	}
+}
+
+// What was applied before the restore will never come: the fence does not wait
+// for its version, which may be far ahead.
+func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
+	o := begun(t, Settings{})
+	o.applied(10, "900", 0)
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
+	o.none() // the new epoch is still being told
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "500", 0), 1)
+	o.take(events.Act)
+}
+
+// While a new epoch is being told, what has not been said again may never have
+// been: nothing is decided.
+func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 0, 0, ""))
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("other", 3, 0, 0, ""), 0), 1)
+	s := &slip{}
+	o.desk.Ticket(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "other"}, 2, events.Trace{}, s)
+	o.run()
+	want(t, "in the middle of a new epoch", s, "")
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, ""), 0), 1)
+	o.run()
+	want(t, "still in the middle", s, "")
+	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "3", 0), 1)
+	want(t, "when all has been told", s, "done")
+}
