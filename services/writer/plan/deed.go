@@ -122,11 +122,12 @@ func (d *deed) options() *metav1.DeleteOptions {
 	return o
 }
 
-// unsure is true while a birth may have happened unseen. Such a command is not
-// given up, however long it takes: who decides next would decide on a world
+// unsure is true while a birth may have happened unseen: the answer to it was
+// lost, the turn was delivered before, or somebody has its name. Such a command is
+// not given up, however long it takes: who decides next would decide on a world
 // without it.
 func (d *deed) unsure() bool {
-	return d.command.Verb == events.VerbCreate && (d.lost || d.step == survey)
+	return d.command.Verb == events.VerbCreate && (d.lost || d.again || d.step == compare || d.step == survey)
 }
 
 // answer takes the answer to request.

@@ -59,6 +59,8 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"namespace goes", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}},
 		{"never reachable", versioned, false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}}, events.Result{Status: events.Failed, Reason: "NoAnswer"}},
 		{"too busy for a birth", birth("p"), false, []Response{{Code: 429}, {Code: 429, Spent: true}}, events.Result{Status: events.Failed, Code: 429}},
+		{"a birth whose name is taken, by whom is not told", birth("p"), false, []Response{taken, {Code: 429, Spent: true}, live("uid", "9", owned)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"a birth that an earlier delivery may have made", birth("p"), true, []Response{{Code: 429, Spent: true}, taken, live("uid", "9", owned)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"a birth that may have happened", birth("p"), false, []Response{noAnswer, {Spent: true}, {Spent: true}, taken, live("uid", "9", owned)}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
 
 		{"updated", put, false, []Response{live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
