@@ -100,7 +100,7 @@ func (m millrace) name() string { return "millrace" }
 
 func (m millrace) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
 	return begin(ctx, m.unit(c, "", "millrace", "run",
-		"--kubeconfig="+c.Kubeconfig(localcluster.Millrace), "--data-dir="+filepath.Join(c.Dir, "millrace"),
+		"--kubeconfig="+c.Kubeconfig(localcluster.Millrace), "--data-dir="+m.store(c),
 		"--controllers="+strings.Join(controllers, ","), "--root-ca-file="+c.RootCAFile()))
 }
 

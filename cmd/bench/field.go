@@ -10,7 +10,7 @@ import (
 )
 
 // patience bounds a scenario: what takes longer has not happened.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // field is the cluster on which a contender works.
 type field struct {

@@ -30,11 +30,12 @@ type sizes struct {
 	Kills       int `json:"kills"`       // of each service
 	Pods        int `json:"pods"`        // there at a restart
 	Direct      int `json:"direct"`      // Pods created by this program itself
+	Past        int `json:"past"`        // messages of history under a start
 }
 
 var (
-	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000}
-	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200}
+	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000}
+	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000}
 )
 
 func main() {

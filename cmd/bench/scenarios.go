@@ -29,6 +29,9 @@ var scenarios = []scenario{
 	{"usage", func(sizes) string { return "processor time and memory since the start" }, used},
 	{"kill", func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }, kill},
 	{"restart", func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }, restart},
+	{"history", func(s sizes) string {
+		return fmt.Sprintf("starts on %d messages of history, and on %d", s.Past, longer*s.Past)
+	}, past},
 }
 
 func scenarioNames() []string {

@@ -1,0 +1,228 @@
+// Package history gives a bus a past: the messages that days of work leave
+// behind, made from what the bus holds now, so that a start on top of them can be
+// measured. What is there stays as it is: every object ends as it was before.
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Past is what is made.
+type Past struct {
+	// Kind is the kind whose log grows; the bus must hold an object of it.
+	Kind kinds.Name
+	// Controller is the one whose turns and outcomes are made.
+	Controller string
+	// Messages is how many are stored: of ten, eight deltas, a turn and its
+	// outcome. Half of the deltas are of objects that are still there, the other
+	// half of objects that came and went.
+	Messages int
+	// Told hears how many have been stored so far; may be nil.
+	Told func(int)
+}
+
+const (
+	// life is how many deltas an object has that comes and goes: it is created,
+	// bound, started, made ready, told to go, and gone.
+	life = 6
+	// stores are the turns that are being stored at a time.
+	stores = 32
+	// report is how many messages are stored between two reports.
+	report = 100_000
+)
+
+// Make stores the past. Nobody else may be using the bus.
+//
+// Errors: the kind's log does not hold an object and a mark, or the bus refuses.
+func (p Past) Make(ctx context.Context, b bus.Bus) error {
+	now, err := p.read(ctx, b)
+	if err != nil {
+		return fmt.Errorf("read the present of %s: %w", p.Kind, err)
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return p.deltas(ctx, b, now) })
+	work.Go(func() error { return p.turns(ctx, b) })
+	return work.Wait()
+}
+
+// present is what the state of the kind holds.
+type present struct {
+	objects []events.Delta
+	mark    events.Message
+}
+
+var errRead = errors.New("read")
+
+func (p Past) read(ctx context.Context, b bus.Bus) (now present, err error) {
+	log, state := subject.LogStream(p.Kind), subject.StateStream(p.Kind)
+	mark, there, err := b.Last(ctx, log, subject.Mark(p.Kind))
+	if err != nil {
+		return now, err
+	}
+	if !there {
+		return now, errors.New("no mark: was the watcher running?")
+	}
+	now.mark = mark
+	end, err := b.StreamState(ctx, log)
+	if err != nil {
+		return now, err
+	}
+	err = b.Follow(ctx, state, 1, func(batch []events.Message) error {
+		for _, m := range batch {
+			ref, err := subject.ParseDelta(m.Subject)
+			if err != nil {
+				return err
+			}
+			d, err := events.DecodeDelta(ref, m)
+			if err != nil {
+				return err
+			}
+			if d.Op == events.Is {
+				now.objects = append(now.objects, d)
+			}
+			if m.Sequence >= end.Last {
+				return errRead
+			}
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return now, ctx.Err()
+	case !errors.Is(err, errRead):
+		return now, err
+	case len(now.objects) == 0:
+		return now, errors.New("no object to make a past for")
+	}
+	return now, nil
+}
+
+// deltas tells the past, and at its end everything again as it is.
+func (p Past) deltas(ctx context.Context, b bus.Bus, now present) error {
+	log, err := b.Append(ctx, p.Kind)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	n := p.Messages * 8 / 10
+	for i := range n - n%(2*life) { // whoever came has gone
+		if err := log.Append(ctx, told(now.delta(i))); err != nil {
+			return err
+		}
+		if p.Told != nil && i%report == 0 && i > 0 {
+			p.Told(i)
+		}
+	}
+	for _, d := range now.objects {
+		if err := log.Append(ctx, told(d)); err != nil {
+			return err
+		}
+	}
+	if err := log.Append(ctx, events.Message{Subject: now.mark.Subject, Header: now.mark.Header, Data: now.mark.Data}); err != nil {
+		return err
+	}
+	return log.Flush(ctx)
+}
+
+func told(d events.Delta) events.Message {
+	m := events.EncodeDelta(d)
+	m.Subject = subject.Delta(d.Ref)
+	return m
+}
+
+// delta is the delta at a place of the past: by turns an earlier version of an
+// object that is there, and a moment in the life of one that is gone.
+func (n present) delta(i int) events.Delta {
+	which, gone := i/2, i%2 == 1
+	if gone {
+		which /= life
+	}
+	d := n.objects[which%len(n.objects)]
+	d.ResourceVersion, d.At = strconv.Itoa(i+1), d.At.Add(time.Duration(i)*time.Microsecond-time.Hour)
+	if !gone {
+		return d
+	}
+	d.Ref.Name, d.UID = "past-"+strconv.Itoa(which), types.UID("past-"+strconv.Itoa(which))
+	if i/2%life == life-1 {
+		d.Op = events.Gone
+	}
+	return d
+}
+
+// turns stores turns and their outcomes, and answers the deliveries of both, as
+// those did who had this past.
+func (p Past) turns(ctx context.Context, b bus.Bus) error {
+	n := p.Messages / 10
+	if n == 0 {
+		return nil
+	}
+	storing, storeCtx := errgroup.WithContext(ctx)
+	storing.SetLimit(stores)
+	for i := range n {
+		storing.Go(func() error { return p.turn(storeCtx, b, i) })
+	}
+	if err := storing.Wait(); err != nil {
+		return err
+	}
+	answering, ctx := errgroup.WithContext(ctx)
+	answering.Go(func() error { return answer(ctx, b, subject.TurnStream(p.Controller), "writer") })
+	answering.Go(func() error { return answer(ctx, b, subject.OutcomeStream(p.Controller), p.Controller) })
+	return answering.Wait()
+}
+
+func (p Past) turn(ctx context.Context, b bus.Bus, i int) error {
+	key := events.Key{Namespace: "past", Name: "past-" + strconv.Itoa(i/life)}
+	ref := events.Ref{Kind: p.Kind, Namespace: key.Namespace, Name: "past-" + strconv.Itoa(i)}
+	now := time.Now().UTC()
+	turn := events.Turn{
+		Controller: p.Controller, Key: key, Lane: events.Act, Now: now, Because: "the past is made",
+		Commands: []events.Command{{Verb: events.VerbDelete, Kind: ref.Kind, Version: "v1", Namespace: ref.Namespace, Name: ref.Name}},
+	}
+	m, err := events.EncodeJSON(turn, events.Trace{})
+	if err != nil {
+		return err
+	}
+	m.Subject = subject.Turn(p.Controller, events.Act, key)
+	sequence, err := b.Put(ctx, m, "past-turn-"+strconv.Itoa(i))
+	if err != nil {
+		return err
+	}
+	outcome := events.Outcome{
+		Controller: p.Controller, Key: key, Lane: events.Act, Turn: sequence, At: now,
+		Results: []events.Result{{Status: events.Absent, Ref: ref}},
+	}
+	if m, err = events.EncodeJSON(outcome, events.Trace{}); err != nil {
+		return err
+	}
+	m.Subject = subject.Outcome(p.Controller, events.Act, key)
+	_, err = b.Put(ctx, m, "past-outcome-"+strconv.Itoa(i))
+	return err
+}
+
+// answer answers everything that a consumer has not answered yet.
+func answer(ctx context.Context, b bus.Bus, stream, durable string) error {
+	end, err := b.StreamState(ctx, stream)
+	if err != nil {
+		return err
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	return b.Work(ctx, bus.Work{Stream: stream, Durable: durable, AckWait: time.Minute}, func(d bus.Delivery) {
+		d.Done()
+		if d.Message().Sequence >= end.Last {
+			done()
+		}
+	})
+}

@@ -1,0 +1,180 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/cmd/internal/history"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	patience   = 30 * time.Second
+	controller = "replicaset-controller"
+)
+
+// TestThePresentStaysAsItIs makes a past under a few pods of two namespaces, and
+// looks at what somebody who starts on it would find.
+func TestThePresentStaysAsItIs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b := open(t)
+	want := populate(ctx, t, b)
+	if err := (history.Past{Kind: "pods", Controller: controller, Messages: 1000}).Make(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	last, there, gone := fold(ctx, t, b)
+	if fmt.Sprint(there) != fmt.Sprint(want) {
+		t.Errorf("the state holds %v, want %v", there, want)
+	}
+	if gone < 50 {
+		t.Errorf("%d objects came and went, want a sixth of 400 deltas", gone)
+	}
+	if last.Op != events.Mark {
+		t.Errorf("the newest delta is %q, want the mark that a watcher resumes from", last.Op)
+	}
+	for stream, least := range map[string]uint64{
+		subject.LogStream("pods"): 750, subject.TurnStream(controller): 100, subject.OutcomeStream(controller): 100,
+	} {
+		if at, err := b.StreamState(ctx, stream); err != nil || at.Messages < least {
+			t.Errorf("%s holds %d messages (%v), want %d", stream, at.Messages, err, least)
+		}
+	}
+	for stream, durable := range map[string]string{subject.TurnStream(controller): "writer", subject.OutcomeStream(controller): controller} {
+		expectAnswered(t, b, bus.Work{Stream: stream, Durable: durable})
+	}
+}
+
+func open(t *testing.T) *stream.Bus {
+	t.Helper()
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	b, err := stream.Connect(t.Context(), stream.Options{Server: server, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// populate has the log tell of a few pods, and gives their versions.
+func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]string {
+	t.Helper()
+	if err := b.EnsureKind(ctx, kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EnsureController(ctx, controller); err != nil {
+		t.Fatal(err)
+	}
+	log, err := b.Append(ctx, "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	want := map[string]string{}
+	for i := range 7 {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("web-", i), Namespace: fmt.Sprint("ns-", i%2), UID: types.UID(fmt.Sprint("uid-", i)), ResourceVersion: fmt.Sprint(100_000 + i),
+		}}
+		body, err := kinds.Encode(kinds.Pods.Kind, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := events.Delta{
+			Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: pod.Namespace, Name: pod.Name}, Op: events.Is,
+			UID: pod.UID, ResourceVersion: pod.ResourceVersion, Form: kinds.Full, ContentType: kinds.Protobuf, Body: body,
+		}
+		want[d.Ref.String()] = d.ResourceVersion
+		m := events.EncodeDelta(d)
+		m.Subject = subject.Delta(d.Ref)
+		if err := log.Append(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "200000"})
+	m.Subject = subject.Mark("pods")
+	if err := log.Append(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+// fold reads the state of pods to its end.
+func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, there map[string]string, gone int) {
+	t.Helper()
+	log, err := b.StreamState(ctx, subject.LogStream("pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	there = map[string]string{}
+	err = b.Follow(ctx, subject.StateStream("pods"), 1, func(batch []events.Message) error {
+		for _, m := range batch {
+			ref, err := subject.ParseDelta(m.Subject)
+			if err != nil {
+				return err
+			}
+			if last, err = events.DecodeDelta(ref, m); err != nil {
+				return err
+			}
+			switch last.Op {
+			case events.Is:
+				there[ref.String()] = last.ResourceVersion
+			case events.Gone:
+				gone++
+			case events.Mark, events.Gap:
+			}
+			if m.Sequence == log.Last {
+				done()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last, there, gone
+}
+
+// expectAnswered demands that the only delivery left is of a message that is
+// stored now.
+func expectAnswered(t *testing.T, b *stream.Bus, w bus.Work) {
+	t.Helper()
+	ctx, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	before, err := b.StreamState(ctx, w.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "next"}), Data: []byte("{}")}
+	if w.Stream == subject.OutcomeStream(controller) {
+		m.Subject = subject.Outcome(controller, events.Act, events.Key{Name: "next"})
+	}
+	if _, err := b.Put(ctx, m, "next-"+w.Stream); err != nil {
+		t.Fatal(err)
+	}
+	var first uint64
+	if err := b.Work(ctx, w, func(d bus.Delivery) { first = d.Message().Sequence; d.Done(); done() }); err != nil {
+		t.Fatal(err)
+	}
+	if first != before.Last+1 {
+		t.Errorf("%s was given message %d of %s, want %d: the past is not answered", w.Durable, first, w.Stream, before.Last+1)
+	}
+}
