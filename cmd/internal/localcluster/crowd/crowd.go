@@ -13,7 +13,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -151,4 +153,17 @@ func insist(ctx context.Context, do func(context.Context) error) bool {
 			return false
 		}
 	}
+}
+
+// Plant makes a Secret whose value nobody may ever see.
+//
+// Errors: the API server refuses, or does not answer.
+func (c *Crowd) Plant(ctx context.Context, value string) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "canary", Namespace: metav1.NamespaceDefault}, StringData: map[string]string{"value": value},
+	}
+	if _, err := c.client.CoreV1().Secrets(metav1.NamespaceDefault).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("plant the canary: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,354 @@
+// Package check judges a run of Millrace by what was recorded of it, and shares no
+// code with what it judges but the vocabulary. It is an auditor with three books:
+//
+//   - the storage: every version of every object from the first revision on, as
+//     etcd has it, so that no restart of an API server leaves a hole;
+//   - the API server's audit log: who wrote what, under which condition, and
+//     what was answered;
+//   - the record: everything that Millrace's own streams hold.
+//
+// [Judge] is a pure function of the three. Each rule is named after the invariant
+// that it looks after, and each violation says what it rests on.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// History is everything that was recorded of a run.
+type History struct {
+	Changes  []Change  // the storage, in the order of revisions
+	Writes   []Write   // the audit log, in its order: what Millrace asked for, and deletes of others
+	Turns    []Turn    // of all controllers; each controller's in the order of its stream
+	Outcomes []Outcome // likewise
+	// Logs and States are the streams of the kinds, in their order.
+	Logs, States map[kinds.Name][]Entry
+	// Leaks are the places where the value of the canary Secret was found.
+	Leaks []string
+}
+
+// Change is one revision of the storage.
+type Change struct {
+	Revision int64
+	// Gone is true for a removal; Object is then what was removed.
+	Gone   bool
+	Object Object
+}
+
+// Object is what the rules ask about an object.
+type Object struct {
+	Ref        events.Ref
+	UID        types.UID
+	Created    bool // by this change
+	Deleting   bool
+	Finalizers []string
+	Owners     []metav1.OwnerReference
+
+	// Active pods have neither ended nor been deleted; Ready ones run too.
+	Active, Ready bool
+	// Replicas is what a Deployment or ReplicaSet asks for, and Surge how many more
+	// a Deployment may have for a while.
+	Replicas, Surge int32
+	// Generation, and what the status says.
+	Generation, Observed      int64
+	Total, Updated, Available int32
+	// Empty is true for a ConfigMap or namespace that lacks what belongs into it.
+	Empty bool
+}
+
+// Write is one request of Millrace that changes something, at one stage.
+type Write struct {
+	ID          string // the audit id: the place of the turn, and the command
+	Foreign     bool   // somebody else's
+	As          string // the impersonated identity
+	Verb        string
+	Ref         events.Ref
+	Subresource string
+	At          time.Time
+	// Ended is false for a request that was received and, as far as the log goes,
+	// never answered: its server was killed.
+	Ended  bool
+	Code   int
+	DryRun bool
+	// UID and Revision are those of the object in the answer.
+	UID      types.UID
+	Revision int64
+	// OnlyUID is the condition of a delete.
+	OnlyUID types.UID
+}
+
+// Stored is true for a write that the API server carried out.
+func (w Write) Stored() bool { return w.Ended && w.Code >= 200 && w.Code < 300 && !w.DryRun }
+
+func (w Write) String() string {
+	return fmt.Sprintf("%s %s of %v%s as %s (%d at %s)", w.ID, w.Verb, w.Ref, sub(w.Subresource), w.As, w.Code, w.At.Format(clock))
+}
+
+func sub(resource string) string {
+	if resource == "" {
+		return ""
+	}
+	return "/" + resource
+}
+
+const clock = "15:04:05.000"
+
+// Turn is a stored turn, without the bodies of its commands.
+type Turn struct {
+	Sequence uint64
+	At       time.Time // when it was stored
+	events.Turn
+}
+
+func (t Turn) place() place { return place{t.Controller, t.Sequence} }
+
+func (t Turn) String() string {
+	return fmt.Sprintf("turn %d of %s about %v (%s at %s: %s)", t.Sequence, t.Controller, t.Key, t.Lane, t.At.Format(clock), t.Because)
+}
+
+// Outcome is a stored outcome.
+type Outcome struct {
+	Sequence uint64
+	At       time.Time
+	events.Outcome
+}
+
+func (o Outcome) place() place { return place{o.Controller, o.Turn} }
+
+// place is where a turn is stored.
+type place struct {
+	controller string
+	sequence   uint64
+}
+
+func (p place) String() string { return fmt.Sprintf("turn %d of %s", p.sequence, p.controller) }
+
+// Entry is one message of a kind's log or state stream.
+type Entry struct {
+	Sequence uint64
+	Op       events.Op
+	Ref      events.Ref
+	UID      types.UID
+	Revision int64
+	Epoch    uint64
+	Sync     bool
+}
+
+// Violation is a rule that was broken.
+type Violation struct {
+	Rule     string   `json:"rule"`
+	Text     string   `json:"text"`
+	Evidence []string `json:"evidence,omitempty"`
+}
+
+func (v Violation) String() string {
+	text := v.Rule + ": " + v.Text
+	for _, e := range v.Evidence {
+		text += "\n      " + e
+	}
+	return text
+}
+
+// Rule is one thing that must hold.
+type Rule struct {
+	Name  string // the invariant
+	Text  string
+	judge func(*books) []Violation
+}
+
+// Rules are all rules.
+func Rules() []Rule { return slices.Clone(rules) }
+
+var rules = []Rule{
+	{"I1", "every Deployment has what it asks for, and nothing is left of what is gone", converged},
+	{"I2", "no ReplicaSet has more pods, and no Deployment more replicas, than allowed", bounded},
+	{"I4", "nothing with a live owner was deleted, nothing by name alone, and no pod that was wanted", spared},
+	{"I6", "no command had two effects", once},
+	{"I8", "turns that act never overlap, and none goes back in version", ordered},
+	{"I9", "each log is contiguous, ordered, unique and complete, and says what the storage said", logged},
+	{"I10", "no turn was decided on a view older than the key's own writes", seen},
+	{"I11", "no object is written too often", paced},
+	{"I12", "owners and finalizers change by the rules, and dependents go first where that was asked for", owned},
+	{"I14", "the audit log and the record tell of the same writes", complete},
+	{"I15", "the value of a Secret is nowhere", secret},
+	{"I17", "nothing was set aside", unparked},
+}
+
+// Judge gives every violation of every rule, and the figures of the run.
+func Judge(h *History) (Figures, []Violation) {
+	b := open(h)
+	var all []Violation
+	for _, r := range rules {
+		for _, v := range r.judge(b) {
+			v.Rule = r.Name
+			all = append(all, v)
+		}
+	}
+	return b.figures(), all
+}
+
+func violation(evidence []string, format string, args ...any) Violation {
+	return Violation{Text: fmt.Sprintf(format, args...), Evidence: evidence}
+}
+
+// Figures are counts of a run.
+type Figures struct {
+	Changes  int `json:"changes"`  // revisions of the storage that the rules look at
+	Turns    int `json:"turns"`    // stored
+	Commands int `json:"commands"` // in them
+	Writes   int `json:"writes"`   // carried out by the API server in our name, Events left out
+	Deltas   int `json:"deltas"`   // in the logs
+	Gaps     int `json:"gaps"`     // marked in the logs
+	// Hidden are the changes that the logs lack, all of them within gaps.
+	Hidden int `json:"hidden"`
+	// Repeated are the requests for commands that had been asked for before.
+	Repeated int `json:"repeated"`
+	// Unanswered are the requests whose server was killed.
+	Unanswered int `json:"unanswered"`
+	// Busiest is the most writes of one object in one minute.
+	Busiest int `json:"busiest"`
+}
+
+// books is a history with its indexes.
+type books struct {
+	*History
+	turns    map[place]*Turn
+	outcomes map[place][]*Outcome
+	// stored are the writes that were carried out, by command; open are those that
+	// were never answered.
+	stored, open map[command][]*Write
+	// by is who made a revision of an object, as far as it was one of us.
+	by map[edition]*Write
+	// foreign are the revisions that somebody else's delete was answered with.
+	foreign map[edition]bool
+	// lives are the versions of each object, in order.
+	lives map[types.UID][]*Change
+	// hidden and busiest are found by rules, for the figures.
+	hidden, busiest int
+}
+
+// command is one command of a turn.
+type command struct {
+	place
+	at int
+}
+
+func (c command) String() string { return fmt.Sprintf("command %d of %v", c.at, c.place) }
+
+// edition is one version of an object.
+type edition struct {
+	uid      types.UID
+	revision int64
+}
+
+// events of users are told beside the turns and have no outcomes.
+const eventsKind = kinds.Name("events")
+
+func open(h *History) *books {
+	b := &books{
+		History: h, turns: map[place]*Turn{}, outcomes: map[place][]*Outcome{},
+		stored: map[command][]*Write{}, open: map[command][]*Write{},
+		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{},
+	}
+	for i := range h.Turns {
+		b.turns[h.Turns[i].place()] = &h.Turns[i]
+	}
+	for i := range h.Outcomes {
+		o := &h.Outcomes[i]
+		b.outcomes[o.place()] = append(b.outcomes[o.place()], o)
+	}
+	for i := range h.Changes {
+		c := &h.Changes[i]
+		b.lives[c.Object.UID] = append(b.lives[c.Object.UID], c)
+	}
+	b.openAudit()
+	return b
+}
+
+// openAudit files the writes by the command that they belong to.
+func (b *books) openAudit() {
+	ended := map[string]int{}
+	for i := range b.Writes {
+		w := &b.Writes[i]
+		if w.Foreign && w.Stored() {
+			b.foreign[edition{w.UID, w.Revision}] = true
+		}
+		if w.Foreign || w.Ref.Kind == eventsKind {
+			continue
+		}
+		c, ok := commandOf(w.ID)
+		if !ok {
+			continue // the rule for completeness says so
+		}
+		if w.Ended {
+			ended[w.ID]++
+		}
+		if w.Stored() {
+			b.stored[c] = append(b.stored[c], w)
+			if w.UID != "" && w.Revision != 0 {
+				b.by[edition{w.UID, w.Revision}] = w
+			}
+		}
+	}
+	// Each request is received, and ended if its server lives so long.
+	for i := range b.Writes {
+		w := &b.Writes[i]
+		if w.Ended || w.Foreign || w.Ref.Kind == eventsKind {
+			continue
+		}
+		if ended[w.ID]--; ended[w.ID] < 0 {
+			if c, ok := commandOf(w.ID); ok {
+				b.open[c] = append(b.open[c], w)
+			}
+		}
+	}
+}
+
+func (b *books) figures() Figures {
+	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest}
+	for _, t := range b.Turns {
+		f.Commands += len(t.Commands)
+	}
+	for _, writes := range b.stored {
+		f.Writes += len(writes)
+		f.Repeated += len(writes) - 1
+	}
+	for _, writes := range b.open {
+		f.Unanswered += len(writes)
+	}
+	for _, log := range b.Logs {
+		f.Deltas += len(log)
+		for _, e := range log {
+			if e.Op == events.Gap {
+				f.Gaps++
+			}
+		}
+	}
+	return f
+}
+
+// sorted gives the keys of a map of commands in an order.
+func sorted[T any](m map[command]T) []command {
+	var all []command
+	for c := range m {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b command) int {
+		return cmp.Or(cmp.Compare(a.controller, b.controller), cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.at, b.at))
+	})
+	return all
+}
+
+// Converged judges only what is there in the end.
+func Converged(changes []Change) []Violation {
+	return converged(open(&History{Changes: changes}))
+}

@@ -1,0 +1,211 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	collector     = "system:serviceaccount:kube-system:generic-garbage-collector"
+	setController = "system:serviceaccount:kube-system:replicaset-controller"
+)
+
+// spared looks at every delete that the API server carried out in our name.
+func spared(b *books) []Violation {
+	var found []Violation
+	ends := b.ends()
+	for _, c := range sorted(b.stored) {
+		for _, w := range b.stored[c] {
+			if w.Verb != "delete" {
+				continue
+			}
+			if w.OnlyUID == "" {
+				found = append(found, violation([]string{w.String()}, "%v was deleted by name alone", w.Ref))
+			}
+			end := ends[w.OnlyUID]
+			if end == nil || b.foreign[edition{w.OnlyUID, end.change.Revision}] {
+				continue // it was on its way out already
+			}
+			if end.by(w) {
+				found = append(found, b.wrongfully(w, end)...)
+			}
+		}
+	}
+	return found
+}
+
+// end is the revision at which an object was deleted, and what was so just before.
+type end struct {
+	change *Change
+	before *Object
+	living map[types.UID]*Object // its owners, as they were
+	others int                   // active pods of its controller, itself included
+}
+
+// by tells whether a delete may have been the one: a second one changes nothing.
+func (e *end) by(w *Write) bool {
+	return w.Revision == 0 || w.Revision == e.change.Revision || e.change.Gone
+}
+
+// ends finds the revision at which each object began to go.
+func (b *books) ends() map[types.UID]*end {
+	all := map[types.UID]*end{}
+	b.replay(func(w *world, before *Object, c *Change) {
+		if before == nil || before.Deleting || all[before.UID] != nil || !c.Gone && !c.Object.Deleting {
+			return
+		}
+		e := &end{change: c, before: before, living: map[types.UID]*Object{}}
+		for _, o := range before.Owners {
+			if owner := w.objects[o.UID]; owner != nil {
+				e.living[o.UID] = owner
+			}
+		}
+		if o := controllerOf(before); o != nil {
+			e.others = w.active(o.UID)
+		}
+		all[before.UID] = e
+	})
+	return all
+}
+
+func (b *books) wrongfully(w *Write, e *end) []Violation {
+	c, _ := commandOf(w.ID)
+	turn := b.turns[c.place]
+	evidence := append(b.evidence(turn, e.change), w.String())
+	switch w.As {
+	case collector:
+		for _, o := range e.before.Owners {
+			if owner := e.living[o.UID]; owner != nil && !waits(owner) {
+				return []Violation{violation(evidence, "the garbage collector deleted %v, whose owner %v lived", e.before.Ref, owner.Ref)}
+			}
+		}
+	case setController:
+		if turn == nil || !e.before.Active {
+			return nil
+		}
+		if v, broken := b.unasked(turn, e); broken {
+			v.Evidence = append(v.Evidence, evidence...)
+			return []Violation{v}
+		}
+	}
+	return nil
+}
+
+// waits is true for an owner on its way out that its dependents must go before.
+func waits(o *Object) bool {
+	return o.Deleting && slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents)
+}
+
+// unasked judges the death of a pod by its ReplicaSet's controller: there must have
+// been one too many, as far as the controller could know. Whatever went without it
+// since it looked still counted for it.
+func (b *books) unasked(t *Turn, e *end) (Violation, bool) {
+	looked := b.reached(t, pods)
+	if looked == 0 {
+		return Violation{}, false // the log that it looked at is damaged, which is said elsewhere
+	}
+	versions := b.between(t.UID, decidedAt(t), e.change.Revision)
+	if len(versions) == 0 {
+		return Violation{}, false
+	}
+	least := versions[0].Replicas
+	for _, v := range versions {
+		least = min(least, v.Replicas)
+	}
+	counted := e.others + b.wentWithout(t, looked, e.change.Revision)
+	if counted > int(least) {
+		return Violation{}, false
+	}
+	return violation(nil, "%v was deleted as one too many when its ReplicaSet had %d pods and asked for %d", e.before.Ref, counted, least), true
+}
+
+// wentWithout counts the pods of a turn's ReplicaSet that ended, or were deleted,
+// between two revisions and not by the turn.
+func (b *books) wentWithout(t *Turn, from, to int64) int {
+	n := 0
+	first, _ := slices.BinarySearchFunc(b.Changes, from+1, func(c Change, to int64) int { return cmp.Compare(c.Revision, to) })
+	for i := first; i < len(b.Changes) && b.Changes[i].Revision < to; i++ {
+		c := &b.Changes[i]
+		if c.Object.Ref.Kind != pods {
+			continue
+		}
+		owner := controllerOf(&c.Object)
+		if owner == nil || owner.UID != t.UID || !c.Gone && c.Object.Active {
+			continue
+		}
+		if before := b.before(c); before == nil || !before.Active {
+			continue
+		}
+		if by := b.turnOf(edition{c.Object.UID, c.Revision}); by == nil || by.Sequence != t.Sequence {
+			n++
+		}
+	}
+	return n
+}
+
+// before is the version of an object before a change; nil when it made it.
+func (b *books) before(c *Change) *Object {
+	life := b.lives[c.Object.UID]
+	i := slices.Index(life, c)
+	if i <= 0 {
+		return nil
+	}
+	return &life[i-1].Object
+}
+
+// owned looks at how owners and finalizers change.
+func owned(b *books) []Violation {
+	var found []Violation
+	add := func(c *Change, format string, args ...any) {
+		found = append(found, violation(b.evidence(b.turnOf(edition{c.Object.UID, c.Revision}), c), format, args...))
+	}
+	b.replay(func(w *world, before *Object, c *Change) {
+		o := &c.Object
+		if !c.Gone && controllers(o) > 1 {
+			add(c, "%v has %d controllers", o.Ref, controllers(o))
+		}
+		if before == nil {
+			return
+		}
+		if was, is := controllerOf(before), controllerOf(o); !c.Gone && was != nil && is != nil && was.UID != is.UID {
+			add(c, "%v went from %s to %s in one step", o.Ref, b.name(was.UID), b.name(is.UID))
+		}
+		if waits(before) && (c.Gone || !waits(o)) {
+			if left := w.blocking(before.UID); left != "" {
+				add(c, "%v went before its dependent %s", o.Ref, left)
+			}
+		}
+		for _, f := range o.Finalizers {
+			if strings.HasPrefix(f, "foregroundDeletion") && !o.Deleting && !c.Gone {
+				add(c, "%v waits for its dependents, and is not being deleted", o.Ref)
+			}
+		}
+	})
+	return found
+}
+
+func controllers(o *Object) int {
+	n := 0
+	for _, owner := range o.Owners {
+		if owner.Controller != nil && *owner.Controller {
+			n++
+		}
+	}
+	return n
+}
+
+// blocking is a dependent that an owner must wait for.
+func (w *world) blocking(owner types.UID) string {
+	for _, o := range w.objects {
+		for _, ref := range o.Owners {
+			if ref.UID == owner && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion {
+				return o.Ref.String()
+			}
+		}
+	}
+	return ""
+}

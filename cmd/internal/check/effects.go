@@ -1,0 +1,152 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// once: however often a command was carried out, at most one of its requests
+// changed something.
+func once(b *books) []Violation {
+	var found []Violation
+	for _, c := range sorted(b.stored) {
+		effects := map[edition]bool{}
+		var evidence []string
+		for _, w := range b.stored[c] {
+			evidence = append(evidence, fmt.Sprintf("%v: uid %s at revision %d", w, w.UID, w.Revision))
+			if w.Verb == "delete" && (w.Revision == 0 || w.UID == "") {
+				effects[edition{uid: w.OnlyUID}] = true // of one uid, there is only one end
+				continue
+			}
+			effects[edition{w.UID, w.Revision}] = true
+		}
+		if len(effects) > 1 && !settling(b.stored[c]) {
+			found = append(found, violation(evidence, "%v had %d effects", c, len(effects)))
+		}
+	}
+	return append(found, b.doubled()...)
+}
+
+// settling is true for deletes of one object: what is being deleted already may
+// change for other reasons between two of them.
+func settling(writes []*Write) bool {
+	for _, w := range writes {
+		if w.Verb != "delete" || w.OnlyUID == "" || w.OnlyUID != writes[0].OnlyUID {
+			return false
+		}
+	}
+	return true
+}
+
+// doubled: a turn has one outcome.
+func (b *books) doubled() []Violation {
+	var found []Violation
+	for _, t := range b.Turns {
+		if told := b.outcomes[t.place()]; len(told) > 1 {
+			found = append(found, violation([]string{t.String()}, "%v has %d outcomes", t.place(), len(told)))
+		}
+	}
+	return found
+}
+
+// complete compares the audit log with the record, both ways.
+func complete(b *books) []Violation {
+	found := b.strangers()
+	for _, c := range sorted(b.stored) {
+		switch r, told := b.result(c); {
+		case !told:
+			found = append(found, violation(texts(b.stored[c]), "%v was carried out, and has no outcome", c))
+		case !r.OK():
+			found = append(found, violation(texts(b.stored[c]), "%v was carried out, and its outcome is %s: %s", c, r.Status, r.Message))
+		}
+	}
+	for i := range b.Outcomes {
+		o := &b.Outcomes[i]
+		for _, r := range o.Results {
+			c := command{o.place(), r.Command}
+			if r.Status != events.Applied || len(b.stored[c]) > 0 || b.proven(c, r) {
+				continue
+			}
+			found = append(found, violation([]string{fmt.Sprintf("outcome: %+v", r)}, "%v is applied, and neither the audit log nor the storage knows of it", c))
+		}
+	}
+	return append(found, b.unwritten()...)
+}
+
+// strangers are the writes that no command explains.
+func (b *books) strangers() []Violation {
+	var found []Violation
+	for i := range b.Writes {
+		w := &b.Writes[i]
+		if w.Foreign || !w.Stored() || w.Ref.Kind == eventsKind {
+			continue
+		}
+		if !strings.HasPrefix(w.As, "system:serviceaccount:kube-system:") {
+			found = append(found, violation([]string{w.String()}, "%v was written under the writer's own name", w.Ref))
+		}
+		c, ok := commandOf(w.ID)
+		if turn := b.turns[c.place]; !ok || turn == nil || c.at >= len(turn.Commands) {
+			found = append(found, violation([]string{w.String()}, "%v was written for no turn that is in the record", w.Ref))
+		}
+	}
+	return found
+}
+
+func (b *books) result(c command) (events.Result, bool) {
+	for _, o := range b.outcomes[c.place] {
+		for _, r := range o.Results {
+			if r.Command == c.at {
+				return r, true
+			}
+		}
+	}
+	return events.Result{}, false
+}
+
+// proven is true for a command whose request was received by an API server that
+// was killed before it noted the end, and whose effect is in the storage.
+func (b *books) proven(c command, r events.Result) bool {
+	if turn := b.turns[c.place]; turn != nil && c.at < len(turn.Commands) && turn.Commands[c.at].Verb == events.VerbRecord {
+		return true // it changes nothing
+	}
+	if len(b.open[c]) == 0 {
+		return false
+	}
+	for _, change := range b.lives[r.UID] {
+		if change.Gone || r.Version == "" || change.Revision == number(r.Version) {
+			return true
+		}
+	}
+	return false
+}
+
+// unwritten are births that only we can have made, and that nobody made.
+func (b *books) unwritten() []Violation {
+	born := map[edition]bool{}
+	for c, open := range b.open { // what a killed server did is known by the outcome
+		if r, told := b.result(c); told && r.OK() && len(open) > 0 {
+			born[edition{r.UID, number(r.Version)}], born[edition{uid: r.UID}] = true, true
+		}
+	}
+	var found []Violation
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if !c.Object.Created || c.Gone || controllerOf(&c.Object) == nil || c.Object.Ref.Kind != pods && c.Object.Ref.Kind != replicaSets {
+			continue
+		}
+		if b.by[edition{c.Object.UID, c.Revision}] == nil && !born[edition{c.Object.UID, c.Revision}] && !born[edition{uid: c.Object.UID}] {
+			found = append(found, violation(b.evidence(nil, c), "%v was born, and nobody wrote it", c.Object.Ref))
+		}
+	}
+	return found
+}
+
+func texts(writes []*Write) []string {
+	var all []string
+	for _, w := range writes {
+		all = append(all, w.String())
+	}
+	return all
+}

@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/check"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Record reads the streams.
+type Record struct {
+	bus         bus.Bus
+	controllers []string
+	canary      []string // the forms of the value that must be nowhere
+	leaks       []string
+}
+
+// NewRecord reads the streams of the controllers, and of every kind that there is.
+// canary is the value of a Secret, which must not be in any of them.
+func NewRecord(b bus.Bus, controllers []string, canary string) *Record {
+	return &Record{bus: b, controllers: controllers, canary: []string{canary, base64.StdEncoding.EncodeToString([]byte(canary))}}
+}
+
+// patience bounds the reading of one stream.
+const patience = 2 * time.Minute
+
+// Read adds everything that the streams hold to a history.
+//
+// Errors: a stream cannot be read, or holds what is no message of ours.
+func (r *Record) Read(ctx context.Context, h *check.History) error {
+	h.Logs, h.States = map[kinds.Name][]check.Entry{}, map[kinds.Name][]check.Entry{}
+	known, err := r.bus.Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range known {
+		if h.Logs[k.Name], err = r.deltas(ctx, subject.LogStream(k.Name)); err != nil {
+			return err
+		}
+		if h.States[k.Name], err = r.deltas(ctx, subject.StateStream(k.Name)); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.controllers {
+		if err := r.decisions(ctx, c, h); err != nil {
+			return err
+		}
+	}
+	if err := r.each(ctx, subject.WakeStream, func(events.Message) error { return nil }); err != nil {
+		return err
+	}
+	h.Leaks = append(h.Leaks, r.leaks...)
+	return nil
+}
+
+func (r *Record) deltas(ctx context.Context, stream string) ([]check.Entry, error) {
+	var all []check.Entry
+	err := r.each(ctx, stream, func(m events.Message) error {
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			return err
+		}
+		d, err := events.DecodeDelta(ref, m)
+		if err != nil {
+			return err
+		}
+		all = append(all, check.Entry{
+			Sequence: m.Sequence, Op: d.Op, Ref: d.Ref, UID: d.UID, Revision: parse(d.ResourceVersion), Epoch: d.Epoch, Sync: d.Sync,
+		})
+		return nil
+	})
+	return all, err
+}
+
+func (r *Record) decisions(ctx context.Context, controller string, h *check.History) error {
+	if err := r.each(ctx, subject.TurnStream(controller), func(m events.Message) error {
+		t := check.Turn{Sequence: m.Sequence, At: m.Time}
+		if err := events.DecodeJSON(m, &t.Turn); err != nil {
+			return err
+		}
+		t.Shapes, t.Notices = nil, nil
+		for i := range t.Commands {
+			t.Commands[i].Body = nil
+		}
+		h.Turns = append(h.Turns, t)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return r.each(ctx, subject.OutcomeStream(controller), func(m events.Message) error {
+		o := check.Outcome{Sequence: m.Sequence, At: m.Time}
+		if err := events.DecodeJSON(m, &o.Outcome); err != nil {
+			return err
+		}
+		h.Outcomes = append(h.Outcomes, o)
+		return nil
+	})
+}
+
+var errWhole = errors.New("read to the end")
+
+// each gives every message of a stream, and looks for the canary in it. A stream
+// that is not there has none.
+func (r *Record) each(ctx context.Context, stream string, take func(events.Message) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	state, err := r.bus.StreamState(ctx, stream)
+	if errors.Is(err, bus.ErrNoStream) || err == nil && state.Messages == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", stream, err)
+	}
+	err = r.bus.Follow(ctx, stream, state.First, func(batch []events.Message) error {
+		for _, m := range batch {
+			r.search(fmt.Sprintf("message %d of %s", m.Sequence, stream), m.Data, []byte(fmt.Sprint(m.Subject, m.Header)))
+			if err := take(m); err != nil {
+				return err
+			}
+			if m.Sequence >= state.Last {
+				return errWhole
+			}
+		}
+		return nil
+	})
+	if !errors.Is(err, errWhole) {
+		return fmt.Errorf("read %s up to %d: %w", stream, state.Last, err)
+	}
+	return nil
+}
+
+func (r *Record) search(where string, texts ...[]byte) {
+	for _, text := range texts {
+		for _, form := range r.canary {
+			if bytes.Contains(text, []byte(form)) {
+				r.leaks = append(r.leaks, where)
+			}
+		}
+	}
+}
+
+// Search looks for the canary in every file below a directory.
+//
+// Errors: a file cannot be read.
+func (r *Record) Search(dir string, h *check.History) error {
+	r.leaks = nil
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		r.search(path, text)
+		return err
+	})
+	h.Leaks = append(h.Leaks, r.leaks...)
+	return err
+}

@@ -1,0 +1,181 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// logged judges the log of every kind.
+func logged(b *books) []Violation {
+	var found []Violation
+	stored := map[kinds.Name][]*Change{}
+	for i := range b.Changes {
+		kind := b.Changes[i].Object.Ref.Kind
+		stored[kind] = append(stored[kind], &b.Changes[i])
+	}
+	for _, kind := range slices.Sorted(maps.Keys(b.Logs)) {
+		j := &logJudge{kind: kind, log: b.Logs[kind], told: map[version]bool{}}
+		j.read()
+		if changes := stored[kind]; len(changes) > 0 {
+			j.compare(changes)
+			j.fold(changes)
+			j.state(b.States[kind], changes)
+		}
+		found = append(found, j.found...)
+		b.hidden += j.hidden
+	}
+	return found
+}
+
+// version is one change as a log tells of it.
+type version struct {
+	uid      types.UID
+	revision int64
+	gone     bool
+}
+
+// span is a stretch of revisions, the first left out.
+type span struct{ after, to int64 }
+
+// logJudge judges one log.
+type logJudge struct {
+	kind   kinds.Name
+	log    []Entry
+	told   map[version]bool
+	gaps   []span // what the log says it may lack
+	hidden int
+	found  []Violation
+}
+
+func (j *logJudge) add(evidence []string, format string, args ...any) {
+	j.found = append(j.found, violation(evidence, "the log of "+string(j.kind)+" "+format, args...))
+}
+
+func (e Entry) String() string {
+	return fmt.Sprintf("message %d: %s %v, uid %s, version %d, epoch %d, again %t", e.Sequence, e.Op, e.Ref, e.UID, e.Revision, e.Epoch, e.Sync)
+}
+
+// read looks at the log alone: is it contiguous, in order, and each change there
+// once? What is said again is out of order.
+func (j *logJudge) read() {
+	newest, epoch, begun := int64(0), uint64(0), false
+	for i, e := range j.log {
+		if i > 0 && e.Sequence != j.log[i-1].Sequence+1 {
+			j.add([]string{j.log[i-1].String(), e.String()}, "has a hole of %d messages", e.Sequence-j.log[i-1].Sequence-1)
+		}
+		if e.Epoch != epoch {
+			newest, epoch = 0, e.Epoch
+		}
+		if e.Sync {
+			j.told[version{e.UID, e.Revision, e.Op == events.Gone}] = true
+			continue
+		}
+		switch e.Op {
+		case events.Mark:
+			if !begun { // the first list: nobody asked for what was before it
+				begun = true
+				j.gaps = append(j.gaps, span{0, e.Revision})
+			}
+		case events.Gap:
+			if e.Revision > 0 {
+				j.gaps = append(j.gaps, span{newest, e.Revision})
+			}
+		default:
+			if e.Revision <= newest {
+				j.add([]string{e.String()}, "tells of version %d after %d", e.Revision, newest)
+			}
+			v := version{e.UID, e.Revision, e.Op == events.Gone}
+			if j.told[v] {
+				j.add([]string{e.String()}, "tells of one change twice")
+			}
+			j.told[v] = true
+		}
+		newest = max(newest, e.Revision)
+	}
+}
+
+// compare looks for changes of the storage that the log lacks.
+func (j *logJudge) compare(changes []*Change) {
+	for _, c := range changes {
+		if j.told[version{c.Object.UID, c.Revision, c.Gone}] {
+			continue
+		}
+		if slices.ContainsFunc(j.gaps, func(s span) bool { return c.Revision > s.after && c.Revision <= s.to }) {
+			j.hidden++
+			continue
+		}
+		j.add([]string{fmt.Sprintf("gaps: %v", j.gaps)}, "lacks revision %d of %v (gone: %t), and has no gap there", c.Revision, c.Object.Ref, c.Gone)
+	}
+}
+
+// fold plays log and storage side by side, and compares what is there whenever the
+// log says that it has told of everything up to a version.
+func (j *logJudge) fold(changes []*Change) {
+	here, there := map[events.Ref]edition{}, map[events.Ref]edition{}
+	for _, e := range j.log {
+		switch e.Op {
+		case events.Is:
+			here[e.Ref] = edition{e.UID, e.Revision}
+		case events.Gone:
+			delete(here, e.Ref)
+		case events.Mark:
+			for len(changes) > 0 && changes[0].Revision <= e.Revision {
+				store(there, changes[0])
+				changes = changes[1:]
+			}
+			if text := difference(here, there); text != "" {
+				j.add([]string{e.String()}, "says that it has told of everything up to %d, and %s", e.Revision, text)
+				return
+			}
+		}
+	}
+}
+
+// state compares the state stream with the storage, in the end.
+func (j *logJudge) state(state []Entry, changes []*Change) {
+	here, there := map[events.Ref]edition{}, map[events.Ref]edition{}
+	for _, e := range state {
+		if e.Op == events.Is {
+			here[e.Ref] = edition{e.UID, e.Revision}
+		} else {
+			delete(here, e.Ref)
+		}
+	}
+	for _, c := range changes {
+		store(there, c)
+	}
+	if text := difference(here, there); text != "" {
+		j.add(nil, "ends in a state stream in which %s", text)
+	}
+}
+
+func store(there map[events.Ref]edition, c *Change) {
+	if c.Gone {
+		delete(there, c.Object.Ref)
+		return
+	}
+	there[c.Object.Ref] = edition{c.Object.UID, c.Revision}
+}
+
+// difference is the first thing in which what is told differs from what is stored.
+func difference(told, stored map[events.Ref]edition) string {
+	for ref, s := range stored {
+		if t, ok := told[ref]; !ok {
+			return fmt.Sprintf("%v is not there", ref)
+		} else if t != s {
+			return fmt.Sprintf("%v is at %d of uid %s instead of %d of %s", ref, t.revision, t.uid, s.revision, s.uid)
+		}
+	}
+	for ref := range told {
+		if _, ok := stored[ref]; !ok {
+			return fmt.Sprintf("%v is there, which is gone", ref)
+		}
+	}
+	return ""
+}

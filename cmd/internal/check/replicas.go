@@ -1,0 +1,123 @@
+package check
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bounded looks at every birth of a pod, and at every growth of a ReplicaSet. What
+// is allowed is what the owner asked for at some time between the version that was
+// decided on and the birth: whoever decides cannot know of later ones.
+func bounded(b *books) []Violation {
+	var found []Violation
+	b.replay(func(w *world, before *Object, c *Change) {
+		owner := controllerOf(&c.Object)
+		if c.Gone || owner == nil {
+			return
+		}
+		switch {
+		case c.Object.Ref.Kind == pods && before == nil:
+			if v, broken := b.birth(w, owner.UID, c); broken {
+				found = append(found, v)
+			}
+		case c.Object.Ref.Kind == replicaSets && (before == nil || c.Object.Replicas > before.Replicas):
+			if v, broken := b.growth(w, owner.UID, c); broken {
+				found = append(found, v)
+			}
+		}
+	})
+	return found
+}
+
+func (b *books) birth(w *world, set types.UID, c *Change) (Violation, bool) {
+	turn := b.turnOf(edition{c.Object.UID, c.Revision})
+	allowed, versions := int32(0), b.between(set, decidedAt(turn), c.Revision)
+	for _, v := range versions {
+		allowed = max(allowed, v.Replicas)
+	}
+	now := w.active(set) + 1
+	if len(versions) == 0 || now <= int(allowed) {
+		return Violation{}, false
+	}
+	return violation(b.evidence(turn, c), "%v is pod %d of %s, which never asked for more than %d since that was decided",
+		c.Object.Ref, now, b.name(set), allowed), true
+}
+
+func (b *books) growth(w *world, deployment types.UID, c *Change) (Violation, bool) {
+	turn := b.turnOf(edition{c.Object.UID, c.Revision})
+	allowed, versions := int32(0), b.between(deployment, decidedAt(turn), c.Revision)
+	for _, v := range versions {
+		allowed = max(allowed, v.Replicas+v.Surge)
+	}
+	sum := c.Object.Replicas
+	for uid, set := range w.owned[deployment] {
+		if uid != c.Object.UID && set.Ref.Kind == replicaSets {
+			sum += set.Replicas
+		}
+	}
+	if len(versions) == 0 || sum <= allowed {
+		return Violation{}, false
+	}
+	return violation(b.evidence(turn, c), "%v grew to %d, which makes %d replicas of %s, never allowed more than %d since that was decided",
+		c.Object.Ref, c.Object.Replicas, sum, b.name(deployment), allowed), true
+}
+
+// name is what an object is called.
+func (b *books) name(uid types.UID) string {
+	if life := b.lives[uid]; len(life) > 0 {
+		return life[0].Object.Ref.String()
+	}
+	return "an unknown object " + string(uid)
+}
+
+func (b *books) evidence(t *Turn, c *Change) []string {
+	e := []string{fmt.Sprintf("revision %d of %v, uid %s", c.Revision, c.Object.Ref, c.Object.UID)}
+	if t != nil {
+		e = append(e, t.String(), fmt.Sprintf("decided on version %s, having seen %v", t.ResourceVersion, t.Seen))
+	}
+	return e
+}
+
+// converged looks at what is there in the end.
+func converged(b *books) []Violation {
+	w := b.replay(func(*world, *Object, *Change) {})
+	var found []Violation
+	for uid, o := range w.objects {
+		for _, missing := range w.missing(uid, o) {
+			found = append(found, violation(nil, "in the end %v %s", o.Ref, missing))
+		}
+	}
+	return found
+}
+
+// missing says what an object that is at rest would not look like.
+func (w *world) missing(uid types.UID, o *Object) []string {
+	var all []string
+	say := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	say(o.Deleting, "is on its way out")
+	say(o.Empty, "lacks what belongs into it")
+	switch o.Ref.Kind {
+	case deployments:
+		asked := int32(0)
+		for _, set := range w.owned[uid] {
+			asked += set.Replicas
+		}
+		say(asked != o.Replicas, "asks for %d replicas, and its ReplicaSets for %d", o.Replicas, asked)
+		say(o.Observed != o.Generation, "is of generation %d, and its status of %d", o.Generation, o.Observed)
+		say(o.Total != o.Replicas || o.Updated != o.Replicas || o.Available != o.Replicas,
+			"asks for %d replicas, and its status says %d, %d up to date, %d available", o.Replicas, o.Total, o.Updated, o.Available)
+	case replicaSets:
+		say(int32(w.active(uid)) != o.Replicas, "asks for %d pods, and has %d", o.Replicas, w.active(uid))
+		say(o.Observed != o.Generation || o.Total != o.Replicas, "is of generation %d with %d pods, and its status of %d with %d",
+			o.Generation, o.Replicas, o.Observed, o.Total)
+	}
+	for _, owner := range o.Owners {
+		say(w.objects[owner.UID] == nil, "is owned by %s %s, which is gone", owner.Kind, owner.Name)
+	}
+	return all
+}

@@ -1,0 +1,168 @@
+package check
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The kinds that rules are about.
+const (
+	pods        = kinds.Name("pods")
+	replicaSets = kinds.Name("replicasets.apps")
+	deployments = kinds.Name("deployments.apps")
+	namespaces  = kinds.Name("namespaces")
+)
+
+// world is what is there at a revision.
+type world struct {
+	objects map[types.UID]*Object
+	owned   map[types.UID]map[types.UID]*Object // by the controlling owner
+}
+
+// replay gives every change with the world before it, in order. before is nil for
+// an object that was not there.
+func (b *books) replay(each func(w *world, before *Object, c *Change)) *world {
+	w := &world{objects: map[types.UID]*Object{}, owned: map[types.UID]map[types.UID]*Object{}}
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		before := w.objects[c.Object.UID]
+		each(w, before, c)
+		w.apply(before, c)
+	}
+	return w
+}
+
+func (w *world) apply(before *Object, c *Change) {
+	if before != nil {
+		if o := controllerOf(before); o != nil {
+			delete(w.owned[o.UID], before.UID)
+		}
+	}
+	if c.Gone {
+		delete(w.objects, c.Object.UID)
+		return
+	}
+	w.objects[c.Object.UID] = &c.Object
+	if o := controllerOf(&c.Object); o != nil {
+		if w.owned[o.UID] == nil {
+			w.owned[o.UID] = map[types.UID]*Object{}
+		}
+		w.owned[o.UID][c.Object.UID] = &c.Object
+	}
+}
+
+// active counts the pods of a ReplicaSet that have neither ended nor been deleted.
+func (w *world) active(set types.UID) int {
+	n := 0
+	for _, o := range w.owned[set] {
+		if o.Ref.Kind == pods && o.Active {
+			n++
+		}
+	}
+	return n
+}
+
+func controllerOf(o *Object) *metav1.OwnerReference {
+	for i := range o.Owners {
+		if c := o.Owners[i].Controller; c != nil && *c {
+			return &o.Owners[i]
+		}
+	}
+	return nil
+}
+
+// commandOf reads an audit id: stream, sequence, command and, from the second on,
+// the try.
+func commandOf(id string) (command, bool) {
+	f := strings.Split(id, ".")
+	if len(f) != 3 && len(f) != 4 {
+		return command{}, false
+	}
+	controller, ok := strings.CutPrefix(f[0], "TURN_")
+	sequence, err := strconv.ParseUint(f[1], 10, 64)
+	at, wrong := strconv.Atoi(f[2])
+	return command{place{controller, sequence}, at}, ok && err == nil && wrong == nil
+}
+
+// turnOf is the turn that made a revision of an object, as far as that is known.
+func (b *books) turnOf(e edition) *Turn {
+	w := b.by[e]
+	if w == nil {
+		return nil
+	}
+	c, _ := commandOf(w.ID)
+	return b.turns[c.place]
+}
+
+// between gives the versions of an object that were there at some time from one
+// revision to another.
+func (b *books) between(uid types.UID, from, to int64) []*Object {
+	var some []*Object
+	for i, c := range b.lives[uid] {
+		if c.Revision > to || c.Gone {
+			break
+		}
+		if next := i + 1; next < len(b.lives[uid]) && b.lives[uid][next].Revision <= from {
+			continue // it was over by then
+		}
+		some = append(some, &c.Object)
+	}
+	return some
+}
+
+// decidedAt is the version of a turn's own object that it was decided on; 0 when
+// that is not known.
+func decidedAt(t *Turn) int64 {
+	if t == nil {
+		return 0
+	}
+	return number(t.ResourceVersion)
+}
+
+// number reads a version; 0 for none.
+func number(version string) int64 {
+	n, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// reached is how far a turn had read a kind: the newest revision that the log had
+// told of by then; 0 when that is not known.
+func (b *books) reached(t *Turn, kind kinds.Name) int64 {
+	last, ok := t.Seen[kind]
+	if !ok {
+		return 0
+	}
+	log := b.Logs[kind]
+	n, found := slices.BinarySearchFunc(log, last, func(e Entry, to uint64) int { return compare(e.Sequence, to) })
+	if found {
+		n++
+	}
+	newest := int64(0)
+	for i := n - 1; i >= 0 && newest == 0; i-- {
+		if !log[i].Sync || log[i].Op == events.Mark {
+			newest = log[i].Revision
+		}
+	}
+	return newest
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	default:
+		return 0
+	}
+}

@@ -1,0 +1,131 @@
+// Command torture runs Millrace as processes on a real control plane, under the load
+// of users, and kills, stops and cuts off whatever it is made of: its services, the
+// servers of its bus, the API server and etcd. Afterwards an independent checker
+// compares three books, the storage, the audit log and the record, and torture
+// fails if a single rule was broken.
+//
+//	go run ./cmd/torture --seed=7 --faults=500 --time=15m
+//
+// The schedule of faults is a pure function of the seed; --plan prints it. When
+// exactly things happen depends on the machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/fault"
+)
+
+// options are the command line's.
+type options struct {
+	seed     uint64
+	faults   int
+	time     time.Duration
+	calm     time.Duration
+	patience time.Duration
+	size     size
+	users    int
+	pause    time.Duration
+	dir      string
+	report   string
+	plan     bool
+}
+
+func main() {
+	var o options
+	flag.Uint64Var(&o.seed, "seed", 1, "makes the schedule of faults, and the users' choices")
+	flag.IntVar(&o.faults, "faults", 500, "how many faults")
+	flag.DurationVar(&o.time, "time", 15*time.Minute, "the time over which they are spread")
+	flag.DurationVar(&o.calm, "calm", 20*time.Second, "the time under load before the first fault, with which hand-over is compared")
+	flag.DurationVar(&o.patience, "patience", 5*time.Minute, "how long everything may take to come to rest after the last fault")
+	flag.IntVar(&o.size.buses, "buses", 3, "servers of the bus: 1 or 3")
+	flag.IntVar(&o.size.replicas, "replicas", 2, "processes of each service")
+	flag.IntVar(&o.users, "users", 3, "users who work on the cluster")
+	flag.DurationVar(&o.pause, "pause", 1500*time.Millisecond, "the rest of a user between two actions, on average")
+	flag.StringVar(&o.dir, "dir", "", "a `directory` for logs, streams and books, which is kept; empty takes one that goes when all is well")
+	flag.StringVar(&o.report, "report", "", "a `file` for the report in JSON; empty writes none")
+	flag.BoolVar(&o.plan, "plan", false, "print the schedule, and do nothing")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintf(os.Stderr, "torture: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// errBroken is for runs in which a rule was broken; the report says which.
+var errBroken = errors.New("not everything held; see above")
+
+func run(ctx context.Context, o options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.plan {
+		for _, f := range fault.Plan(o.seed, o.faults, o.time, o.size.site()) {
+			fmt.Println(f)
+		}
+		return nil
+	}
+	dir, err := o.place()
+	if err != nil {
+		return err
+	}
+	r := &session{options: o, dir: dir}
+	err = r.play(ctx)
+	if err == nil && o.dir == "" {
+		return os.RemoveAll(dir)
+	}
+	fmt.Printf("logs, streams and books are in %s\n", dir)
+	return err
+}
+
+func (o options) check() error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("read the command line: %q is not expected; see --help", flag.Arg(0))
+	case o.faults < 1 || o.time <= 0:
+		return fmt.Errorf("read the command line: %d faults in %v; want at least one, in some time", o.faults, o.time)
+	case o.size.buses != 1 && o.size.buses != 3:
+		return fmt.Errorf("read the command line: --buses=%d; want 1 or 3", o.size.buses)
+	case o.size.replicas < 1 || o.users < 1 || o.pause <= 0:
+		return errors.New("read the command line: --replicas, --users and --pause must be more than nothing")
+	}
+	return nil
+}
+
+func (o options) place() (string, error) {
+	if o.dir == "" {
+		return os.MkdirTemp("", "millrace-torture-")
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory: %w", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		return "", errors.Join(fmt.Errorf("use %s: it is not empty; name another --dir", dir), err)
+	}
+	return dir, nil
+}
+
+// compile builds the program under test.
+func compile(ctx context.Context, into string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", into, "github.com/millrace/millrace/cmd/millrace")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build millrace: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/cmd/internal/check/ledger"
+	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/wire"
+)
+
+// size is how many processes there are of everything.
+type size struct{ buses, replicas int }
+
+// plant is everything that runs: a control plane, the servers of the bus, and the
+// services, each behind wires of its own.
+type plant struct {
+	size    size
+	dir     string
+	binary  string // the millrace program
+	audit   string // the API server's audit log
+	cluster *localcluster.Cluster
+
+	buses    []busServer
+	slots    []*slot // in the order in which they are started
+	wires    map[string][]*wire.Wire
+	fronts   map[string]*wire.Front
+	keeping  sync.WaitGroup
+	letGo    context.CancelFunc
+	failures chan error
+}
+
+// busServer is where a server of the bus listens.
+type busServer struct{ name, clients, others string }
+
+// services are what runs beside the bus.
+var services = []string{"watcher", "reconcilers", "writer"}
+
+// build starts a control plane, and prepares everything else.
+func build(ctx context.Context, dir string, s size, output io.Writer) (*plant, error) {
+	p := &plant{
+		size: s, dir: dir, binary: filepath.Join(dir, "millrace"), audit: filepath.Join(dir, "audit.log"),
+		wires: map[string][]*wire.Wire{}, fronts: map[string]*wire.Front{}, failures: make(chan error, 64),
+	}
+	if err := compile(ctx, p.binary); err != nil {
+		return nil, err
+	}
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(ledger.AuditPolicy), 0o600); err != nil {
+		return nil, fmt.Errorf("write the audit policy: %w", err)
+	}
+	var err error
+	if p.cluster, err = localcluster.Start(ctx, localcluster.Options{
+		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Output: output,
+		APIServerArgs: []string{
+			"--audit-policy-file=" + policy, "--audit-log-path=" + p.audit, "--audit-log-maxsize=100000",
+			"--etcd-compaction-interval=0", // the whole history is read in the end
+		},
+	}); err != nil {
+		return nil, err
+	}
+	if err := p.lay(); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// lay chooses addresses, lays the wires and fills the slots.
+func (p *plant) lay() error {
+	for i := range p.size.buses {
+		b := busServer{name: fmt.Sprintf("bus-%d", i+1)}
+		for _, address := range []*string{&b.clients, &b.others} {
+			port, err := localcluster.FreePort()
+			if err != nil {
+				return err
+			}
+			*address = fmt.Sprintf("127.0.0.1:%d", port)
+		}
+		p.buses = append(p.buses, b)
+	}
+	for _, b := range p.buses {
+		if err := p.fill(b.name, p.busArgs(b)); err != nil {
+			return err
+		}
+	}
+	for i := range p.size.replicas {
+		for _, service := range services {
+			name := fmt.Sprintf("%s-%d", service, i+1)
+			args, err := p.serviceArgs(service, name)
+			if err != nil {
+				return err
+			}
+			if err := p.fill(name, args); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill makes the slot of a process of ours.
+func (p *plant) fill(name string, args []string) error {
+	port, err := localcluster.FreePort()
+	if err != nil {
+		return err
+	}
+	health := fmt.Sprintf("127.0.0.1:%d", port)
+	args = append(args, "--health-address="+health)
+	p.slots = append(p.slots, &slot{name: name, ready: "http://" + health + "/readyz", start: func(life int) (*localcluster.Process, error) {
+		return p.cluster.Run(fmt.Sprintf("%s.%d", name, life), p.binary, args...)
+	}})
+	return nil
+}
+
+func (p *plant) busArgs(b busServer) []string {
+	args := []string{"bus", "--data-dir=" + filepath.Join(p.dir, "data", b.name), "--nats-listen=" + b.clients}
+	if p.size.buses == 1 {
+		return args
+	}
+	var routes []string
+	for _, other := range p.buses {
+		routes = append(routes, other.others)
+	}
+	// A client that knew the other servers' addresses would go round the wires.
+	return append(args, "--name="+b.name, "--cluster-listen="+b.others, "--routes="+strings.Join(routes, ","), "--no-advertise")
+}
+
+// serviceArgs lays the wires of a service, and says how it is started.
+func (p *plant) serviceArgs(service, name string) ([]string, error) {
+	var addresses []string
+	for _, b := range p.buses {
+		w, err := p.wire(name+">bus", b.clients)
+		if err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, "nats://"+w.Address())
+	}
+	args := []string{
+		service, "--nats-url=" + strings.Join(addresses, ","), "--root-ca-file=" + p.cluster.RootCAFile(),
+		fmt.Sprintf("--stream-replicas=%d", p.size.buses),
+	}
+	server := strings.TrimPrefix(p.cluster.Server, "https://")
+	user := localcluster.Watcher
+	switch service {
+	case "reconcilers":
+		return args, nil
+	case "writer":
+		user = localcluster.Writer
+		front, err := p.front(name)
+		if err != nil {
+			return nil, err
+		}
+		server = front.Address()
+	}
+	w, err := p.wire(name+">api", server)
+	if err != nil {
+		return nil, err
+	}
+	return append(args, "--kubeconfig="+p.cluster.Kubeconfig(user), "--master=https://"+w.Address()), nil
+}
+
+func (p *plant) wire(name, target string) (*wire.Wire, error) {
+	w, err := wire.New(target)
+	if err == nil {
+		p.wires[name] = append(p.wires[name], w)
+	}
+	return w, err
+}
+
+// front stands before the API server in a writer's way. It looks to the writer like
+// the API server, and to the API server like the writer.
+func (p *plant) front(name string) (*wire.Front, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.cluster.Kubeconfig(localcluster.Writer))
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("open a front for %s: %w", name, err)
+	}
+	certificate, err := tls.LoadX509KeyPair(p.cluster.ServingCertificate())
+	if err != nil {
+		return nil, fmt.Errorf("open a front for %s: %w", name, err)
+	}
+	front, err := wire.NewFront(p.cluster.Server, transport, certificate)
+	if err == nil {
+		p.fronts[name] = front
+	}
+	return front, err
+}
+
+// controlPlane are the processes that are kept although they are not ours.
+var controlPlane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
+
+// run starts everything, keeps it, and waits until it is ready.
+func (p *plant) run(ctx context.Context) error {
+	keeping, letGo := context.WithCancel(context.WithoutCancel(ctx))
+	p.letGo = letGo
+	for _, s := range p.slots {
+		p.keep(keeping, s)
+	}
+	for _, running := range p.cluster.Processes() {
+		if slices.Contains(controlPlane, running.Name) {
+			s := adopt(p.cluster, running)
+			p.slots = append(p.slots, s)
+			p.keep(keeping, s)
+		}
+	}
+	return p.awaitReady(ctx)
+}
+
+// adopt makes the slot of a process that runs already.
+func adopt(cluster *localcluster.Cluster, running *localcluster.Process) *slot {
+	s := &slot{name: running.Name, process: running, start: func(life int) (*localcluster.Process, error) {
+		if life == 1 {
+			return running, nil
+		}
+		return cluster.Revive(running.Name)
+	}}
+	switch running.Name {
+	case "etcd":
+		s.ready = cluster.EtcdEndpoint() + "/health"
+	case "kube-apiserver":
+		s.ready = cluster.Server + "/readyz"
+	}
+	return s
+}
+
+func (p *plant) keep(ctx context.Context, s *slot) {
+	p.keeping.Go(func() {
+		if err := s.keep(ctx); err != nil {
+			p.failures <- err
+		}
+	})
+}
+
+func (p *plant) awaitReady(ctx context.Context) error {
+	for _, s := range p.slots {
+		if err := s.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-p.failures:
+		return err
+	default:
+		return nil
+	}
+}
+
+func (p *plant) slot(name string) *slot {
+	i := slices.IndexFunc(p.slots, func(s *slot) bool { return s.name == name })
+	return p.slots[i] // the schedule is made from our names
+}
+
+// crashes are the ends that nobody asked for.
+func (p *plant) crashes() []string {
+	var all []string
+	for _, s := range p.slots {
+		s.mu.Lock()
+		all = append(all, s.crashes...)
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// stopServices ends the services well, and leaves the bus and the control plane.
+func (p *plant) stopServices() error {
+	p.letGo()
+	p.keeping.Wait()
+	var errs []error
+	for _, s := range p.slots {
+		if !slices.Contains(controlPlane, s.name) && !strings.HasPrefix(s.name, "bus-") {
+			errs = append(errs, s.stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close ends everything.
+func (p *plant) close() error {
+	if p.letGo != nil {
+		p.letGo()
+		p.keeping.Wait()
+	}
+	err := p.cluster.Stop()
+	for _, some := range p.wires {
+		for _, w := range some {
+			err = errors.Join(err, w.Close())
+		}
+	}
+	for _, f := range p.fronts {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// loopback is for asking processes of this machine; some make their own
+// certificates.
+func loopback() *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+}
+
+func answers(ctx context.Context, client *http.Client, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// site is what there will be to be broken in a plant of a size.
+func (s size) site() fault.Site {
+	site := fault.Site{Servers: []string{"etcd", "kube-apiserver"}}
+	for i := range s.buses {
+		site.Buses = append(site.Buses, fmt.Sprintf("bus-%d", i+1))
+	}
+	for i := range s.replicas {
+		for _, service := range services {
+			name := fmt.Sprintf("%s-%d", service, i+1)
+			site.Services = append(site.Services, name)
+			site.Wires = append(site.Wires, name+">bus")
+			if service != "reconcilers" {
+				site.Wires = append(site.Wires, name+">api")
+			}
+			if service == "writer" {
+				site.Fronts = append(site.Fronts, name)
+			}
+		}
+	}
+	return site
+}

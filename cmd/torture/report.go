@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/check"
+	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
+)
+
+// report is what a run found.
+type report struct {
+	Seed     uint64         `json:"seed"`
+	Load     time.Duration  `json:"load"` // how long users were at work
+	Rest     time.Duration  `json:"rest"` // from the last fault until all was as asked for
+	Strikes  []strike       `json:"strikes"`
+	Met      int            `json:"met"` // requests that were refused, or whose answers were lost
+	Done     map[string]int `json:"done"`
+	Failed   map[string]int `json:"failed"`
+	Samples  []crowd.Sample `json:"samples"`
+	Crashes  []string       `json:"crashes"` // ends that nobody asked for
+	Restless string         `json:"restless,omitempty"`
+	Unclean  string         `json:"unclean,omitempty"` // how services did not end well
+
+	Figures    check.Figures     `json:"figures"`
+	Violations []check.Violation `json:"violations"`
+}
+
+// shown bounds how many violations of a rule are printed; all are in the JSON.
+const shown = 5
+
+// verdict prints the report, writes it, and is errBroken unless everything held.
+func (s *session) verdict() error {
+	r := &s.report
+	r.Seed = s.options.seed
+	s.figures()
+	s.handOvers()
+	broken := s.rules()
+	for _, complaint := range []string{r.Restless, r.Unclean} {
+		if complaint != "" {
+			s.say("BROKEN %s", complaint)
+			broken = true
+		}
+	}
+	if s.options.report != "" {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode the report: %w", err)
+		}
+		if err := os.WriteFile(s.options.report, append(text, '\n'), 0o600); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	if broken {
+		return errBroken
+	}
+	s.say("nothing lost, nothing doubled")
+	return nil
+}
+
+func (s *session) figures() {
+	r, f := &s.report, s.report.Figures
+	kinds, failed := map[string]int{}, 0
+	for _, strike := range r.Strikes {
+		kinds[string(strike.Kind)] += len(strike.Targets)
+		if strike.Error != "" {
+			failed++
+			s.say("fault %d was not played: %s", strike.Number, strike.Error)
+		}
+	}
+	total := 0
+	for _, n := range kinds {
+		total += n
+	}
+	did, not := sum(r.Done), sum(r.Failed)
+	s.say("")
+	s.say("seed           %d", r.Seed)
+	s.say("faults         %d, which hit %d targets: %s", len(r.Strikes)-failed, total, counts(kinds))
+	s.say("requests met   %d refused, or their answers lost", r.Met)
+	s.say("load           %d actions of users in %v (%.1f a second): %s", did, r.Load.Round(time.Second), float64(did)/r.Load.Seconds(), counts(r.Done))
+	s.say("               %d actions failed: %s", not, counts(r.Failed))
+	s.say("changes        %d revisions of the storage, %.1f a second", f.Changes, float64(f.Changes)/r.Load.Seconds())
+	s.say("record         %d deltas, %d gaps that hide %d changes; %d turns with %d commands", f.Deltas, f.Gaps, f.Hidden, f.Turns, f.Commands)
+	s.say("writes         %d carried out, %d of them repeated without effect; %d never answered", f.Writes, f.Repeated, f.Unanswered)
+	s.say("busiest object %d writes in a minute", f.Busiest)
+	s.say("rest           %v after the last fault", r.Rest.Round(100*time.Millisecond))
+	s.say("ends           %d processes ended by themselves", len(r.Crashes))
+	for _, c := range r.Crashes[:min(len(r.Crashes), shown)] {
+		s.say("               %s", c)
+	}
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// counts writes a map of counts, the largest first.
+func counts(m map[string]int) string {
+	names := slices.Sorted(maps.Keys(m))
+	slices.SortStableFunc(names, func(a, b string) int { return m[b] - m[a] })
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%d %s", m[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// handOvers prints how long the place of a deleted pod stayed empty, by what was
+// going on meanwhile.
+func (s *session) handOvers() {
+	times := map[string][]time.Duration{}
+	for _, sample := range s.report.Samples {
+		class := classOf(sample, s.report.Strikes)
+		times[class] = append(times[class], sample.Took())
+	}
+	s.say("hand-over      time until the place of a deleted pod is taken")
+	for _, class := range slices.Sorted(maps.Keys(times)) {
+		t := times[class]
+		slices.Sort(t)
+		s.say("               %-26s %4d samples, p50 %v, p99 %v, longest %v", class, len(t),
+			t[len(t)/2].Round(time.Millisecond), t[(len(t)*99)/100].Round(time.Millisecond), t[len(t)-1].Round(time.Millisecond))
+	}
+}
+
+// aftermath is how long a fault counts as going on after its end.
+const aftermath = 2 * time.Second
+
+// classOf names what was going on during a sample.
+func classOf(sample crowd.Sample, strikes []strike) string {
+	services, others := map[string]bool{}, map[string]bool{}
+	for _, s := range strikes {
+		if s.Began.After(sample.Born) || s.Ended.Add(aftermath).Before(sample.Deleted) {
+			continue
+		}
+		for _, target := range s.Targets {
+			name, _, wired := strings.Cut(target, ">")
+			switch {
+			case s.Kind == fault.Kill && !wired && isService(name):
+				services[name] = true
+			case wired || s.Kind == fault.Busy || s.Kind == fault.Broken || s.Kind == fault.Lose:
+				others["network or answers"] = true
+			case s.Kind == fault.Pause:
+				others["pause"] = true
+			case s.Kind == fault.Restart:
+				others["restart"] = true
+			case strings.HasPrefix(name, "bus-"):
+				others["bus killed"] = true
+			default:
+				others["API server killed"] = true
+			}
+		}
+	}
+	switch {
+	case len(others) > 1:
+		return "several things"
+	case len(others) == 1:
+		return slices.Collect(maps.Keys(others))[0]
+	case len(services) > 1:
+		return "several services killed"
+	case len(services) == 1:
+		return "one service killed"
+	default:
+		return "peace"
+	}
+}
+
+func isService(name string) bool {
+	return slices.ContainsFunc(services, func(s string) bool { return strings.HasPrefix(name, s+"-") })
+}
+
+// rules prints each rule with what broke it, and reports whether anything did.
+func (s *session) rules() bool {
+	by := map[string][]check.Violation{}
+	for _, v := range s.report.Violations {
+		by[v.Rule] = append(by[v.Rule], v)
+	}
+	for _, rule := range check.Rules() {
+		found := by[rule.Name]
+		if len(found) == 0 {
+			s.say("holds  %-4s %s", rule.Name, rule.Text)
+			continue
+		}
+		s.say("BROKEN %-4s %s: %d times", rule.Name, rule.Text, len(found))
+		for _, v := range found[:min(len(found), shown)] {
+			s.say("    %v", v)
+		}
+	}
+	return len(s.report.Violations) > 0
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/check"
+	"github.com/millrace/millrace/cmd/internal/check/ledger"
+	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
+	"github.com/millrace/millrace/cmd/internal/wire"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// session is one run, from the empty machine to the verdict.
+type session struct {
+	options options
+	dir     string
+
+	plant *plant
+	crowd *crowd.Crowd
+	probe *crowd.Probe
+
+	schedule io.Writer // the faults as they happen
+	report   report
+}
+
+const (
+	// canary is the value that must be nowhere.
+	canary = "canary-5b0de7c39a1f4826"
+	// probeEvery is how often a pod of the probe is deleted, besides once for each
+	// kill.
+	probeEvery = 2 * time.Second
+	// stillness is how long nothing must be written before all is at rest.
+	stillness = 10 * time.Second
+)
+
+func (s *session) say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// play runs the whole of it. The error is that of a rule that was broken, or of
+// something that kept the run from being judged.
+func (s *session) play(ctx context.Context) (err error) {
+	log, err := os.Create(filepath.Join(s.dir, "faults.log"))
+	if err != nil {
+		return fmt.Errorf("write the log of faults: %w", err)
+	}
+	defer log.Close()
+	s.schedule = log
+	if s.plant, err = build(ctx, s.dir, s.options.size, os.Stderr); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.plant.close()) }()
+	starting, cancel := context.WithTimeout(ctx, s.options.patience)
+	defer cancel()
+	if err := s.plant.run(starting); err != nil {
+		return err
+	}
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	if err := s.rest(ctx); err != nil {
+		return err
+	}
+	if err := s.judge(ctx); err != nil {
+		return err
+	}
+	return s.verdict()
+}
+
+// load has users at work, first in peace, then under the faults, and ends with
+// everything whole again and nobody at work.
+func (s *session) load(ctx context.Context) (err error) {
+	admin := s.plant.cluster.Kubeconfig(localcluster.Admin)
+	if s.crowd, err = crowd.Connect(crowd.Options{Kubeconfig: admin, Seed: s.options.seed, Users: s.options.users, Pause: s.options.pause}); err != nil {
+		return err
+	}
+	if s.probe, err = crowd.NewProbe(admin); err != nil {
+		return err
+	}
+	if err := s.crowd.Plant(ctx, canary); err != nil {
+		return err
+	}
+	working, leave := context.WithCancel(ctx)
+	defer leave()
+	var people sync.WaitGroup
+	people.Go(func() { s.crowd.Run(working) })
+	people.Go(func() { s.probe.Run(working, probeEvery) })
+	begun := time.Now()
+	s.say("everything runs; %v of peace", s.options.calm)
+	sleep(ctx, s.options.calm)
+
+	schedule := fault.Plan(s.options.seed, s.options.faults, s.options.time, s.options.size.site())
+	s.say("%d faults in %v, from seed %d", len(schedule), s.options.time, s.options.seed)
+	s.report.Strikes = s.plant.play(ctx, schedule, s.schedule, func(f fault.Fault) {
+		if f.Kind == fault.Kill {
+			s.probe.Soon()
+		}
+	})
+	s.heal()
+	s.report.Load = time.Since(begun)
+	leave()
+	people.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// heal mends every wire and ends every trouble, whatever a fault has left.
+func (s *session) heal() {
+	for name := range s.plant.wires {
+		s.plant.set(name, wire.Condition{})
+	}
+	for _, f := range s.plant.fronts {
+		s.report.Met += f.Met()
+		f.Set(wire.Trouble{})
+	}
+}
+
+// rest waits until everything is ready, nothing is written any more, and what is
+// there is what was asked for. What is not so in time is for the rules to say.
+func (s *session) rest(ctx context.Context) error {
+	begun := time.Now()
+	s.say("the last fault is over; waiting for rest")
+	waiting, cancel := context.WithTimeout(ctx, s.options.patience)
+	defer cancel()
+	if err := s.plant.awaitReady(waiting); err != nil {
+		return err
+	}
+	storage := ledger.NewStorage(s.plant.cluster.EtcdEndpoint())
+	for {
+		if err := s.still(waiting); err != nil {
+			s.report.Restless = fmt.Sprintf("writing went on for %v after the last fault", time.Since(begun).Round(time.Second))
+			break
+		}
+		changes, err := storage.Changes(waiting)
+		if err == nil && len(check.Converged(changes)) == 0 {
+			break
+		}
+		if !sleep(waiting, time.Second) {
+			break
+		}
+	}
+	s.report.Rest = time.Since(begun) - stillness
+	return ctx.Err()
+}
+
+// still waits until the audit log has not grown for a while.
+func (s *session) still(ctx context.Context) error {
+	size, since := int64(-1), time.Now()
+	for time.Since(since) < stillness {
+		info, err := os.Stat(s.plant.audit)
+		if err != nil {
+			return fmt.Errorf("look at the audit log: %w", err)
+		}
+		if info.Size() != size {
+			size, since = info.Size(), time.Now()
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// judge ends the services, reads the three books, and compares them.
+func (s *session) judge(ctx context.Context) error {
+	s.say("at rest; reading the books")
+	s.report.Crashes = s.plant.crashes()
+	if err := s.plant.stopServices(); err != nil {
+		s.report.Unclean = err.Error()
+	}
+	var h check.History
+	var err error
+	if h.Changes, err = ledger.NewStorage(s.plant.cluster.EtcdEndpoint()).Changes(ctx); err != nil {
+		return err
+	}
+	if h.Writes, err = ledger.Audit(s.plant.audit); err != nil {
+		return err
+	}
+	if err := s.read(ctx, &h); err != nil {
+		return err
+	}
+	s.report.Figures, s.report.Violations = check.Judge(&h)
+	s.report.Samples, s.report.Done, s.report.Failed = s.probe.Samples(), s.crowd.Done(), s.crowd.Failed()
+	return nil
+}
+
+// read reads the streams, and looks for the canary in whatever was written to disk.
+func (s *session) read(ctx context.Context, h *check.History) error {
+	var names []string
+	for _, e := range controllers.Catalog() {
+		if e.Exists() {
+			names = append(names, e.Name)
+		}
+	}
+	url := ""
+	for _, b := range s.plant.buses {
+		url += "," + "nats://" + b.clients
+	}
+	b, err := stream.Connect(ctx, stream.Options{URL: url[1:], Name: "torture", Replicas: s.options.size.buses})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	record := ledger.NewRecord(b, names, canary)
+	if err := record.Read(ctx, h); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Join(s.dir, "data"), filepath.Join(s.dir, "cluster", "logs")} {
+		if err := record.Search(dir, h); err != nil {
+			return fmt.Errorf("look for the canary: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/cmd/internal/wire"
+)
+
+// strike is a fault as it was played.
+type strike struct {
+	fault.Fault
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"` // all is whole again, as far as this fault goes
+	Error string    `json:"error,omitempty"`
+}
+
+// play lets the faults happen in their time, and returns when the last one is over.
+// struck is told at once of each.
+func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writer, struck func(fault.Fault)) []strike {
+	began := time.Now()
+	var mu sync.Mutex
+	var played []strike
+	var all sync.WaitGroup
+	for _, f := range schedule {
+		if !sleep(ctx, time.Until(began.Add(f.At))) {
+			break
+		}
+		fmt.Fprintln(output, f)
+		all.Go(func() {
+			s := strike{Fault: f, Began: time.Now()}
+			if err := p.strike(ctx, f, struck); err != nil {
+				s.Error = err.Error()
+			}
+			s.Ended = time.Now()
+			mu.Lock()
+			defer mu.Unlock()
+			played = append(played, s)
+		})
+	}
+	all.Wait()
+	slices.SortFunc(played, func(a, b strike) int { return a.Number - b.Number })
+	return played
+}
+
+// strike does one fault to all of its targets at once.
+func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fault)) error {
+	errs := make([]error, len(f.Targets))
+	var all sync.WaitGroup
+	for i, target := range f.Targets {
+		all.Go(func() { errs[i] = p.strikeOne(ctx, f, target) })
+	}
+	struck(f)
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comeBack bounds how long a process may take to be ready again, as far as its fault
+// is concerned: it may be in another one's hands meanwhile.
+const comeBack = time.Minute
+
+func (p *plant) strikeOne(ctx context.Context, f fault.Fault, target string) error {
+	switch f.Kind {
+	case fault.Kill, fault.Restart:
+		s := p.slot(target)
+		if err := s.kill(f.Kind == fault.Restart, f.For); err != nil {
+			return err
+		}
+		waiting, cancel := context.WithTimeout(ctx, f.For+comeBack)
+		defer cancel()
+		sleep(waiting, f.For)
+		_ = s.awaitReady(waiting) // that all are in the end is asked later
+		return nil
+	case fault.Pause:
+		return p.slot(target).pause(ctx, f.For)
+	case fault.Busy, fault.Broken, fault.Lose:
+		p.fronts[target].Set(troubles[f.Kind])
+		sleep(ctx, f.For)
+		p.fronts[target].Set(wire.Trouble{})
+	default:
+		p.set(target, conditions[f.Kind])
+		sleep(ctx, f.For)
+		p.set(target, wire.Condition{})
+	}
+	return nil
+}
+
+var conditions = map[fault.Kind]wire.Condition{
+	fault.Cut:      {Cut: true},
+	fault.HalfOpen: {Dead: true},
+	fault.Stall:    {Stall: true},
+	fault.Delay:    {Delay: 150 * time.Millisecond},
+	fault.Throttle: {Rate: 16 << 10},
+}
+
+var troubles = map[fault.Kind]wire.Trouble{
+	fault.Busy:   {Every: 2, Code: http.StatusTooManyRequests, RetryAfter: 1},
+	fault.Broken: {Every: 2, Code: http.StatusInternalServerError},
+	fault.Lose:   {Every: 3, Lose: true},
+}
+
+func (p *plant) set(name string, c wire.Condition) {
+	for _, w := range p.wires[name] {
+		w.Set(c)
+	}
+}
