@@ -131,6 +131,13 @@ type Work struct {
 	// New starts a consumer that does not exist yet at the end of the stream
 	// instead of its start.
 	New bool
+	// Since bounds how far back deliveries reach; 0 means to the start of the
+	// stream. A consumer that does not exist yet starts with what was stored that
+	// long ago, and so does one that goes through its history once more: it is made
+	// anew when it delivers something older for the first time with more than
+	// [Backlog] messages behind it. What is not delivered for that reason whoever
+	// works must find out about by other means.
+	Since time.Duration
 	// Volatile keeps what has been answered in the server's memory instead of
 	// writing it to disk with every answer. A server that restarts forgets the
 	// consumer, and it is made anew; whoever works must then find out by other
@@ -155,11 +162,17 @@ const LastRank = 9
 // sent comes again after AckWait.
 const Lingering = 10 * time.Second
 
+// Backlog is how many messages may be in front of the newest one before Since
+// cuts them short.
+const Backlog = 1000
+
 // Delivery is one message to be answered, in exactly one of three ways. Its
 // methods may be called from any goroutine and do not block on the network.
 type Delivery interface {
 	Message() events.Message
-	// Attempt is how often the message has been delivered, from 1.
+	// Attempt is how often the message has been delivered, from 1. Where the
+	// consumer has a Since, a message that is older than the consumer counts as
+	// delivered before: it may have been, through one that is no more.
 	Attempt() int
 	// Done: never again.
 	Done()

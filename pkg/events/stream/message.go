@@ -16,6 +16,7 @@ type place struct {
 	sequence uint64
 	delivery uint64 // the consumer's own count, without holes
 	time     time.Time
+	pending  uint64 // messages behind this one
 }
 
 // placeOf reads the reply subject of a delivery without allocating, since this
@@ -33,18 +34,18 @@ func placeOf(reply string) (place, error) {
 	for range before {
 		_, rest, _ = strings.Cut(rest, ".")
 	}
-	var numbers [4]uint64
+	var numbers [5]uint64
 	for i := range numbers {
 		var token string
 		var more bool
 		token, rest, more = strings.Cut(rest, ".")
 		n, ok := number(token)
-		if !ok || !more {
+		if !ok || !more && i+1 < len(numbers) {
 			return place{}, fmt.Errorf("%q is not the reply subject of a delivery", reply)
 		}
 		numbers[i] = n
 	}
-	return place{int(numbers[0]), numbers[1], numbers[2], time.Unix(0, int64(numbers[3]))}, nil
+	return place{int(numbers[0]), numbers[1], numbers[2], time.Unix(0, int64(numbers[3])), numbers[4]}, nil
 }
 
 func number(digits string) (n uint64, ok bool) {

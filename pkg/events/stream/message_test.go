@@ -6,7 +6,7 @@ import (
 )
 
 func TestPlaceOf(t *testing.T) {
-	want := place{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789)}
+	want := place{attempt: 2, sequence: 1234567890123, delivery: 45, time: time.Unix(0, 1700000000123456789), pending: 7}
 	for _, reply := range []string{
 		"$JS.ACK.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
 		"$JS.ACK.domain.hash.STATE_pods.replicaset-controller.2.1234567890123.45.1700000000123456789.7",
@@ -19,7 +19,7 @@ func TestPlaceOf(t *testing.T) {
 			t.Errorf("%s: %v allocations", reply, n)
 		}
 	}
-	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5"} {
+	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5", "$JS.ACK.s.c.1.2.3.4."} {
 		if got, err := placeOf(reply); err == nil {
 			t.Errorf("%q is taken for %+v", reply, got)
 		}

@@ -60,6 +60,11 @@ type worker struct {
 	bus    *Bus
 	work   bus.Work
 	handle func(bus.Delivery)
+
+	made   time.Time // when the consumer of this session was
+	astray bool      // it has lost its place
+	// silent is how often in a row nobody answered for the consumer.
+	silent int
 }
 
 func (w *worker) session(ctx context.Context) error {
@@ -70,18 +75,14 @@ func (w *worker) session(ctx context.Context) error {
 	if err != nil {
 		return translated(request, err)
 	}
-	desk := &desk{worker: w}
+	w.made = consumer.CachedInfo().Created
 	broken := make(chan error, 1)
+	desk := &desk{worker: w, broken: broken}
 	consuming, err := consumer.Consume(desk.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
 		jetstream.PullHeartbeat(pullHeartbeat), jetstream.PullExpiry(bus.Lingering),
 		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			select {
-			case broken <- err:
-			default:
-			}
-		}))
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { trouble(broken, err) }))
 	if err != nil {
 		return translated(request, err)
 	}
@@ -89,6 +90,7 @@ func (w *worker) session(ctx context.Context) error {
 	// others need not wait for AckWait.
 	defer consuming.Drain()
 	defer desk.close()
+	go w.watch(request, broken)
 	select {
 	case <-request.Done():
 		return context.Cause(request)
@@ -97,6 +99,7 @@ func (w *worker) session(ctx context.Context) error {
 	case <-shaken:
 		return errShaken
 	case err := <-broken:
+		w.astray = errors.Is(err, errAstray)
 		return translated(request, err)
 	}
 }
@@ -105,9 +108,8 @@ func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxP
 
 func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRank)) }
 
-// durable attaches to the consumer, and makes it first where it is missing.
-// Where it starts is not changed afterwards: it stands where it stands.
-func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
+// wanted is the consumer as it should be.
+func (w *worker) wanted() jetstream.ConsumerConfig {
 	want := jetstream.ConsumerConfig{
 		Durable: w.work.Durable, FilterSubject: w.work.Subject,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -117,24 +119,42 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		// and forgets those of a connection that has closed.
 		PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{everybody},
 	}
+	if w.work.Since > 0 {
+		start := time.Now().Add(-w.work.Since)
+		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &start
+	}
 	if w.work.New {
-		want.DeliverPolicy = jetstream.DeliverNewPolicy
+		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverNewPolicy, nil
 	}
 	if w.work.Volatile {
 		want.MemoryStorage, want.Replicas = true, 1
 	}
-	js := w.bus.js
-	found, err := js.Consumer(ctx, w.work.Stream, w.work.Durable)
+	return want
+}
+
+// durable attaches to the consumer, and makes it first where it is missing.
+// Where it starts is not changed afterwards: it stands where it stands, unless it
+// has lost its place.
+func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
+	want, js := w.wanted(), w.bus.js
+	found, err := w.find(ctx)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		// Never an update here: of two that start together with other settings
 		// the second is refused, finds the consumer the next time, and updates it.
 		return js.CreateConsumer(ctx, w.work.Stream, want)
+	case err != nil && w.lost():
+		return w.remake(ctx, want)
 	case err != nil:
 		return nil, err
 	}
 	have := found.CachedInfo().Config
 	if have.MemoryStorage != want.MemoryStorage { // where it is kept can't be changed
+		return w.remake(ctx, want)
+	}
+	if w.astray && found.CachedInfo().Created.Equal(w.made) { // nobody else has remade it
+		w.bus.stats.astray.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
+		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errAstray)
 		return w.remake(ctx, want)
 	}
 	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
@@ -146,9 +166,13 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	return js.UpdateConsumer(ctx, w.work.Stream, want)
 }
 
-// remake replaces the consumer by one that is kept elsewhere.
+// remake replaces the consumer by one that is kept elsewhere. Where its server
+// is away the cluster removes it all the same, and nobody says so.
 func (w *worker) remake(ctx context.Context, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	if err := w.bus.js.DeleteConsumer(ctx, w.work.Stream, w.work.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	removal, done := context.WithTimeout(ctx, lookupPatience)
+	defer done()
+	err := w.bus.js.DeleteConsumer(removal, w.work.Stream, w.work.Durable)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !w.lost() {
 		return nil, err
 	}
 	return w.bus.js.CreateConsumer(ctx, w.work.Stream, want)
@@ -157,6 +181,7 @@ func (w *worker) remake(ctx context.Context, want jetstream.ConsumerConfig) (jet
 // desk is where the deliveries of one session arrive.
 type desk struct {
 	worker *worker
+	broken chan<- error
 
 	mu     sync.Mutex
 	closed bool
@@ -173,6 +198,11 @@ func (d *desk) receive(m jetstream.Msg) {
 	p, err := placeOf(m.Reply())
 	if err != nil {
 		w.bus.options.Log.Error("a delivery without a place", "stream", w.work.Stream, "error", err)
+		return
+	}
+	if w.history(&p) {
+		d.closed = true
+		trouble(d.broken, errAstray)
 		return
 	}
 	if p.attempt > 1 {

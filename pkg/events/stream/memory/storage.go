@@ -156,6 +156,16 @@ func (s *stream) first() uint64 {
 	return s.last + 1
 }
 
+// since is the first sequence that was stored at a time or later.
+func (s *stream) since(at time.Time) uint64 {
+	for _, n := range s.order {
+		if m, there := s.messages[n]; there && !m.Time.Before(at) {
+			return n
+		}
+	}
+	return s.last + 1
+}
+
 // from gives at most limit messages from a sequence on.
 func (s *stream) from(sequence uint64, limit int) []events.Message {
 	var batch []events.Message

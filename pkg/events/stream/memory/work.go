@@ -23,6 +23,7 @@ type durable struct {
 	stream  *stream
 	work    bus.Work
 	next    uint64                // the lowest sequence that was never delivered
+	made    uint64                // up to here there may have been deliveries before there was this durable
 	pending map[uint64]*pending   // delivered and not answered
 	due     []uint64              // of those, what is to be delivered again, in order of need
 	ranks   [bus.LastRank + 1]int // how many work in each rank
@@ -110,8 +111,12 @@ func (s *stream) durable(w bus.Work) *durable {
 	d := s.durables[w.Durable]
 	if d == nil {
 		d = &durable{stream: s, next: 1, pending: map[uint64]*pending{}, ready: make(chan struct{})}
-		if w.New {
+		switch {
+		case w.New:
 			d.next = s.last + 1
+		case w.Since > 0:
+			d.made = s.last
+			d.next = s.since(s.bus.clock.Now().Add(-w.Since))
 		}
 		s.durables[w.Durable] = d
 	}
@@ -137,6 +142,9 @@ func (d *durable) take() *delivery {
 	}
 	d.next = m.Sequence + 1
 	p := &pending{}
+	if m.Sequence <= d.made {
+		p.attempt = 1
+	}
 	d.pending[m.Sequence] = p
 	return d.deliver(m, p)
 }

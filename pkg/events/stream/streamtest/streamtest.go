@@ -51,6 +51,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Work", testWork},
 		{"WorkAnswers", testWorkAnswers},
 		{"WorkNew", testWorkNew},
+		{"WorkSince", testWorkSince},
 		{"WorkVolatile", testWorkVolatile},
 		{"WorkShared", testWorkShared},
 		{"WorkRanked", testWorkRanked},
