@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/utils/lru"
+	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -41,6 +42,8 @@ type Config struct {
 	Timeout time.Duration
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
+	// Clock is what the age of a proof is told by; nil means the system's.
+	Clock clock.PassiveClock
 }
 
 // Actor is on whose behalf a request is made.
@@ -49,9 +52,15 @@ type Actor struct {
 	Controller, Identity string
 }
 
-// absentOwners is how many owners that are gone for good are remembered.
-// Upstream: pkg/controller/garbagecollector, the same number.
-const absentOwners = 500
+const (
+	// absentOwners is how many owners that are gone are remembered.
+	// Upstream: pkg/controller/garbagecollector, the same number.
+	absentOwners = 500
+	// proofAge is how long the absence of an owner counts as proven: for the crowd
+	// of dependents that it leaves, and for less time than an API server is away
+	// whose storage is restored from a backup. A uid that was gone comes back so.
+	proofAge = time.Second
+)
 
 // Door makes requests. It is safe for concurrent use.
 type Door struct {
@@ -60,9 +69,9 @@ type Door struct {
 	flights chan struct{}
 	disco   discovery.DiscoveryInterface
 	mapping mapping
-	absent  *lru.Cache         // coordinates of owners that are gone
-	looking singleflight.Group // for owners
-	listed  sync.Map           // reading: what an actor may list and not get
+	absent  *cache.LRUExpireCache // coordinates of owners that are gone
+	looking singleflight.Group    // for owners
+	listed  sync.Map              // reading: what an actor may list and not get
 }
 
 // New opens a door for the actors.
@@ -76,7 +85,7 @@ func New(c Config, actors []Actor) (*Door, error) {
 	c = c.withDefaults()
 	d := &Door{
 		config: c, clients: make(map[Actor]rest.Interface, len(actors)),
-		flights: make(chan struct{}, c.MaxInFlight), absent: lru.New(absentOwners),
+		flights: make(chan struct{}, c.MaxInFlight), absent: cache.NewLRUExpireCacheWithClock(absentOwners, c.Clock),
 	}
 	for _, a := range actors {
 		client, err := d.client(a)
@@ -101,6 +110,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxInFlight <= 0 {
 		c.MaxInFlight = 200
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
 	}
 	if c.Patience <= 0 {
 		c.Patience = 30 * time.Second

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -231,6 +232,28 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 	}
 	if r := carry(t, d, plan.Options{}, cluster)[0]; r.Reason != plan.ReasonUnresolvable {
 		t.Errorf("a node with an owner in a namespace: %+v", r)
+	}
+}
+
+// A restore of the API server's storage brings back an owner that was proven
+// gone, with the same uid: what depends on it must not go for an old proof.
+func TestAProofOfAbsenceGrowsOld(t *testing.T) {
+	s := fakeserver.New(t)
+	now := testingclock.NewFakePassiveClock(time.Now())
+	d := open(t, s, func(c *apply.Config) { c.Clock = now })
+	end := func(name string) events.Result {
+		s.Put(podPath+name, name, map[string]any{})
+		c := death(name, types.UID(name))
+		c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}}
+		return carry(t, d, plan.Options{}, c)[0]
+	}
+	if r := end("orphan"); r.Status != events.Applied {
+		t.Fatalf("the orphan: %+v", r)
+	}
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
+	now.SetTime(now.Now().Add(2 * time.Second))
+	if r := end("dependent"); r.Status != events.Refused || r.Reason != "OwnerAlive" {
+		t.Errorf("the dependent of an owner that is back: %+v", r)
 	}
 }
 

@@ -64,8 +64,7 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 	}
 	response := d.look(ctx, a, client, look)
 	if response.Code == http.StatusNotFound || (response.Code == http.StatusOK && response.Object.UID != owner.UID) {
-		// A uid never comes back.
-		d.absent.Add(at, struct{}{})
+		d.absent.Add(at, struct{}{}, proofAge)
 	}
 	return response
 }
