@@ -2,6 +2,7 @@ package localcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -71,13 +72,41 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 // RestartAPIServer kills kube-apiserver and starts it again on the same port, as a
 // crash would.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	if err := c.kill("kube-apiserver"); err != nil {
+		return err
+	}
+	return c.restartAPIServer(ctx)
+}
+
+// RestartStorage stops kube-apiserver and etcd, has something done to the
+// directory in which etcd's data lies, and starts both again: so a backup is made,
+// and so it is restored.
+func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error) error {
+	if err := errors.Join(c.kill("kube-apiserver"), c.kill("etcd"), do(c.etcdData)); err != nil {
+		return err
+	}
+	etcd, err := c.startProgram("etcd", c.etcdArgs(), false)
+	if err != nil {
+		return err
+	}
+	if err := etcd.Ready(ctx, c.EtcdEndpoint()+"/health"); err != nil {
+		return err
+	}
+	return c.restartAPIServer(ctx)
+}
+
+// kill ends every process of a name.
+func (c *Cluster) kill(name string) error {
+	var errs []error
 	for _, p := range c.Processes() {
-		if p.Name == "kube-apiserver" {
-			if err := p.Kill(); err != nil {
-				return err
-			}
+		if p.Name == name {
+			errs = append(errs, p.Kill())
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) restartAPIServer(ctx context.Context) error {
 	server, err := c.startProgram("kube-apiserver", c.apiServerArgs(), true)
 	if err != nil {
 		return err
