@@ -13,7 +13,7 @@ SEED ?= 1
 N ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run demo test unit sim oracle system e2e bench check lint stories tidy clean
+.PHONY: help build image run demo test unit sim oracle system e2e bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +36,8 @@ demo: ## play create, heal, roll, undo and delete against what `make run` starte
 
 test: unit oracle sim system ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
-unit: ## stories, laws, conformance and architecture
-	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/...
+unit: ## stories, laws, conformance, architecture, and the bugs of history
+	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
 	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
@@ -53,6 +53,9 @@ e2e: build ## Kubernetes' own e2e tests for our controllers
 
 bench: build ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
+
+mutants: ## break the code in two hundred small ways, one at a time: how many does a test notice?
+	nice $(GO) run ./cmd/mutants
 
 check: lint unit ## what a commit must pass
 

@@ -1,0 +1,50 @@
+package history
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// kubernetes/kubernetes #129795. While the watch of pods stood still for more than
+// five minutes, ReplicaSets made all their pods again, and again five minutes
+// later.
+//
+// Expectations have a time-out, because in the memory of a process they can be
+// wrong for ever. When it has passed they count as met, whatever has been seen.
+//
+// The fence here has no time-out. What the writer said was done is awaited until it
+// is seen, or until the kind's log proves that it can no longer come.
+func TestAWatchThatStandsStill(t *testing.T) {
+	play := func(t *testing.T, choose func(*stage) player) (births int) {
+		s := newStage(t)
+		p := choose(s)
+		s.create(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web", 3))
+		p.hear(s.changes...)
+		p.work()
+		from := len(s.changes)
+		for range 12 { // an hour; of pods nothing is heard
+			s.now = s.now.Add(5*time.Minute + time.Second)
+			s.touch(kinds.ReplicaSets.Kind, "web")
+			p.hear(s.changes[len(s.changes)-1])
+			p.work()
+		}
+		births = s.births
+		p.hear(s.since(from, kinds.Pods.Name)...)
+		p.work()
+		return births
+	}
+	t.Run("upstream", func(t *testing.T) {
+		if got := play(t, func(s *stage) player { return s.informed(replicaset.Controller) }); got < 30 {
+			t.Errorf("%d pods were born: the story does not show the bug", got)
+		}
+	})
+	t.Run("ours", func(t *testing.T) {
+		if got := play(t, func(s *stage) player { return s.ours(replicaset.Controller) }); got != 3 {
+			t.Errorf("%d pods were born for a set of 3", got)
+		}
+	})
+}
