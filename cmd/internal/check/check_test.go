@@ -1,0 +1,221 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+func TestASoundHistoryHolds(t *testing.T) {
+	figures, found := Judge(tale().history())
+	for _, v := range found {
+		t.Error(v)
+	}
+	want := Figures{Changes: 17, Turns: 8, Commands: 9, Writes: 9, Deltas: 23, Busiest: 3}
+	if figures != want {
+		t.Errorf("the figures are %+v, want %+v", figures, want)
+	}
+}
+
+// TestEachRuleBites tells the tale with one thing wrong in it at a time.
+func TestEachRuleBites(t *testing.T) {
+	for _, c := range []struct {
+		rule, name string
+		// tell goes on with the tale, and forge changes what was written down of it.
+		tell  func(*story)
+		forge func(*History)
+	}{
+		{rule: "I1", name: "a pod is missing", tell: func(s *story) { s.dying("q")(); s.remove("q") }},
+		{rule: "I1", name: "a pod has lost its owner", tell: func(s *story) { s.remove("t") }},
+		{rule: "I1", name: "the status is of an older generation", tell: func(s *story) { s.change("e", func(o *Object) { o.Generation++ }) }},
+		{rule: "I1", name: "an object waits for ever", tell: func(s *story) { s.change("e", func(o *Object) { o.Deleting = true }) }},
+		{rule: "I2", name: "one pod too many", tell: func(s *story) {
+			s.turn(setter, "t", deed{events.VerbCreate, "r", s.newPod("r", "t")})
+		}},
+		{rule: "I2", name: "one replica too many", tell: func(s *story) {
+			s.turn(deployer, "e", deed{events.VerbCreate, "u", s.newSet("u", "e", 2)})
+		}},
+		{rule: "I4", name: "the owner lived", tell: func(s *story) {
+			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+		}},
+		{rule: "I4", name: "the pod was wanted", tell: func(s *story) {
+			s.turn(setter, "t", deed{events.VerbDelete, "q", s.dying("q")})
+		}},
+		{rule: "I4", name: "by name alone", forge: func(h *History) {
+			lastWrite(h, "TURN_"+sweeper).OnlyUID = ""
+		}},
+		{rule: "I6", name: "an update came twice", tell: func(s *story) {
+			w := *lastWrite(&s.h, "TURN_"+deployer+".2.")
+			w.Revision = s.change("t", func(o *Object) { o.Replicas = 1 })
+			s.h.Writes = append(s.h.Writes, w)
+		}},
+		{rule: "I6", name: "two outcomes", forge: func(h *History) { h.Outcomes = append(h.Outcomes, h.Outcomes[0]) }},
+		{rule: "I8", name: "two turns at a time", forge: func(h *History) { h.Outcomes[0].At = h.Outcomes[0].At.Add(time.Hour) }},
+		{rule: "I8", name: "no outcome in between", forge: func(h *History) { h.Outcomes = h.Outcomes[1:] }},
+		{rule: "I8", name: "back in version", forge: func(h *History) { turnOf(h, setter, 2).ResourceVersion = "1" }},
+		{rule: "I9", name: "a hole", forge: func(h *History) { h.Logs[pods] = slices.Delete(h.Logs[pods], 2, 3) }},
+		{rule: "I9", name: "a change is missing", forge: func(h *History) { renumber(h, slices.Delete(h.Logs[pods], 2, 3)) }},
+		{rule: "I9", name: "out of order", forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			log[1], log[2] = log[2], log[1]
+			renumber(h, log)
+		}},
+		{rule: "I9", name: "twice", forge: func(h *History) {
+			renumber(h, slices.Insert(slices.Clone(h.Logs[pods]), 2, h.Logs[pods][1]))
+		}},
+		{rule: "I9", name: "a death that a relist did not find", forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
+			// The log confesses that it may lack the change, and yet has to tell of it.
+			gone := log[i].Revision
+			log = slices.Replace(log, i, i+1, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone}, Entry{Op: events.Mark, Ref: log[0].Ref, Revision: gone})
+			renumber(h, log)
+		}},
+		{rule: "I9", name: "another state", forge: func(h *History) { h.States[pods] = nil }},
+		{rule: "I10", name: "its own writes unseen", forge: func(h *History) { turnOf(h, setter, 2).Seen[pods] = 1 }},
+		{rule: "I11", name: "a loop", forge: func(h *History) {
+			w := *lastWrite(h, "TURN_"+setter)
+			for range mostWrites {
+				h.Writes = append(h.Writes, w)
+			}
+		}},
+		{rule: "I12", name: "two controllers", tell: func(s *story) {
+			s.change("q", func(o *Object) { o.Owners = append(o.Owners, ownedBy("e")...) })
+		}},
+		{rule: "I12", name: "from one controller to another", tell: func(s *story) {
+			s.change("q", func(o *Object) { o.Owners = ownedBy("e") })
+		}},
+		{rule: "I12", name: "before its dependents", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			s.remove("e")
+		}},
+		{rule: "I14", name: "a write without an outcome", forge: func(h *History) { h.Outcomes = h.Outcomes[:len(h.Outcomes)-1] }},
+		{rule: "I14", name: "a write that is said to have failed", forge: func(h *History) { h.Outcomes[0].Results[0].Status = events.Conflict }},
+		{rule: "I14", name: "an outcome without a write", forge: func(h *History) { h.Writes = h.Writes[2:] }},
+		{rule: "I14", name: "a write for no turn", forge: func(h *History) { h.Turns = h.Turns[:len(h.Turns)-1] }},
+		{rule: "I14", name: "under another name", forge: func(h *History) { lastWrite(h, "TURN_"+setter).As = "millrace-writer" }},
+		{rule: "I14", name: "a birth that nobody wrote", tell: func(s *story) { s.newPod("r", "t")() }},
+		{rule: "I15", name: "the canary sings", forge: func(h *History) { h.Leaks = []string{"a log"} }},
+		{rule: "I17", name: "set aside", forge: func(h *History) {
+			parked := h.Turns[0]
+			parked.Lane, parked.Sequence = events.Park, 99
+			h.Turns = append(h.Turns, parked)
+		}},
+	} {
+		t.Run(c.rule+" "+c.name, func(t *testing.T) {
+			s := tale()
+			if c.tell != nil {
+				c.tell(s)
+			}
+			h := s.history()
+			if c.forge != nil {
+				c.forge(h)
+			}
+			_, found := Judge(h)
+			if !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == c.rule }) {
+				t.Errorf("%s was not broken, but %v", c.rule, found)
+			}
+		})
+	}
+}
+
+// TestEveryRuleIsNamed: violations are filed by the names of rules.
+func TestEveryRuleIsNamed(t *testing.T) {
+	names := map[string]int{}
+	for _, r := range Rules() {
+		if names[r.Name]++; names[r.Name] > 1 || r.Text == "" {
+			t.Errorf("rule %q is there %d times, and says %q", r.Name, names[r.Name], r.Text)
+		}
+	}
+}
+
+// TestWhatIsNoViolation: things that look wrong and are not.
+func TestWhatIsNoViolation(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tell  func(*story)
+		forge func(*History)
+	}{
+		{name: "decided before it was scaled down", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Replicas = 2 })
+			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 2, 2 }) }})
+			s.turn(setter, "t", deed{events.VerbCreate, "r", func() int64 {
+				s.change("t", func(o *Object) { o.Replicas = 1 }) // nobody knows of it yet
+				return s.newPod("r", "t")()
+			}})
+			s.change("t", func(o *Object) { o.Replicas = 2 })
+			s.change("e", func(o *Object) { o.Total, o.Updated, o.Available = 2, 2, 2 })
+		}},
+		{name: "deleted as one too many while a user deleted another one", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Replicas = 2 })
+			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 2 }) }})
+			s.turn(setter, "t", deed{events.VerbCreate, "r", s.newPod("r", "t")})
+			s.change("e", func(o *Object) { o.Replicas = 1 })
+			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas = 1 }) }})
+			s.turn(setter, "t", deed{events.VerbDelete, "r", func() int64 { s.dying("q")(); return s.dying("r")() }})
+			s.remove("q")
+			s.remove("r")
+			s.turn(setter, "t", deed{events.VerbCreate, "v", s.newPod("v", "t")})
+		}},
+		{name: "a repeated delete of what is on its way out", forge: func(h *History) {
+			h.Writes = append(h.Writes, *lastWrite(h, "TURN_"+sweeper+".2."))
+		}},
+		{name: "a change that a gap confesses and a relist makes good", forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
+			gone := log[i]
+			gone.Sync = true
+			renumber(h, slices.Replace(log, i, i+1, gone, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone.Revision}))
+		}},
+		{name: "a server that was killed before it noted what it did", forge: func(h *History) {
+			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.Ended && w.ID == "TURN_"+setter+".1.0" })
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := tale()
+			if c.tell != nil {
+				c.tell(s)
+			}
+			h := s.history()
+			if c.forge != nil {
+				c.forge(h)
+			}
+			_, found := Judge(h)
+			for _, v := range found {
+				t.Error(v)
+			}
+		})
+	}
+}
+
+// lastWrite is the last write that ended whose id begins so.
+func lastWrite(h *History, prefix string) *Write {
+	for i := len(h.Writes) - 1; i >= 0; i-- {
+		if w := &h.Writes[i]; w.Ended && len(w.ID) > len(prefix) && w.ID[:len(prefix)] == prefix {
+			return w
+		}
+	}
+	panic("no write " + prefix)
+}
+
+func turnOf(h *History, controller string, sequence uint64) *Turn {
+	for i := range h.Turns {
+		if h.Turns[i].Controller == controller && h.Turns[i].Sequence == sequence {
+			return &h.Turns[i]
+		}
+	}
+	panic(fmt.Sprint("no turn ", controller, sequence))
+}
+
+// renumber makes a forged log of pods contiguous.
+func renumber(h *History, log []Entry) {
+	for i := range log {
+		log[i].Sequence = uint64(i + 1)
+	}
+	h.Logs[pods] = log
+}
