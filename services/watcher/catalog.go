@@ -74,7 +74,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	}
 	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) })
 	if watched != s.watched {
-		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.config.ID, "watched", watched, "left", len(want)-watched)
+		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.roster.ID(), "watched", watched, "left", len(want)-watched)
 		s.watched = watched
 	}
 	s.standBy(ctx, want, moved)
@@ -218,12 +218,13 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 		return err
 	}
 	defer appender.Close()
-	state, err := readState(ctx, s.config.Bus, kind.Name, appender.Last())
-	if err != nil || state.Empty() {
+	h, err := readState(ctx, s.config.Bus, kind.Name, appender.Last())
+	if err != nil || h.state.Empty() {
 		return err
 	}
-	r := state.Compare("", false)
+	r := h.state.Compare("", false)
 	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
+	k.found(h.tally)
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {
 			return err

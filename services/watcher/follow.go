@@ -39,6 +39,8 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
 	defer keyframes.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		clean := k.dirty.IsZero()
 		select {
@@ -65,6 +67,10 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 				return err
 			}
 			keyframes.Reset(again)
+		case <-look.C:
+			if err := k.look(ctx); err != nil {
+				return err
+			}
 		}
 		if clean && !k.dirty.IsZero() {
 			flush.Reset(flushAfter)
@@ -135,6 +141,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 }
 
 func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
+	k.enter(&d)
 	m := events.EncodeDelta(d)
 	m.Subject = subject.Mark(k.kind.Name)
 	if d.Ref.Name != "" {
@@ -143,9 +150,11 @@ func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
 	if k.dirty.IsZero() {
 		k.dirty = d.At
 	}
+	m = events.Seal(m)
 	if err := k.appender.Append(ctx, m); err != nil {
 		return err
 	}
+	k.appended(d.Op, m, k.appender.Last())
 	k.metrics.deltas.WithLabelValues(string(k.kind.Name), string(d.Op)).Inc()
 	return nil
 }
@@ -157,6 +166,7 @@ func (k *kindWatch) flush(ctx context.Context) error {
 	if err := k.appender.Flush(ctx); err != nil {
 		return err
 	}
+	k.stored = k.appender.Last()
 	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(time.Since(k.dirty).Seconds())
 	k.dirty = time.Time{}
 	return nil

@@ -82,7 +82,11 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = replay(t.Context(), b, "pods", at, func(d events.Delta, _ events.Message) error {
+			err = replay(t.Context(), b, "pods", at, func(m events.Message) error {
+				d, err := decode(m)
+				if err != nil {
+					return err
+				}
 				state[d.Ref.Name] = d.Op == events.Is
 				return nil
 			})

@@ -43,7 +43,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 		return k.soon(), nil // it lags, and what it holds may be out of date
 	}
 	due, next := []events.Delta(nil), min(keyframeLate, k.age/8)
-	err = replay(ctx, k.bus, k.kind.Name, at, func(d events.Delta, m events.Message) error {
+	err = replay(ctx, k.bus, k.kind.Name, at, func(m events.Message) error {
 		if len(due) == keyframeBatch {
 			next = k.soon()
 			return errEnough
@@ -52,10 +52,11 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 			next = max(k.soon(), min(left, next))
 			return errEnough
 		}
-		if d.Op == events.Is {
+		d, err := decode(m)
+		if err == nil && d.Op == events.Is {
 			due = append(due, d)
 		}
-		return nil
+		return err
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return 0, err

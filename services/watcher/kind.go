@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -37,19 +36,21 @@ type kindWatch struct {
 	ensured  bool // the streams were there, as wanted, when last looked at
 	appender bus.Appender
 	state    time.Time // when the state stream was made
-	cursor   translate.Cursor
-	latest   events.Delta // the newest object that was said: proof of history
-	expired  bool         // the position is of no use: relist
-	rewound  bool         // so is the epoch: the history is another one
+	ledger
+	cursor  translate.Cursor
+	latest  events.Delta // the newest object that was said: proof of history
+	expired bool         // the position is of no use: relist
+	rewound bool         // so is the epoch: the history is another one
 	// limits are the sizes of bodies that did not fit the bus, whole and brief;
 	// 0: none yet.
 	limits [translate.Bare]int
 	marked time.Time
 	dirty  time.Time // when the oldest delta not known to be stored was received
 
-	mu     sync.Mutex
-	synced bool
-	err    error
+	mu       sync.Mutex
+	synced   bool
+	err      error
+	reported *events.Damage // by a reader, and not looked at yet
 }
 
 func (k *kindWatch) status() (synced bool, err error) {
@@ -89,11 +90,15 @@ func (k *kindWatch) run(ctx context.Context) {
 		switch {
 		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrOvertaken):
 			log.V(2).Info("Resuming", "because", err)
+		case errors.Is(err, events.ErrDamaged):
+			k.distrust(log, events.Hole{Reason: err.Error()})
 		case source.Expired(err):
 			k.expired = true
+			k.hole = events.Hole{Reason: "the API server has forgotten the changes behind the position"}
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired, k.rewound = true, true
+			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
 			// What keeps the API server's health says so, once for all kinds.
@@ -142,60 +147,6 @@ func (k *kindWatch) session(ctx context.Context) error {
 	return err
 }
 
-// resume reads the position in the newest message of the log, and makes sure
-// that the state stream, which may have been made anew, is known to be whole.
-func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
-	state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
-	if err != nil {
-		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
-	}
-	k.state = state.Created
-	last := k.appender.Last()
-	if state.Last > last {
-		return false, k.pad(ctx, state)
-	}
-	if last == 0 {
-		return false, nil
-	}
-	newest, there, err := stored(ctx, k.bus, subject.LogStream(k.kind.Name), last)
-	if err != nil || !there {
-		return false, err
-	}
-	mark, there, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
-	if err != nil || !there {
-		return false, err
-	}
-	d, err := decode(mark)
-	if err != nil || !translate.Proves(d, k.state) {
-		return false, err
-	}
-	k.cursor, ok = translate.Resume(newest)
-	return ok, k.recall(ctx, newest, last)
-}
-
-// pad makes the log as long as its state. The log is shorter when its server
-// lost messages that it had acknowledged and that the state holds; the state
-// would pass over what is stored now under their sequences.
-//
-// Errors: bus.ErrOvertaken, when it is another publisher who has come in between.
-func (k *kindWatch) pad(ctx context.Context, state bus.State) error {
-	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
-	switch {
-	case err != nil:
-		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
-	case log.Last != k.appender.Last():
-		return fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
-	}
-	klog.FromContext(ctx).Info("The log has lost messages that its state holds; recording a gap in their place",
-		"kind", k.kind.Name, "from", log.Last+1, "to", state.Last)
-	for k.appender.Last() < state.Last {
-		if err := k.append(ctx, translate.Gap(k.kind.Name, "", k.stamp(false))); err != nil {
-			return err
-		}
-	}
-	return k.flush(ctx)
-}
-
 func (k *kindWatch) stamp(sync bool) translate.Stamp {
-	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync}
+	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync, Hole: k.hole}
 }

@@ -7,6 +7,7 @@ type metrics struct {
 	lag     *prometheus.GaugeVec
 	relists *prometheus.CounterVec
 	gaps    *prometheus.CounterVec
+	damage  *prometheus.CounterVec
 	// degraded tells each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
 	// active tells which kinds are this watcher's.
@@ -27,6 +28,9 @@ func newMetrics() *metrics {
 		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_gaps_total", Help: "Gaps recorded, before which changes may be missing.",
 		}, []string{"kind"}),
+		damage: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_damage_total", Help: "Times that messages of a kind's log or state were found lost or damaged.",
+		}, []string{"kind"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
@@ -37,5 +41,5 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.relists, m.gaps, m.degraded, m.active}
+	return []prometheus.Collector{m.deltas, m.lag, m.relists, m.gaps, m.damage, m.degraded, m.active}
 }

@@ -32,7 +32,11 @@ func (k *kindWatch) recall(ctx context.Context, newest events.Delta, last uint64
 		}
 		var err error
 		var there bool
-		if newest, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), last-depth-1); err != nil || !there {
+		newest, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), last-depth-1)
+		if errors.Is(err, events.ErrDamaged) {
+			return nil // it proves nothing
+		}
+		if err != nil || !there {
 			return err
 		}
 	}

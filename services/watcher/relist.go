@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,9 +19,13 @@ import (
 // the difference, and gives the watch that goes on from there.
 func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	first := k.appender.Last() == 0 && k.cursor.Version == ""
-	state, err := readState(ctx, k.bus, k.kind.Name, k.appender.Last())
+	h, err := k.holds(ctx)
 	if err != nil {
 		return nil, err
+	}
+	k.found(h.tally)
+	if k.cursor.Version != "" { // streams that were made anew do not know it
+		h.state.Fold(translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false)), 0)
 	}
 	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()
 	// The epoch has to be known before the first finding is said.
@@ -28,13 +33,13 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := state.Compare(position, k.rewound)
+	r := h.state.Compare(position, k.rewound)
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {
 		return nil, err
 	}
-	if err := k.conclude(ctx, r, version, first); err != nil {
+	if err := k.conclude(ctx, r, h.broken, version, first); err != nil {
 		w.Stop()
 		return nil, err
 	}
@@ -42,9 +47,17 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 }
 
 // conclude ends a relist: what was not found is gone, and the position counts.
-func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, version string, first bool) error {
+func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []events.Delta, version string, first bool) error {
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {
+			return err
+		}
+	}
+	for _, d := range broken {
+		if r.Seen(d.Ref) {
+			continue // and has been said again
+		}
+		if err := k.append(ctx, translate.Tombstone(d, k.stamp(true))); err != nil {
 			return err
 		}
 	}
@@ -55,7 +68,11 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, version s
 			return err
 		}
 	}
-	return k.mark(ctx)
+	if err := k.mark(ctx); err != nil {
+		return err
+	}
+	k.hole, k.mended, k.mendedAt = events.Hole{}, k.appender.Last(), time.Now()
+	return nil
 }
 
 // find says a listed object if the bus does not know it so.

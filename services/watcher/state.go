@@ -1,10 +1,14 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -36,7 +40,7 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 		case state.Last != at:
 			moved, at = time.Now(), state.Last
 		case time.Since(moved) > mirrorPatience:
-			return state, fmt.Errorf("the state of %s has stood still at message %d of %d for %v", kind, at, sequence, mirrorPatience)
+			return state, fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v", events.ErrDamaged, kind, at, sequence, mirrorPatience)
 		}
 		pause(ctx, mirrorPoll)
 		if err := ctx.Err(); err != nil {
@@ -45,24 +49,94 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 	}
 }
 
+// holding is what a state stream holds of a kind.
+type holding struct {
+	state  *translate.State
+	tally  events.Tally
+	broken []events.Delta // of damaged messages: what they are about, as far as one can tell
+}
+
 // readState folds the state stream, which has to hold the log up to a sequence.
-func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (*translate.State, error) {
-	state := translate.NewState()
+// Messages that are damaged are left out and listed.
+//
+// Errors: events.ErrDamaged, when the stream as a whole is of no use.
+func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (h holding, err error) {
+	h.state = translate.NewState()
 	stream, err := caughtUp(ctx, b, kind, sequence)
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	err = replay(ctx, b, kind, stream, func(d events.Delta, m events.Message) error {
-		state.Fold(d, m.Sequence)
+	err = replay(ctx, b, kind, stream, func(m events.Message) error {
+		d, err := decode(m)
+		if errors.Is(err, events.ErrDamaged) {
+			if ref, err := subject.ParseDelta(m.Subject); err == nil && ref.Name != "" {
+				uid := cmp.Or(m.Get(events.HeaderUID), "unknown")
+				h.broken = append(h.broken, events.Delta{Kind: kind, Ref: ref, Op: events.Is, UID: types.UID(uid)})
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.state.Fold(d, m.Sequence)
+		h.tally.Fold(d)
 		return nil
 	})
-	return state, err
+	return h, err
+}
+
+// holds reads the state stream, and makes it anew where it is of no use: the
+// relist says everything again.
+func (k *kindWatch) holds(ctx context.Context) (holding, error) {
+	if !k.renew {
+		h, err := readState(ctx, k.bus, k.kind.Name, k.appender.Last())
+		if !errors.Is(err, events.ErrDamaged) {
+			return h, err
+		}
+		k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: err.Error()})
+	}
+	past, err := k.past(ctx)
+	if err != nil {
+		return holding{}, err
+	}
+	if err := k.flush(ctx); err != nil {
+		return holding{}, err
+	}
+	if err := k.bus.Renew(ctx, k.kind); err != nil {
+		return holding{}, err
+	}
+	made, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
+	if err != nil {
+		return holding{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+	}
+	k.state, k.renew, k.renewed = made.Created, false, time.Now()
+	h := holding{state: translate.NewState()}
+	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
+	return h, nil
+}
+
+// past is how far the kind has been watched, as far as is known without its state.
+func (k *kindWatch) past(ctx context.Context) (translate.Cursor, error) {
+	if k.cursor.Version != "" {
+		return k.cursor, nil
+	}
+	last := k.appender.Last()
+	for at := last; at > 0 && last-at < recallDepth; at-- {
+		d, there, err := stored(ctx, k.bus, subject.LogStream(k.kind.Name), at)
+		if err != nil && !errors.Is(err, events.ErrDamaged) {
+			return k.cursor, err
+		}
+		if there && d.ResourceVersion != "" && !d.Sync {
+			return translate.Cursor{Version: d.ResourceVersion, Epoch: d.Epoch}, nil
+		}
+	}
+	return k.cursor, nil
 }
 
 // replay hands over what a state stream held when it was looked at. What
 // expires meanwhile, tombstones and marks, never comes: the stream itself is
 // asked again whether there is something to wait for.
-func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handle func(events.Delta, events.Message) error) error {
+func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handle func(events.Message) error) error {
 	if at.Messages == 0 {
 		return nil
 	}
@@ -90,11 +164,7 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 				if m.Sequence > at.Last {
 					return nil
 				}
-				d, err := decode(m)
-				if err == nil {
-					err = handle(d, m)
-				}
-				if err != nil {
+				if err := handle(m); err != nil {
 					return err
 				}
 				if got++; m.Sequence == at.Last {
@@ -108,7 +178,7 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 			}
 			at.Messages = min(at.Messages, now.Messages)
 			if time.Since(moved) > mirrorPatience && got < at.Messages {
-				return fmt.Errorf("read the state of %s: nothing came for %v after %d of %d messages", kind, mirrorPatience, got, at.Messages)
+				return fmt.Errorf("%w: of the state of %s nothing came for %v after %d of %d messages", events.ErrDamaged, kind, mirrorPatience, got, at.Messages)
 			}
 		case err := <-failed:
 			return errors.Join(fmt.Errorf("read the state of %s: interrupted", kind), err)
@@ -125,7 +195,7 @@ func decode(m events.Message) (events.Delta, error) {
 	return events.DecodeDelta(ref, m)
 }
 
-// stored is the delta at a sequence of the state stream.
+// stored is the delta at a sequence of a stream.
 func stored(ctx context.Context, b bus.Bus, stream string, sequence uint64) (events.Delta, bool, error) {
 	m, there, err := b.At(ctx, stream, sequence)
 	if err != nil || !there {

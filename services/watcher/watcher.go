@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -53,7 +52,7 @@ type Config struct {
 	Kinds []kinds.Kind
 	// Every asks for the metadata of every other kind that discovery finds.
 	Every bool
-	// ID tells watchers apart; empty: host name and process.
+	// ID tells watchers apart; empty: one is made up.
 	ID string
 	// LogAge is how long the bus keeps logs, which sets the pace of keyframes;
 	// 0 means 24 h.
@@ -96,13 +95,6 @@ func New(config Config) (*Service, error) {
 	if config.REST == nil || config.Bus == nil {
 		return nil, errors.New("a watcher needs an API server and a bus")
 	}
-	if config.ID == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, fmt.Errorf("name this watcher: %w", err)
-		}
-		config.ID = fmt.Sprintf("%s-%d", host, os.Getpid())
-	}
 	config.LogAge = cmp.Or(config.LogAge, defaultLogAge)
 	config.Kinds = slices.Clone(config.Kinds)
 	for i := range config.Kinds {
@@ -138,6 +130,7 @@ func (s *Service) Run(ctx context.Context) error {
 	talking.Go(func() { s.roster.Run(talk) })
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.probe(ctx) })
+	looking.Go(func() { s.listen(ctx) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()
 		s.reconcile(ctx, moved)

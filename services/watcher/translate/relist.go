@@ -156,6 +156,12 @@ func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
 	return true
 }
 
+// Seen tells whether the list has an object of that name.
+func (r *Relist) Seen(ref events.Ref) bool {
+	_, found := r.seen[ref]
+	return found
+}
+
 // Missing are the sequences of the last deltas of the objects that the list
 // did not find, oldest first.
 func (r *Relist) Missing() []uint64 {

@@ -30,6 +30,8 @@ type Stamp struct {
 	Sync  bool
 	// Size says how much of an object fits the bus.
 	Size Size
+	// Hole is what a Gap stands for.
+	Hole events.Hole
 }
 
 // Size is how much of an object is said.
@@ -114,12 +116,17 @@ func Proves(mark events.Delta, state time.Time) bool {
 
 // Gap reports that changes before this point may be missing.
 func Gap(kind kinds.Name, version string, s Stamp) events.Delta {
-	return events.Delta{Kind: kind, Op: events.Gap, ResourceVersion: version, Epoch: s.Epoch, At: s.At}
+	body, _ := json.Marshal(s.Hole) // text and numbers: cannot fail
+	return events.Delta{
+		Kind: kind, Op: events.Gap, ResourceVersion: version, Epoch: s.Epoch, At: s.At,
+		ContentType: kinds.JSON, Body: body,
+	}
 }
 
 // Again says a stored delta again, as a keyframe.
 func Again(d events.Delta, s Stamp) events.Delta {
 	d.At, d.Epoch, d.Sync, d.Trace = s.At, s.Epoch, true, events.Trace{}
+	d.Census, d.After = events.Census{}, events.Link{} // of its old place
 	return d
 }
 

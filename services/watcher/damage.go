@@ -1,0 +1,112 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	// lookEvery is how often it is asked whether a reader has found damage, and
+	// every so many times the streams are looked at.
+	lookEvery   = time.Second
+	lookStreams = 10
+	// mendEvery bounds how often a state stream is made anew.
+	mendEvery = time.Minute
+)
+
+// listen passes on what readers say of damage, until the context ends.
+func (s *Service) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.config.Bus.Listen(ctx, events.DamageTopic, func(data []byte) {
+			var d events.Damage
+			if json.Unmarshal(data, &d) != nil {
+				return // not ours
+			}
+			s.mu.Lock()
+			r := s.kinds[d.Kind]
+			s.mu.Unlock()
+			if r != nil {
+				r.watch.report(d)
+			}
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot hear the readers of the logs")
+			pause(ctx, lookEvery)
+		}
+	}
+}
+
+// report notes what a reader says; it will say so again if it is not heard.
+func (k *kindWatch) report(d events.Damage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reported = &d
+}
+
+// distrust has everything listed and compared, and says what was found.
+func (k *kindWatch) distrust(log klog.Logger, h events.Hole) {
+	k.expired, k.hole = true, h
+	k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
+	log.Error(nil, "The record is damaged; everything is listed, compared and said again, and a gap recorded",
+		"because", h.Reason, "from", h.From, "to", h.To)
+}
+
+// look is an error when something is wrong with the log or the state: a reader
+// says so, or one of them is not what it was.
+func (k *kindWatch) look(ctx context.Context) error {
+	k.mu.Lock()
+	d := k.reported
+	k.reported = nil
+	k.mu.Unlock()
+	if d != nil {
+		if err := k.asked(*d); err != nil {
+			return err
+		}
+	}
+	if k.looks++; k.looks%lookStreams != 0 {
+		return nil
+	}
+	if err := k.flush(ctx); err != nil {
+		return err
+	}
+	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+	if err != nil {
+		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	}
+	state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
+		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out
+	case state.Last == log.Last || state.Last != k.behind:
+		k.behind, k.behindAt = state.Last, time.Now()
+	case time.Since(k.behindAt) > mirrorPatience:
+		k.renew = true
+		return fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v",
+			events.ErrDamaged, k.kind.Name, state.Last, log.Last, mirrorPatience)
+	}
+	return nil
+}
+
+// asked is an error when a reader has found damage since it was mended last.
+// Damage that comes back at once is in what the state stream holds, and it is
+// made anew.
+func (k *kindWatch) asked(d events.Damage) error {
+	again := time.Since(k.mendedAt) < mendEvery
+	switch {
+	case d.End < k.mended, again && time.Since(k.renewed) < mendEvery:
+		return nil
+	case again:
+		k.renew = true
+	}
+	return fmt.Errorf("%w: a reader found that %s", events.ErrDamaged, d.Hole.Reason)
+}

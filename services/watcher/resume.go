@@ -1,0 +1,176 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// maxPad bounds the gaps that are put in the place of lost messages, one for
+// each. Beyond it the state is made anew instead.
+const maxPad = 10_000
+
+// resume reads the position in the newest message of the log, and makes sure
+// that log and state, either of which may have been damaged or made anew, are
+// what they were when that message was stored. Where they are not, everything
+// has to be listed and compared.
+func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
+	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+	if err != nil {
+		return false, fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	}
+	state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
+	if err != nil {
+		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+	}
+	last := k.appender.Last()
+	if log.Last != last {
+		return false, fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
+	}
+	whole, err := k.complete(ctx, log, state)
+	if err != nil || !whole || last == 0 {
+		return false, err
+	}
+	newest, err := k.newest(ctx, log)
+	if err != nil || newest.Op == "" {
+		return false, err
+	}
+	mark, there, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
+	if err != nil || !there {
+		return false, err
+	}
+	if d, err := decode(mark); err != nil || !translate.Proves(d, k.state) {
+		k.hole = events.Hole{Reason: "the state stream has been made anew"}
+		return false, nil
+	}
+	cursor, ok := translate.Resume(newest)
+	if !ok {
+		k.hole = events.Hole{Reason: "a relist was not finished"}
+		return false, nil
+	}
+	if whole, err := k.count(ctx, newest); err != nil || !whole {
+		return false, err
+	}
+	k.cursor = cursor
+	return true, k.recall(ctx, newest, last)
+}
+
+// complete tells whether the log is the one that was written, as far as it was.
+// Where it has lost its end, gaps take the place of what was lost: the state
+// would pass over what is stored now under the same sequences.
+func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, error) {
+	logger := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
+	anew := !k.created.IsZero() && !log.Created.Equal(k.created) || state.Last > log.Last && log.Created.After(state.Created)
+	lost := state.Last
+	if !anew {
+		lost = max(lost, k.stored)
+	}
+	k.created, k.stored, k.state = log.Created, log.Last, state.Created
+	switch {
+	case anew:
+		k.distrust(logger, events.Hole{Reason: "the log was made anew"})
+		k.after, k.latest, k.renew = events.Link{}, noDelta, state.Last > log.Last
+		return false, nil
+	case lost <= log.Last:
+		return true, nil
+	}
+	k.distrust(logger, events.Hole{Reason: "the log has lost its end", From: log.Last + 1, To: lost})
+	if lost-log.Last > maxPad {
+		k.renew = true
+		return false, nil
+	}
+	if err := k.link(ctx, log); err != nil {
+		return false, err
+	}
+	k.counted = false
+	for k.appender.Last() < lost {
+		if err := k.append(ctx, translate.Gap(k.kind.Name, "", k.stamp(false))); err != nil {
+			return false, err
+		}
+	}
+	return false, k.flush(ctx)
+}
+
+// newest is the last delta of the log, if it can be believed, and the message
+// before it, which is to be there, is.
+func (k *kindWatch) newest(ctx context.Context, log bus.State) (d events.Delta, err error) {
+	stream, logger := subject.LogStream(k.kind.Name), klog.FromContext(ctx).WithValues("kind", k.kind.Name)
+	if err := k.link(ctx, log); err != nil {
+		return d, err
+	}
+	d, there, err := stored(ctx, k.bus, stream, log.Last)
+	switch {
+	case errors.Is(err, events.ErrDamaged):
+		k.distrust(logger, events.Hole{Reason: "the end of the log is damaged", From: log.Last, To: log.Last})
+		return noDelta, nil
+	case err != nil:
+		return noDelta, err
+	case !there:
+		k.hole = events.Hole{Reason: "the end of the log is not there any more"}
+		return noDelta, nil
+	case d.After.Sequence < log.First:
+		return d, nil
+	}
+	before, there, err := k.bus.At(ctx, stream, d.After.Sequence)
+	if err != nil {
+		return noDelta, fmt.Errorf("read the log of %s: %w", k.kind.Name, err)
+	}
+	if !there || before.Get(events.HeaderSum) != d.After.Sum || events.Verify(before) != nil {
+		k.distrust(logger, events.Hole{
+			Reason: "a message at the end of the log is lost or damaged", From: d.After.Sequence, To: d.After.Sequence,
+		})
+		return noDelta, nil
+	}
+	return d, nil
+}
+
+// link finds the last message of the log that is not a mark, near its end.
+func (k *kindWatch) link(ctx context.Context, log bus.State) error {
+	k.after = events.Link{}
+	for at := log.Last; at >= log.First && at > 0 && log.Last-at < recallDepth; at-- {
+		m, there, err := k.bus.At(ctx, subject.LogStream(k.kind.Name), at)
+		if err != nil {
+			return fmt.Errorf("read the log of %s: %w", k.kind.Name, err)
+		}
+		if !there || events.Verify(m) != nil {
+			continue
+		}
+		d, err := decode(m)
+		if err != nil {
+			continue
+		}
+		if k.after = d.After; d.Op != events.Mark {
+			k.after = events.Link{Sequence: at, Sum: m.Get(events.HeaderSum)}
+		}
+		return nil
+	}
+	return nil
+}
+
+// count makes sure that the state holds what the newest delta of the log says,
+// and begins to count with it. A watcher that has counted all along does not
+// need to look.
+func (k *kindWatch) count(ctx context.Context, newest events.Delta) (whole bool, err error) {
+	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census {
+		return true, nil
+	}
+	h, err := k.holds(ctx)
+	if err != nil {
+		return false, err
+	}
+	k.found(h.tally)
+	has := k.tally.Census()
+	if len(h.broken) == 0 && (!newest.Census.Known || has == newest.Census) {
+		return true, nil
+	}
+	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: fmt.Sprintf(
+		"the state has %d objects, %d of them damaged, where the log says %d", int(has.Objects)+len(h.broken), len(h.broken), newest.Census.Objects)})
+	return false, nil
+}
