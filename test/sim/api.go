@@ -1,15 +1,15 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,18 +23,31 @@ import (
 
 // API is a toy API server: versions, uids, generations, preconditions,
 // finalizers and graceful deletion, as far as the controllers can tell the
-// difference. It keeps every change for watchers.
+// difference. It keeps every change for watchers. A stored object is never
+// changed: each change stores another one.
 type API struct {
 	now     func() time.Time
-	kinds   map[kinds.Name]kinds.Kind
-	objects map[events.Ref]metav1.Object
+	kinds   []*collection
 	version int64
 	births  int64
-	log     map[kinds.Name][]Change
 	// Writes counts the requests that changed something.
 	Writes int
 	// Refuse, when set, refuses a write before it happens.
 	Refuse func(plan.Request) *plan.Response
+	// Changed, when set, is told of every change: old is nil for a birth, now for
+	// an end.
+	Changed func(ref events.Ref, old, now metav1.Object)
+}
+
+// collection is everything of one kind.
+type collection struct {
+	kind    kinds.Kind
+	objects map[events.Ref]metav1.Object
+	sorted  []metav1.Object // by namespace and name
+	log     []Change
+	// compacted is the version up to which watchers cannot be told any more.
+	compacted int64
+	fresh     func() metav1.Object
 }
 
 // Change is one change in the log of a kind.
@@ -44,13 +57,32 @@ type Change struct {
 	Version int64
 }
 
+// types are the kinds that the toy API server can serve.
+var makers = map[kinds.Name]func() metav1.Object{
+	kinds.Deployments.Name:     func() metav1.Object { return &appsv1.Deployment{} },
+	kinds.ReplicaSets.Name:     func() metav1.Object { return &appsv1.ReplicaSet{} },
+	kinds.Pods.Name:            func() metav1.Object { return &corev1.Pod{} },
+	kinds.Namespaces.Name:      func() metav1.Object { return &corev1.Namespace{} },
+	kinds.ServiceAccounts.Name: func() metav1.Object { return &corev1.ServiceAccount{} },
+	kinds.ConfigMaps.Name:      func() metav1.Object { return &corev1.ConfigMap{} },
+}
+
 // NewAPI is an empty API server that serves the kinds.
 func NewAPI(now func() time.Time, served ...kinds.Kind) *API {
-	a := &API{now: now, kinds: map[kinds.Name]kinds.Kind{}, objects: map[events.Ref]metav1.Object{}, version: 100, log: map[kinds.Name][]Change{}}
+	a := &API{now: now, version: 100}
 	for _, k := range served {
-		a.kinds[k.Name] = k
+		a.kinds = append(a.kinds, &collection{kind: k, objects: map[events.Ref]metav1.Object{}, fresh: makers[k.Name]})
 	}
 	return a
+}
+
+func (a *API) of(kind kinds.Name) *collection {
+	for _, c := range a.kinds {
+		if c.kind.Name == kind {
+			return c
+		}
+	}
+	return nil
 }
 
 // Do carries out a request as the door would.
@@ -67,88 +99,88 @@ func (a *API) Do(r plan.Request) plan.Response {
 			return plan.Response{Reason: plan.ReasonNoMatch}
 		}
 	}
-	switch r.Verb {
-	case plan.Look, plan.Read:
-		return a.read(ref)
-	case plan.Create:
-		return a.create(ref, r.Body)
-	case plan.Update:
-		return a.update(ref, r.Subresource, r.Body)
-	case plan.Patch:
-		return a.patch(ref, r)
-	case plan.Delete:
-		return a.delete(ref, r.Delete)
+	c := a.of(ref.Kind)
+	if c == nil {
+		return refusal(404, "NotFound", "no such kind: "+string(ref.Kind))
 	}
-	return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))
+	old, there := c.objects[ref]
+	switch {
+	case r.Verb == plan.Create && there:
+		return refusal(409, string(metav1.StatusReasonAlreadyExists), ref.String()+" already exists")
+	case r.Verb == plan.Create:
+		return a.create(c, ref, r.Body)
+	case !there:
+		return refusal(404, "NotFound", ref.String()+" not found")
+	}
+	switch r.Verb {
+	case plan.Look:
+		return answer(old)
+	case plan.Read:
+		return whole(old)
+	case plan.Update:
+		return a.update(c, ref, old, r)
+	case plan.Patch:
+		return a.patch(c, ref, old, r)
+	case plan.Delete:
+		return a.delete(c, ref, old, r.Delete)
+	default:
+		return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))
+	}
 }
 
 // Get is the object under a name, nil when there is none. It must not be
 // changed.
-func (a *API) Get(ref events.Ref) metav1.Object { return a.objects[ref] }
+func (a *API) Get(ref events.Ref) metav1.Object {
+	if c := a.of(ref.Kind); c != nil {
+		return c.objects[ref]
+	}
+	return nil
+}
 
-// List is every object of a kind, sorted by name.
+// List is every object of a kind, sorted by namespace and name. Neither it nor
+// they may be changed.
 func (a *API) List(kind kinds.Name) []metav1.Object {
-	var refs []events.Ref
-	for ref := range a.objects {
-		if ref.Kind == kind {
-			refs = append(refs, ref)
-		}
+	if c := a.of(kind); c != nil {
+		return c.sorted
 	}
-	slices.SortFunc(refs, func(x, y events.Ref) int { return strings.Compare(x.String(), y.String()) })
-	out := make([]metav1.Object, 0, len(refs))
-	for _, ref := range refs {
-		out = append(out, a.objects[ref])
-	}
-	return out
+	return nil
 }
 
 // Change lets something other than a controller change an object: a user, the
 // scheduler, a node. change is given a copy.
 func (a *API) Change(ref events.Ref, change func(metav1.Object)) {
-	old, ok := a.objects[ref]
-	if !ok {
-		return
+	c := a.of(ref.Kind)
+	if old, ok := c.objects[ref]; ok {
+		next := clone(old)
+		change(next)
+		a.store(c, ref, old, next)
 	}
-	next := clone(old)
-	change(next)
-	a.store(ref, old, next)
 }
 
-func (a *API) read(ref events.Ref) plan.Response {
-	obj, ok := a.objects[ref]
-	if !ok {
-		return refusal(404, "NotFound", ref.String()+" not found")
-	}
-	return a.answer(obj)
-}
-
-func (a *API) create(ref events.Ref, body []byte) plan.Response {
-	if _, taken := a.objects[ref]; taken {
-		return refusal(409, string(metav1.StatusReasonAlreadyExists), ref.String()+" already exists")
-	}
-	obj, err := a.decode(ref.Kind, body)
-	if err != nil {
+func (a *API) create(c *collection, ref events.Ref, body []byte) plan.Response {
+	obj := c.fresh()
+	if err := json.Unmarshal(body, obj); err != nil {
 		return refusal(422, "Invalid", err.Error())
 	}
 	a.births++
-	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", a.births)))
+	obj.SetUID(types.UID("uid-" + strconv.FormatInt(a.births, 10)))
 	obj.SetGeneration(1)
 	obj.SetCreationTimestamp(metav1.NewTime(a.now()))
 	obj.SetDeletionTimestamp(nil)
-	if pod, isPod := obj.(*corev1.Pod); isPod {
-		pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	case *corev1.Namespace:
+		o.Status.Phase = corev1.NamespaceActive
 	}
-	a.commit(ref, events.Is, obj)
-	return a.answer(obj)
+	a.Writes++
+	a.commit(c, ref, nil, obj)
+	return answer(obj)
 }
 
-func (a *API) update(ref events.Ref, subresource string, body []byte) plan.Response {
-	old, ok := a.objects[ref]
-	if !ok {
-		return refusal(404, "NotFound", ref.String()+" not found")
-	}
-	next, err := a.decode(ref.Kind, body)
-	if err != nil {
+func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
+	next := c.fresh()
+	if err := json.Unmarshal(r.Body, next); err != nil {
 		return refusal(422, "Invalid", err.Error())
 	}
 	if next.GetUID() != "" && next.GetUID() != old.GetUID() {
@@ -158,20 +190,15 @@ func (a *API) update(ref events.Ref, subresource string, body []byte) plan.Respo
 		return refusal(409, "Conflict", "the object has been modified")
 	}
 	keepManaged(next, old)
-	if subresource == "status" {
+	if r.Subresource == "status" {
 		restoreSpec(next, old)
 	} else {
 		restoreStatus(next, old)
 	}
-	a.store(ref, old, next)
-	return a.answer(a.current(ref, next))
+	return answer(a.store(c, ref, old, next))
 }
 
-func (a *API) patch(ref events.Ref, r plan.Request) plan.Response {
-	old, ok := a.objects[ref]
-	if !ok {
-		return refusal(404, "NotFound", ref.String()+" not found")
-	}
+func (a *API) patch(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
 	var asked struct {
 		Metadata struct {
 			UID             types.UID `json:"uid"`
@@ -197,20 +224,15 @@ func (a *API) patch(ref events.Ref, r plan.Request) plan.Response {
 	if err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}
-	next, err := a.decode(ref.Kind, after)
-	if err != nil {
+	next := c.fresh()
+	if err := json.Unmarshal(after, next); err != nil {
 		return refusal(422, "Invalid", err.Error())
 	}
 	keepManaged(next, old)
-	a.store(ref, old, next)
-	return a.answer(a.current(ref, next))
+	return answer(a.store(c, ref, old, next))
 }
 
-func (a *API) delete(ref events.Ref, o *metav1.DeleteOptions) plan.Response {
-	old, ok := a.objects[ref]
-	if !ok {
-		return refusal(404, "NotFound", ref.String()+" not found")
-	}
+func (a *API) delete(c *collection, ref events.Ref, old metav1.Object, o *metav1.DeleteOptions) plan.Response {
 	if o != nil && o.Preconditions != nil {
 		if uid := o.Preconditions.UID; uid != nil && *uid != old.GetUID() {
 			return refusal(409, "Conflict", "uid differs")
@@ -227,7 +249,7 @@ func (a *API) delete(ref events.Ref, o *metav1.DeleteOptions) plan.Response {
 	}
 	if len(next.GetFinalizers()) == 0 && grace == 0 {
 		a.Writes++
-		a.remove(ref, old)
+		a.remove(c, ref, old, old)
 		return plan.Response{Code: 200}
 	}
 	if next.GetDeletionTimestamp() == nil {
@@ -236,8 +258,7 @@ func (a *API) delete(ref events.Ref, o *metav1.DeleteOptions) plan.Response {
 		next.SetDeletionGracePeriodSeconds(&grace)
 		next.SetGeneration(old.GetGeneration() + 1)
 	}
-	a.store(ref, old, next)
-	return a.answer(a.current(ref, next))
+	return answer(a.store(c, ref, old, next))
 }
 
 // deletionFinalizers are the finalizers after a delete with a propagation.
@@ -262,17 +283,18 @@ func deletionFinalizers(have []string, o *metav1.DeleteOptions) []string {
 // Finish takes away a deleting object once nothing holds it, as the node does
 // with a pod.
 func (a *API) Finish(ref events.Ref) {
-	old, ok := a.objects[ref]
+	c := a.of(ref.Kind)
+	old, ok := c.objects[ref]
 	if ok && old.GetDeletionTimestamp() != nil && len(old.GetFinalizers()) == 0 {
-		a.remove(ref, old)
+		a.remove(c, ref, old, old)
 	}
 }
 
-// store commits a changed object; one that is the same is left as it is, and a
-// deleting one that nothing holds any more goes.
-func (a *API) store(ref events.Ref, old, next metav1.Object) {
+// store commits a changed object and gives what came of it; one that is the same
+// is left as it is, and a deleting one that nothing holds any more goes.
+func (a *API) store(c *collection, ref events.Ref, old, next metav1.Object) metav1.Object {
 	if equal(old, next) {
-		return
+		return old
 	}
 	a.Writes++
 	if !equalSpec(old, next) {
@@ -280,65 +302,140 @@ func (a *API) store(ref events.Ref, old, next metav1.Object) {
 	}
 	_, isPod := next.(*corev1.Pod)
 	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && !isPod {
-		a.remove(ref, next)
-		return
+		a.remove(c, ref, old, next)
+		return next
 	}
-	a.commit(ref, events.Is, next)
+	a.commit(c, ref, old, next)
+	return next
 }
 
-func (a *API) remove(ref events.Ref, last metav1.Object) {
+func (a *API) remove(c *collection, ref events.Ref, old, last metav1.Object) {
 	last = clone(last)
-	delete(a.objects, ref)
 	a.version++
 	last.SetResourceVersion(strconv.FormatInt(a.version, 10))
-	a.log[ref.Kind] = append(a.log[ref.Kind], Change{Op: events.Gone, Object: last, Version: a.version})
+	c.put(ref, nil)
+	c.log = append(c.log, Change{Op: events.Gone, Object: last, Version: a.version})
+	if a.Changed != nil {
+		a.Changed(ref, old, nil)
+	}
 }
 
-func (a *API) commit(ref events.Ref, op events.Op, obj metav1.Object) {
+func (a *API) commit(c *collection, ref events.Ref, old, obj metav1.Object) {
 	a.version++
 	obj.SetResourceVersion(strconv.FormatInt(a.version, 10))
-	a.objects[ref] = obj
-	a.log[ref.Kind] = append(a.log[ref.Kind], Change{Op: op, Object: obj, Version: a.version})
+	c.put(ref, obj)
+	c.log = append(c.log, Change{Op: events.Is, Object: obj, Version: a.version})
+	if a.Changed != nil {
+		a.Changed(ref, old, obj)
+	}
 }
 
-// current is the stored object, or what it was when the write took it away.
-func (a *API) current(ref events.Ref, written metav1.Object) metav1.Object {
-	if obj, ok := a.objects[ref]; ok {
-		return obj
+// put files an object under its name; nil takes it away.
+func (c *collection) put(ref events.Ref, obj metav1.Object) {
+	at, found := slices.BinarySearchFunc(c.sorted, ref, func(o metav1.Object, ref events.Ref) int {
+		return cmp.Or(cmp.Compare(o.GetNamespace(), ref.Namespace), cmp.Compare(o.GetName(), ref.Name))
+	})
+	// Whoever ranges over a list may change it: it is never changed in place.
+	switch {
+	case obj == nil:
+		delete(c.objects, ref)
+		if found {
+			c.sorted = slices.Concat(c.sorted[:at], c.sorted[at+1:])
+		}
+		return
+	case found:
+		c.sorted = slices.Clone(c.sorted)
+		c.sorted[at] = obj
+	default:
+		c.sorted = slices.Insert(slices.Clone(c.sorted), at, obj)
 	}
-	return written
+	c.objects[ref] = obj
 }
 
-func (a *API) answer(obj metav1.Object) plan.Response {
-	body, err := json.Marshal(obj)
-	if err != nil {
-		return refusal(500, "InternalError", err.Error())
+// after is the first change with a later version, by its place in the log.
+func (c *collection) after(version int64) int {
+	at, _ := slices.BinarySearchFunc(c.log, version, func(x Change, v int64) int {
+		if x.Version <= v {
+			return -1
+		}
+		return 1
+	})
+	return at
+}
+
+// Restore brings everything back to a version, as from a backup. Versions are
+// handed out again from there; uids are not.
+func (a *API) Restore(version int64) {
+	for _, c := range a.kinds {
+		was := c.objects
+		c.log = c.log[:c.after(version):c.after(version)]
+		c.objects, c.sorted = map[events.Ref]metav1.Object{}, nil
+		for _, change := range c.log {
+			ref := events.Ref{Kind: c.kind.Name, Namespace: change.Object.GetNamespace(), Name: change.Object.GetName()}
+			if change.Op == events.Gone {
+				c.put(ref, nil)
+			} else {
+				c.put(ref, change.Object)
+			}
+		}
+		a.told(c, was)
 	}
-	return plan.Response{Code: 200, Body: body, Object: plan.Object{
+	a.version = version
+}
+
+// told reports what a restore did to a collection.
+func (a *API) told(c *collection, was map[events.Ref]metav1.Object) {
+	if a.Changed == nil {
+		return
+	}
+	for ref, old := range was {
+		if c.objects[ref] == nil {
+			a.Changed(ref, old, nil)
+		}
+	}
+	for ref, now := range c.objects {
+		if old := was[ref]; old != now {
+			a.Changed(ref, old, now)
+		}
+	}
+}
+
+// Compact forgets the history: who has not been told all of it has to list.
+func (a *API) Compact() {
+	for _, c := range a.kinds {
+		c.compacted = a.version
+	}
+}
+
+func answer(obj metav1.Object) plan.Response {
+	return plan.Response{Code: 200, Object: plan.Object{
 		UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), Deleting: obj.GetDeletionTimestamp() != nil,
 		Grace: obj.GetDeletionGracePeriodSeconds(), Finalizers: len(obj.GetFinalizers()) > 0, Owners: obj.GetOwnerReferences(),
 		Waiting: waits(obj),
 	}}
 }
 
+// whole is an answer with the whole object.
+func whole(obj metav1.Object) plan.Response {
+	body, err := json.Marshal(obj)
+	if err != nil {
+		return refusal(500, "InternalError", err.Error())
+	}
+	r := answer(obj)
+	r.Body = body
+	return r
+}
+
 func (a *API) ownerRef(o *metav1.OwnerReference, namespace string) (events.Ref, bool) {
-	for _, name := range slices.Sorted(maps.Keys(a.kinds)) {
-		if k := a.kinds[name]; k.Kind == o.Kind && k.APIVersion() == o.APIVersion {
-			if !k.Namespaced {
+	for _, c := range a.kinds {
+		if c.kind.Kind == o.Kind && c.kind.APIVersion() == o.APIVersion {
+			if !c.kind.Namespaced {
 				namespace = ""
 			}
-			return events.Ref{Kind: name, Namespace: namespace, Name: o.Name}, true
+			return events.Ref{Kind: c.kind.Name, Namespace: namespace, Name: o.Name}, true
 		}
 	}
 	return events.Ref{}, false
-}
-
-func (a *API) decode(kind kinds.Name, body []byte) (metav1.Object, error) {
-	k, ok := a.kinds[kind]
-	if !ok {
-		return nil, fmt.Errorf("no such kind: %s", kind)
-	}
-	return kinds.Decode(k, kinds.JSON, body)
 }
 
 func refusal(code int, reason, message string) plan.Response {
@@ -347,4 +444,13 @@ func refusal(code int, reason, message string) plan.Response {
 
 func clone(obj metav1.Object) metav1.Object {
 	return obj.(runtime.Object).DeepCopyObject().(metav1.Object)
+}
+
+// number is a version as a number; versions of the toy API server are numbers.
+func number(version string) int64 {
+	n, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("the toy API server never handed out the version %q", version))
+	}
+	return n
 }

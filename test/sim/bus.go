@@ -10,194 +10,352 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Bus is a toy of the streams: logs that coalesce for their readers, turns with
-// expected sequences, outcomes, wakes, and durables that deliver until they are
-// answered.
+// Bus is a toy of the streams: logs and states of kinds, and the books of
+// controllers.
 type Bus struct {
 	now      func() time.Time
-	logs     map[kinds.Name][]events.Message
-	newest   map[string]uint64 // last sequence of each delta's subject
-	turns    map[string][]events.Turn
-	lasts    map[string]uint64 // last turn of each subject
-	outcomes map[string][]events.Outcome
-	decided  map[string]map[uint64]bool // turns of a controller that have an outcome
-	wakes    map[wakeKey]events.Wake
-	durables map[string]*durable
+	kinds    map[kinds.Name]*stream
+	books    map[string]*book
+	wakes    []events.Wake // set and not fired, one for each key
+	subjects map[events.Ref]string
+	// loseAcks is how many of the next answers to deliveries get lost.
+	loseAcks int
 }
 
-type wakeKey struct {
-	controller string
-	key        events.Key
+// stream is the log of a kind and the state stream that mirrors it. Sequences
+// count from 1, so a message's place is its sequence less one.
+type stream struct {
+	kind   kinds.Kind
+	made   time.Time // the state stream; no two have been made at the same time
+	log    []*message
+	state  []*message
+	newest map[events.Ref]uint64 // in the state, by object; the zero Ref is for marks
+	// breaks counts how often readers met a state that had lost what they knew.
+	breaks int
 }
 
-// durable is a consumer whose messages are known by sequence.
-type durable struct {
-	next    int // the first message that it has not looked at
-	pending []*delivery
-}
-
-// delivery is a message on its way; it comes (again) at a moment.
-type delivery struct {
-	bus      *Bus
-	durable  *durable
+type message struct {
 	sequence uint64
-	ref      events.Ref
-	wake     events.Wake
-	at       time.Time // not before
-	attempts int
+	delta    events.Delta
+	wire     events.Message
 }
 
-// ackWait is how long a delivery may stay unanswered.
-const ackWait = 2 * time.Second
-
-func newBus(now func() time.Time) *Bus {
-	return &Bus{
-		now: now, logs: map[kinds.Name][]events.Message{}, newest: map[string]uint64{}, turns: map[string][]events.Turn{}, lasts: map[string]uint64{},
-		outcomes: map[string][]events.Outcome{}, decided: map[string]map[uint64]bool{},
-		wakes: map[wakeKey]events.Wake{}, durables: map[string]*durable{},
+func newBus(now func() time.Time, served []kinds.Kind) *Bus {
+	b := &Bus{now: now, kinds: map[kinds.Name]*stream{}, books: map[string]*book{}, subjects: map[events.Ref]string{}}
+	for _, k := range served {
+		b.kinds[k.Name] = &stream{kind: k, made: now(), newest: map[events.Ref]uint64{}}
 	}
+	return b
 }
 
-// append stores a delta at the end of its kind's log.
-func (b *Bus) append(d events.Delta) {
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark(d.Kind)
-	if d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
+// append stores a delta at the end of its kind's log, if that end is where its
+// publisher believes it to be.
+func (b *Bus) append(d events.Delta, expect uint64) error {
+	s := b.kinds[d.Kind]
+	if uint64(len(s.log)) != expect {
+		return bus.ErrOvertaken
 	}
-	m.Stream, m.Sequence, m.Time = subject.StateStream(d.Kind), uint64(len(b.logs[d.Kind])+1), b.now()
-	b.logs[d.Kind] = append(b.logs[d.Kind], m)
-	b.newest[m.Subject] = m.Sequence
+	m := &message{sequence: expect + 1, delta: d, wire: events.EncodeDelta(d)}
+	m.wire.Subject = b.subject(d)
+	m.wire.Stream, m.wire.Sequence, m.wire.Time = subject.StateStream(d.Kind), m.sequence, b.now()
+	s.log = append(s.log, m)
+	if m.sequence > uint64(len(s.state)) { // what a state holds already it does not take again
+		s.state = append(s.state, m)
+		s.newest[d.Ref] = m.sequence
+	}
+	return nil
 }
 
-// state is what a reader of the state stream finds from a sequence on, at most
-// so many messages: those that nothing newer has replaced.
-func (b *Bus) state(kind kinds.Name, from uint64, most int) []events.Message {
-	var out []events.Message
-	for _, m := range b.logs[kind][min(from, uint64(len(b.logs[kind]))):] {
-		if b.newest[m.Subject] == m.Sequence {
-			if out = append(out, m); len(out) == most {
+func (b *Bus) subject(d events.Delta) string {
+	at := d.Ref
+	if at.Name == "" {
+		at.Kind = d.Kind
+	}
+	text, ok := b.subjects[at]
+	if !ok {
+		if text = subject.Mark(d.Kind); d.Ref.Name != "" {
+			text = subject.Delta(d.Ref)
+		}
+		b.subjects[at] = text
+	}
+	return text
+}
+
+// current tells whether a message is still in the state stream.
+func (s *stream) current(m *message) bool { return s.newest[m.delta.Ref] == m.sequence }
+
+// end is the last sequence of the state stream.
+func (s *stream) end() uint64 { return uint64(len(s.state)) }
+
+// read is what a reader of the state stream finds behind a sequence and up to
+// another one, at most so many messages, and how far it got.
+func (s *stream) read(from, to uint64, most int) (batch []events.Message, at uint64) {
+	at = from
+	for at < to {
+		m := s.state[at]
+		at++
+		if s.current(m) {
+			if batch = append(batch, m.wire); len(batch) == most {
 				break
 			}
 		}
 	}
-	return out
+	return batch, at
 }
 
-// store stores a turn behind the last one of its subject.
-func (b *Bus) store(t events.Turn, expect uint64) (uint64, error) {
-	at := subject.Turn(t.Controller, t.Lane, t.Key)
-	if b.lasts[at] != expect {
+// live is the newest delta of an object.
+func (s *stream) live(ref events.Ref) (events.Delta, bool) {
+	if at := s.newest[ref]; at > 0 {
+		return s.state[at-1].delta, true
+	}
+	return events.Delta{}, false
+}
+
+// lose takes away the last messages of the log, and of the state unless only the
+// log is hit, as a power failure does with what was not yet on disk.
+func (s *stream) lose(n int, state bool) {
+	s.log = s.log[: len(s.log)-min(n, len(s.log)) : len(s.log)-min(n, len(s.log))]
+	if !state {
+		return
+	}
+	s.state = s.state[:len(s.log):len(s.log)]
+	s.newest = map[events.Ref]uint64{}
+	for _, m := range s.state {
+		s.newest[m.delta.Ref] = m.sequence
+	}
+	s.breaks++
+}
+
+// empty makes both streams anew.
+func (s *stream) empty(now time.Time) {
+	s.log, s.state, s.newest = nil, nil, map[events.Ref]uint64{}
+	s.made = now
+	s.breaks++
+}
+
+// book is the streams of one controller.
+type book struct {
+	bus      *Bus
+	turns    []events.Turn
+	stored   []time.Time     // when each turn was
+	lasts    map[lane]uint64 // the last turn of each
+	outcomes []events.Outcome
+	newest   map[lane]int // the last outcome of each, by its place; from 1
+	// put is when the outcome of a turn was stored, by the turn's sequence: the
+	// same one is stored once within two minutes.
+	put   map[uint64]time.Time
+	fired []events.Wake
+	// breaks counts how often the outcomes were cut off behind a reader.
+	breaks int
+
+	work, verdicts, alarms *durable
+	tickets                map[kinds.Name]*durable
+}
+
+// lane is a lane of a key.
+type lane struct {
+	key  events.Key
+	lane events.Lane
+}
+
+// open makes the book of a controller that reads some kinds.
+func (b *Bus) open(controller string, reads []kinds.Name) *book {
+	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[uint64]time.Time{}, tickets: map[kinds.Name]*durable{}}
+	k.work = b.durable(func() int { return len(k.turns) }, nil)
+	k.verdicts = b.durable(func() int { return len(k.outcomes) }, nil)
+	k.alarms = b.durable(func() int { return len(k.fired) }, nil)
+	for _, kind := range reads {
+		s := b.kinds[kind]
+		k.tickets[kind] = b.durable(func() int { return len(s.state) }, func(sequence uint64) bool {
+			m := s.state[sequence-1]
+			return m.delta.Ref.Name != "" && s.current(m)
+		})
+	}
+	b.books[controller] = k
+	return k
+}
+
+// store stores a turn behind the last one of its key and lane.
+func (k *book) store(t events.Turn, expect uint64) (uint64, error) {
+	at := lane{t.Key, t.Lane}
+	if k.lasts[at] != expect {
 		return 0, bus.ErrOvertaken
 	}
-	b.turns[t.Controller] = append(b.turns[t.Controller], t)
-	sequence := uint64(len(b.turns[t.Controller]))
-	b.lasts[at] = sequence
-	return sequence, nil
+	k.turns, k.stored = append(k.turns, t), append(k.stored, k.bus.now())
+	k.lasts[at] = uint64(len(k.turns))
+	return k.lasts[at], nil
 }
 
-// put stores an outcome, once for every turn.
-func (b *Bus) put(o events.Outcome) {
-	known := b.decided[o.Controller]
-	if known == nil {
-		known = map[uint64]bool{}
-		b.decided[o.Controller] = known
+// settle stores an outcome.
+func (k *book) settle(o events.Outcome) {
+	const window = 2 * time.Minute
+	if at, known := k.put[o.Turn]; known && k.bus.now().Sub(at) < window {
+		return
 	}
-	if !known[o.Turn] {
-		known[o.Turn] = true
-		b.outcomes[o.Controller] = append(b.outcomes[o.Controller], o)
-	}
+	k.put[o.Turn] = k.bus.now()
+	k.outcomes = append(k.outcomes, o)
+	k.newest[lane{o.Key, o.Lane}] = len(k.outcomes)
+}
+
+// decided tells whether a turn has an outcome.
+func (k *book) decided(turn uint64) bool {
+	_, known := k.put[turn]
+	return known
 }
 
 // last is the newest turn and outcome of a key and lane.
-func (b *Bus) last(controller string, lane events.Lane, key events.Key) (sequence uint64, turn *events.Turn, outcome *events.Outcome) {
-	if sequence = b.lasts[subject.Turn(controller, lane, key)]; sequence > 0 {
-		turn = &b.turns[controller][sequence-1]
+func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *events.Outcome) {
+	if sequence = k.lasts[at]; sequence > 0 {
+		turn = &k.turns[sequence-1]
 	}
-	for i := range slices.Backward(b.outcomes[controller]) {
-		if o := b.outcomes[controller][i]; o.Key == key && o.Lane == lane {
-			return sequence, turn, &o
+	if i := k.newest[at]; i > 0 {
+		outcome = &k.outcomes[i-1]
+	}
+	return sequence, turn, outcome
+}
+
+// schedule sets a wake; the last one of a key counts.
+func (b *Bus) schedule(w events.Wake) {
+	b.unschedule(w)
+	b.wakes = append(b.wakes, w)
+}
+
+func (b *Bus) unschedule(w events.Wake) {
+	b.wakes = slices.DeleteFunc(b.wakes, func(o events.Wake) bool { return o.Controller == w.Controller && o.Key == w.Key })
+}
+
+// fire makes messages of the wakes whose moment has come.
+func (b *Bus) fire() {
+	if !slices.ContainsFunc(b.wakes, func(w events.Wake) bool { return !w.At.After(b.now()) }) {
+		return
+	}
+	for _, w := range slices.Clone(b.wakes) {
+		if !w.At.After(b.now()) {
+			b.unschedule(w)
+			k := b.books[w.Controller]
+			k.fired = append(k.fired, w)
 		}
 	}
-	return sequence, turn, nil
 }
 
-// consumer is the durable of a name, which takes in what has been stored.
-func (b *Bus) consumer(name string, stored int, ref func(i int) (events.Ref, bool)) *durable {
-	d, ok := b.durables[name]
-	if !ok {
-		d = &durable{}
-		b.durables[name] = d
+// due tells when a delivery comes again and when a wake fires.
+func (b *Bus) due(consider func(time.Time)) {
+	for _, w := range b.wakes {
+		consider(w.At)
 	}
-	for ; d.next < stored; d.next++ {
-		if r, ok := ref(d.next); ok {
-			d.pending = append(d.pending, &delivery{bus: b, durable: d, sequence: uint64(d.next + 1), ref: r})
+	for _, k := range b.books {
+		for _, d := range []*durable{k.work, k.verdicts, k.alarms} {
+			d.due(consider)
+		}
+		for _, d := range k.tickets {
+			d.due(consider)
 		}
 	}
-	return d
 }
 
-// tickets is a controller's durable on the state stream of a kind. What has been
-// overwritten is no longer delivered.
-func (b *Bus) tickets(controller string, kind kinds.Name) *durable {
-	log := b.logs[kind]
-	d := b.consumer(controller+"/"+string(kind), len(log), func(i int) (events.Ref, bool) {
-		ref, err := subject.ParseDelta(log[i].Subject)
-		return ref, err == nil && ref.Name != ""
-	})
-	d.pending = slices.DeleteFunc(d.pending, func(p *delivery) bool {
-		return p.attempts == 0 && b.newest[log[p.sequence-1].Subject] != p.sequence
-	})
-	return d
-}
-
-// verdicts is a controller's durable on its outcomes.
-func (b *Bus) verdicts(controller string) *durable {
-	return b.consumer(controller+"/outcomes", len(b.outcomes[controller]), func(int) (events.Ref, bool) { return events.Ref{}, true })
-}
-
-// work is the writers' durable on a controller's turns.
-func (b *Bus) work(controller string) *durable {
-	return b.consumer(controller+"/turns", len(b.turns[controller]), func(int) (events.Ref, bool) { return events.Ref{}, true })
-}
-
-// ready are the deliveries that may come now.
-func (d *durable) ready(now time.Time) []*delivery {
-	var out []*delivery
+func (d *durable) due(consider func(time.Time)) {
+	consider(d.absent)
 	for _, p := range d.pending {
-		if !p.at.After(now) {
-			out = append(out, p)
+		consider(p.at)
+	}
+}
+
+// durable is a consumer whose messages are known by sequence. It delivers until
+// it is answered, and what is no longer in its stream is not delivered any more.
+type durable struct {
+	bus     *Bus
+	next    uint64 // the last sequence that it has looked at
+	length  func() int
+	holds   func(sequence uint64) bool // nil: the stream holds everything
+	pending []*delivery
+	// absent is until when there is no consumer.
+	absent time.Time
+}
+
+// delivery is a message on its way; it comes (again) at a moment.
+type delivery struct {
+	durable  *durable
+	sequence uint64
+	at       time.Time // not before
+	attempts int
+}
+
+// ackWait is how long a delivery may stay unanswered, and window how many
+// messages may overtake another one.
+const (
+	ackWait = 2 * time.Second
+	window  = 64
+)
+
+func (b *Bus) durable(length func() int, holds func(uint64) bool) *durable {
+	return &durable{bus: b, length: length, holds: holds}
+}
+
+// ready are the deliveries that may come now, those that came before first; none
+// but the first if one is enough.
+func (d *durable) ready(one bool) []*delivery {
+	now := d.bus.now()
+	if d.absent.After(now) {
+		return nil
+	}
+	kept, ready := d.pending[:0], []*delivery(nil)
+	for _, p := range d.pending {
+		due := !p.at.After(now)
+		if due && d.holds != nil && !d.holds(p.sequence) {
+			continue
+		}
+		if kept = append(kept, p); due && (!one || ready == nil) && len(ready) < window {
+			ready = append(ready, p)
 		}
 	}
-	return out
+	d.pending = kept
+	for d.next < uint64(d.length()) && len(ready) < window && !(one && ready != nil) {
+		if d.next++; d.holds == nil || d.holds(d.next) {
+			p := &delivery{durable: d, sequence: d.next}
+			d.pending, ready = append(d.pending, p), append(ready, p)
+		}
+	}
+	return ready
+}
+
+// some tells whether a delivery may come now.
+func (d *durable) some() bool {
+	if d.next == uint64(d.length()) && len(d.pending) == 0 {
+		return false // mostly
+	}
+	return len(d.ready(true)) > 0
+}
+
+// again makes the consumer anew, which takes a while: everything from a place on
+// is delivered as if for the first time, and nothing before it.
+func (d *durable) again(from uint64) {
+	d.next, d.pending = from, nil
+	d.absent = d.bus.now().Add(ackWait)
 }
 
 // take delivers: unless it is answered, it comes again.
 func (p *delivery) take() {
 	p.attempts++
-	p.at = p.bus.now().Add(ackWait)
+	p.at = p.durable.bus.now().Add(ackWait)
 }
 
 // Done implements shell.Handle.
 func (p *delivery) Done() {
-	p.durable.pending = slices.DeleteFunc(p.durable.pending, func(q *delivery) bool { return q == p })
+	if b := p.durable.bus; b.loseAcks > 0 {
+		b.loseAcks--
+		return
+	}
+	d := p.durable
+	if i := slices.Index(d.pending, p); i >= 0 {
+		d.pending = slices.Delete(d.pending, i, i+1)
+	}
 }
 
 // Later implements shell.Handle.
-func (p *delivery) Later(delay time.Duration) { p.at = p.bus.now().Add(delay) }
+func (p *delivery) Later(delay time.Duration) { p.at = p.durable.bus.now().Add(delay) }
 
 // Hopeless implements shell.Handle.
 func (p *delivery) Hopeless(string) { p.Done() }
 
 // Working implements shell.Handle.
-func (p *delivery) Working() { p.at = p.bus.now().Add(ackWait) }
-
-// lastDelta is the newest delta of an object.
-func (b *Bus) lastDelta(ref events.Ref) (events.Delta, bool) {
-	at := b.newest[subject.Delta(ref)]
-	if at == 0 {
-		return events.Delta{}, false
-	}
-	d, err := events.DecodeDelta(ref, b.logs[ref.Kind][at-1])
-	return d, err == nil
-}
+func (p *delivery) Working() { p.at = p.durable.bus.now().Add(ackWait) }

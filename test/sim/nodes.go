@@ -10,28 +10,58 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// nodesWork is everything that the scheduler and the nodes could do now, one
-// function each: assign a pod, make it ready, let it end.
-func (w *World) nodesWork() []func() {
-	var work []func()
+// Nodes is what nodes do with the pods that they are given.
+type Nodes int
+
+// What nodes do.
+const (
+	// Run them until they are deleted.
+	Run Nodes = iota
+	// Reject each at once, as a node does that fails to admit it.
+	Reject
+)
+
+// nodes are the scheduler and the nodes.
+type nodes struct{ world *World }
+
+func (n nodes) ready() bool {
+	if n.world.dirty {
+		n.world.dirty = false
+		n.world.lookForWork()
+	}
+	return len(n.world.work) > 0
+}
+
+func (n nodes) act() { n.world.work[n.world.roll(len(n.world.work))]() }
+
+// lookForWork finds everything that the scheduler and the nodes could do now:
+// assign a pod, make it ready, let it end.
+func (w *World) lookForWork() {
+	w.work = w.work[:0]
 	for _, obj := range w.api.List(kinds.Pods.Name) {
 		pod := obj.(*corev1.Pod)
 		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name}
 		switch {
+		case pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0:
+			w.work = append(w.work, func() { w.note("node: %s ended", pod.Name); w.api.Finish(ref) })
 		case pod.DeletionTimestamp != nil:
-			work = append(work, func() { w.note("node: %s ended", pod.Name); w.api.Finish(ref) })
 		case pod.Spec.NodeName == "":
-			work = append(work, func() { w.note("scheduler: %s assigned", pod.Name); w.api.Change(ref, assign) })
+			w.work = append(w.work, func() { w.note("scheduler: %s assigned", pod.Name); w.api.Change(ref, assign) })
+		case pod.Status.Phase == corev1.PodPending && w.options.Nodes == Reject:
+			w.work = append(w.work, func() { w.note("node: %s rejected", pod.Name); w.api.Change(ref, reject) })
 		case pod.Status.Phase == corev1.PodPending:
-			work = append(work, func() { w.note("node: %s ready", pod.Name); w.api.Change(ref, w.ready) })
+			w.work = append(w.work, func() { w.note("node: %s ready", pod.Name); w.api.Change(ref, w.run) })
 		}
 	}
-	return work
 }
 
 func assign(obj metav1.Object) { obj.(*corev1.Pod).Spec.NodeName = "node-1" }
 
-func (w *World) ready(obj metav1.Object) {
+func reject(obj metav1.Object) {
+	obj.(*corev1.Pod).Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "NodeAffinity"}
+}
+
+func (w *World) run(obj metav1.Object) {
 	pod := obj.(*corev1.Pod)
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.Conditions = []corev1.PodCondition{{

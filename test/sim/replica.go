@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -9,28 +10,17 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// replica is one process of the reconcilers: a memory, and a desk for each
-// controller. Killing it is forgetting it.
+// replica is one process of the reconcilers: a memory, a follower for each kind,
+// and a desk for each controller. Killing it is forgetting it.
 type replica struct {
-	world  *World
-	memory *shell.Memory
-	desks  []*desk
-	folded map[kinds.Name]uint64
-}
-
-// desk is a desk with what lies between it and the bus: requests that have not
-// been carried out, and answers that have not arrived.
-type desk struct {
-	*shell.Desk
-	replica  *replica
-	reads    []kinds.Name
-	requests []func() (answer func())
-	answers  []func()
-	heard    int // outcomes of the followed stream that it has heard
+	process
+	memory    *shell.Memory
+	followers []*follower
+	desks     []*desk
 }
 
 func newReplica(w *World) *replica {
-	r := &replica{world: w, memory: shell.NewMemory(), folded: map[kinds.Name]uint64{}}
+	r := &replica{process: process{world: w, skew: w.skew()}, memory: shell.NewMemory()}
 	for _, k := range w.served {
 		r.memory.Follow(k)
 	}
@@ -38,38 +28,157 @@ func newReplica(w *World) *replica {
 		r.memory.Register(c.Describe())
 	}
 	for _, c := range w.controllers {
-		d := &desk{replica: r, reads: reads(c, w.served), heard: len(w.bus.outcomes[c.Describe().Name])}
-		d.Desk = shell.NewDesk(c, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, w.now)
-		for _, k := range w.served {
-			if end := uint64(len(w.bus.logs[k.Name])); end > 0 && d.hears(k.Name) {
+		r.desks = append(r.desks, newDesk(r, c))
+	}
+	for _, k := range w.served {
+		f := &follower{replica: r, stream: w.bus.kinds[k.Name]}
+		for _, d := range r.desks {
+			if slices.Contains(d.reads, k.Name) {
+				f.desks = append(f.desks, d)
 				d.Shut(k.Name)
 			}
 		}
-		r.desks = append(r.desks, d)
+		f.goal, f.breaks = f.stream.end(), f.stream.breaks
+		r.followers = append(r.followers, f)
 	}
-	for _, k := range w.served {
-		r.open(k.Name, uint64(len(w.bus.logs[k.Name])))
-	}
+	r.advance()
 	return r
 }
 
-// open remembers where a kind's stream ended at the start: decisions wait until
-// it has been folded up to there.
-func (r *replica) open(kind kinds.Name, end uint64) {
-	if end == 0 {
+func (r *replica) advance() {
+	if r.stalled() {
 		return
 	}
-	r.world.later(func() bool {
-		if r.folded[kind] < end {
-			return false
+	for _, d := range r.desks {
+		d.Advance(r.clock())
+	}
+}
+
+// hear tells the desks what the writers have in hand.
+func (r *replica) hear() {
+	if r.stalled() {
+		return
+	}
+	for _, x := range r.world.writers {
+		if x.stalled() {
+			continue
 		}
+		said := x.says()
 		for _, d := range r.desks {
-			if d.hears(kind) {
-				d.Open(kind)
-			}
+			d.Beat(said)
 		}
-		return true
-	}, r)
+	}
+}
+
+// leave ends a replica in good order: it hands back its tickets.
+func (r *replica) leave() {
+	for _, d := range r.desks {
+		d.Leave()
+	}
+}
+
+// follower folds the state stream of one kind into its replica's memory.
+type follower struct {
+	replica *replica
+	stream  *stream
+	desks   []*desk // that read the kind
+	folded  uint64
+	goal    uint64 // where the stream ended when following began
+	marked  bool   // the kind has been told whole once
+	opened  bool
+	breaks  int
+	// old is where the follower's copy of the stream ends while it is an old one;
+	// 0: it is up to date.
+	old uint64
+	// holds are messages that are not to be seen before something newer is known
+	// of their object.
+	holds []uint64
+}
+
+// reach is how far the follower can read now.
+func (f *follower) reach() uint64 {
+	end := f.stream.end()
+	if f.old > 0 {
+		end = min(end, f.old)
+	}
+	for _, sequence := range f.holds {
+		if sequence > f.folded && sequence <= end && f.stream.current(f.stream.state[sequence-1]) {
+			end = sequence - 1
+		}
+	}
+	return end
+}
+
+func (f *follower) ready() bool {
+	return !f.replica.stalled() && (f.breaks != f.stream.breaks || f.folded < f.reach())
+}
+
+// act takes in a few messages.
+func (f *follower) act() {
+	kind := f.stream.kind.Name
+	if f.breaks != f.stream.breaks {
+		f.forget()
+		return
+	}
+	batch, at := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8))
+	f.folded = at
+	if len(batch) > 0 {
+		f.replica.memory.Fold(kind, batch)
+		for _, m := range batch {
+			f.marked = f.marked || m.Get(events.HeaderOp) == string(events.Mark)
+		}
+		for _, d := range f.desks {
+			d.Folded(kind)
+		}
+	}
+	f.open()
+}
+
+// open opens the desks as soon as the memory is whole.
+func (f *follower) open() {
+	if f.opened || f.folded < f.goal || !f.marked {
+		return
+	}
+	f.opened = true
+	for _, d := range f.desks {
+		d.Open(f.stream.kind.Name)
+	}
+}
+
+// forget lets go of a stream that was made anew or has lost its end, and begins
+// to read it from its start.
+func (f *follower) forget() {
+	kind := f.stream.kind.Name
+	for _, d := range f.desks {
+		d.Shut(kind)
+	}
+	keys := f.replica.memory.Forget(kind)
+	for _, d := range f.desks {
+		d.Forgot(kind, keys[d.Name()])
+	}
+	f.folded, f.goal, f.marked, f.opened = 0, f.stream.end(), false, false
+	f.breaks, f.old, f.holds = f.stream.breaks, 0, nil
+}
+
+// desk is a desk with what lies between it and the bus: requests that have not
+// been carried out, and answers that have not arrived.
+type desk struct {
+	*shell.Desk
+	replica  *replica
+	book     *book
+	reads    []kinds.Name
+	requests []func() (answer func())
+	answers  []func()
+	heard    int // outcomes of the followed stream that it has heard
+	breaks   int
+}
+
+func newDesk(r *replica, c reconcile.Any) *desk {
+	w, name := r.world, c.Describe().Name
+	d := &desk{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
+	d.heard, d.breaks = len(d.book.outcomes), d.book.breaks
+	d.Desk = shell.NewDesk(w.watched(c), r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
+	return d
 }
 
 func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
@@ -86,41 +195,20 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 	return out
 }
 
-func (d *desk) hears(kind kinds.Name) bool {
-	for _, k := range d.reads {
-		if k == kind {
-			return true
-		}
-	}
-	return false
-}
-
-// fold takes in a few messages of a kind's state stream.
-func (r *replica) fold(kind kinds.Name, most int) {
-	batch := r.world.bus.state(kind, r.folded[kind], most)
-	if len(batch) == 0 {
-		r.folded[kind] = uint64(len(r.world.bus.logs[kind]))
-		return
-	}
-	r.memory.Fold(kind, batch)
-	r.folded[kind] = batch[len(batch)-1].Sequence
-	for _, d := range r.desks {
-		if d.hears(kind) {
-			d.Folded(kind)
-		}
-	}
-}
-
 // Store implements shell.Door.
 func (d *desk) Store(t events.Turn, expect uint64) {
 	d.request(func() func() {
-		sequence, err := d.replica.world.bus.store(t, expect)
+		w := d.replica.world
+		sequence, err := d.book.store(t, expect)
 		if err == nil {
-			d.replica.world.stored(t, sequence)
+			w.stored(d, t, sequence)
+		}
+		if w.hiccup() {
+			sequence, err = 0, errHiccup
 		}
 		return func() {
 			d.Stored(t.Key, t.Lane, sequence, err)
-			if err == nil && d.replica.world.options.HalfFence {
+			if err == nil && w.options.Cheat == HalfFence {
 				d.Outcome(events.Outcome{Controller: t.Controller, Key: t.Key, Lane: t.Lane, Turn: sequence})
 			}
 		}
@@ -128,38 +216,134 @@ func (d *desk) Store(t events.Turn, expect uint64) {
 }
 
 // Recall implements shell.Door.
-func (d *desk) Recall(key events.Key, lane events.Lane) {
+func (d *desk) Recall(key events.Key, of events.Lane) {
 	d.request(func() func() {
-		sequence, turn, outcome := d.replica.world.bus.last(d.Name(), lane, key)
+		w := d.replica.world
+		sequence, turn, outcome := d.book.last(lane{key, of})
+		if w.options.Cheat == MemoryFence && sequence > 0 {
+			turn, outcome = nil, &events.Outcome{Controller: d.Name(), Key: key, Lane: of, Turn: sequence}
+		}
+		err := error(nil)
+		if w.hiccup() {
+			err = errHiccup
+		}
 		return func() {
-			d.Recalled(key, lane, shell.Past{Sequence: sequence, Turn: turn, Outcome: outcome}, nil)
+			d.Recalled(key, of, shell.Past{Sequence: sequence, Turn: turn, Outcome: outcome}, err)
 		}
 	})
 }
 
 // Schedule implements shell.Door.
-func (d *desk) Schedule(w events.Wake) {
+func (d *desk) Schedule(wake events.Wake) {
 	d.request(func() func() {
-		d.replica.world.bus.wakes[wakeKey{w.Controller, w.Key}] = w
-		return func() { d.Scheduled(w.Key, w.At, nil) }
+		w := d.replica.world
+		w.bus.schedule(wake)
+		err := error(nil)
+		if w.hiccup() {
+			err = errHiccup
+		}
+		return func() { d.Scheduled(wake.Key, wake.At, err) }
 	})
 }
 
 // Reach implements shell.Door.
 func (d *desk) Reach(kind kinds.Name) {
 	d.request(func() func() {
-		end := uint64(len(d.replica.world.bus.logs[kind]))
+		end := d.replica.world.bus.kinds[kind].end()
 		return func() { d.Reached(kind, end, nil) }
 	})
 }
 
 func (d *desk) request(r func() func()) { d.requests = append(d.requests, r) }
 
-// next is the earliest timer of the replica.
+// The steps of a desk, each of which may happen when it is ready.
+type (
+	ticketing struct { // takes the next ticket of a kind
+		*desk
+		kind    kinds.Name
+		durable *durable
+	}
+	hearing   struct{ *desk } // hears the next outcome of the stream that it follows
+	verdict   struct{ *desk } // takes the next outcome
+	waking    struct{ *desk } // takes the next wake
+	turning   struct{ *desk } // makes a turn
+	asking    struct{ *desk } // has a request reach the bus
+	answering struct{ *desk } // gets the answer to one
+)
+
+func (d *desk) actors() []actor {
+	var all []actor
+	for _, kind := range d.reads {
+		all = append(all, ticketing{d, kind, d.book.tickets[kind]})
+	}
+	return append(all, hearing{d}, verdict{d}, waking{d}, turning{d}, asking{d}, answering{d})
+}
+
+func (d ticketing) ready() bool { return d.durable.some() && !d.replica.stalled() }
+
+func (d ticketing) act() {
+	p := d.replica.world.pick(d.durable)
+	p.take()
+	d.Ticket(d.replica.world.bus.kinds[d.kind].state[p.sequence-1].delta.Ref, p.sequence, events.Trace{}, p)
+}
+
+func (d hearing) ready() bool {
+	return (d.heard < len(d.book.outcomes) || d.breaks != d.book.breaks) && !d.replica.stalled()
+}
+
+func (d hearing) act() {
+	if d.breaks != d.book.breaks {
+		d.breaks, d.heard = d.book.breaks, len(d.book.outcomes)
+		d.Doubt()
+		return
+	}
+	d.heard++
+	d.Outcome(d.book.outcomes[d.heard-1])
+}
+
+func (d verdict) ready() bool { return d.book.verdicts.some() && !d.replica.stalled() }
+
+func (d verdict) act() {
+	p := d.replica.world.pick(d.book.verdicts)
+	p.take()
+	d.OutcomeTicket(p.sequence, d.book.outcomes[p.sequence-1], p)
+}
+
+func (d waking) ready() bool { return d.book.alarms.some() && !d.replica.stalled() }
+
+func (d waking) act() {
+	p := d.replica.world.pick(d.book.alarms)
+	p.take()
+	d.Wake(p.sequence, d.book.fired[p.sequence-1], p)
+}
+
+func (d turning) ready() bool { return d.Busy() && !d.replica.stalled() }
+
+func (d turning) act() { d.Step() }
+
+func (d asking) ready() bool { return len(d.requests) > 0 && !d.replica.stalled() }
+
+func (d asking) act() {
+	i := d.replica.world.roll(len(d.requests))
+	carry := d.requests[i]
+	d.requests = slices.Delete(d.requests, i, i+1)
+	d.answers = append(d.answers, carry())
+}
+
+func (d answering) ready() bool { return len(d.answers) > 0 && !d.replica.stalled() }
+
+func (d answering) act() {
+	i := d.replica.world.roll(len(d.answers))
+	tell := d.answers[i]
+	d.answers = slices.Delete(d.answers, i, i+1)
+	tell()
+}
+
+// next is the earliest timer of the replica, by the world's clock.
 func (r *replica) next() (at time.Time, ok bool) {
 	for _, d := range r.desks {
-		if t, has := d.Next(); has && (!ok || t.Before(at)) {
-			at, ok = t, true
+		if t, has := d.Next(); has && (!ok || t.Add(-r.skew).Before(at)) {
+			at, ok = t.Add(-r.skew), true
 		}
 	}
 	return at, ok

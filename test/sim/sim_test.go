@@ -2,13 +2,20 @@ package sim_test
 
 import (
 	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
+	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
 )
@@ -18,63 +25,118 @@ var (
 	n    = flag.Uint64("sim.n", 500, "number of worlds of each shape")
 )
 
-func controllers() []reconcile.Any {
+func workloads() []reconcile.Any {
 	return []reconcile.Any{deployment.Controller, replicaset.Controller, garbagecollector.Controller}
 }
 
+func everything() []reconcile.Any {
+	publisher := rootcapublisher.New(rootcapublisher.Config{RootCA: []byte(sim.RootCA)})
+	return append(workloads(), serviceaccount.Controller, publisher)
+}
+
+type shape struct {
+	options     sim.Options
+	controllers func() []reconcile.Any
+}
+
 // shapes are the worlds that every seed is tried in.
-var shapes = map[string]sim.Options{
-	"calm":         {Replicas: 1, Writers: 1, Changes: 8, Preconditions: true, Pace: -1},
-	"faults":       {Replicas: 1, Writers: 1, Changes: 8, Faults: 12, Preconditions: true, Pace: -1},
-	"two of each":  {Replicas: 2, Writers: 2, Changes: 8, Preconditions: true, Pace: -1},
-	"two, faults":  {Replicas: 2, Writers: 2, Changes: 10, Faults: 15, Preconditions: true, Pace: 50 * time.Millisecond},
-	"three, storm": {Replicas: 3, Writers: 3, Changes: 16, Faults: 60, Preconditions: true, Pace: 50 * time.Millisecond},
+var shapes = map[string]shape{
+	"small": {sim.Options{Changes: 3, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1}, workloads},
+	"calm":  {sim.Options{Changes: 6, Users: sim.Workloads, Pace: -1}, workloads},
+	"crashes": {sim.Options{
+		Changes: 5, Users: sim.Workloads, Faults: 12, Trouble: sim.Crashes, Pace: -1,
+	}, workloads},
+	"two of each": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Workloads, Faults: 10, Trouble: sim.All,
+		Pace: 50 * time.Millisecond, Skew: time.Second,
+	}, workloads},
+	"stalls": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: sim.Stalls,
+		Pace: 50 * time.Millisecond,
+	}, workloads},
+	"losses": {sim.Options{
+		Watchers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: slices.Concat(sim.Losses, sim.Lags, sim.Redeliveries), Pace: -1,
+	}, workloads},
+	"everything": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 6, Users: sim.Everything, Faults: 12, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, everything},
+	"three, storm": {sim.Options{
+		Watchers: 2, Replicas: 3, Writers: 3, Changes: 10, Users: sim.Workloads, Faults: 40, Trouble: sim.All,
+		Pace: 50 * time.Millisecond, Skew: time.Second,
+	}, workloads},
+}
+
+// again is the command that runs one world of a shape again.
+func again(name string, seed uint64) string {
+	return fmt.Sprintf("again: go test ./test/sim -run 'TestWorlds/%s$' -sim.seed=%d -sim.n=1", strings.ReplaceAll(name, " ", "_"), seed)
 }
 
 func TestWorlds(t *testing.T) {
-	for name, options := range shapes {
+	var mu sync.Mutex
+	var total sim.Tally
+	worlds, began := uint64(0), time.Now()
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			tally, start := sim.Tally{}, time.Now()
 			for s := *seed; s < *seed+*n; s++ {
-				options.Seed = s
-				if err := sim.New(options, controllers()).Run(); err != nil {
-					t.Fatal(err)
+				options := shapes[name].options
+				options.Seed, options.Mute = s, true
+				w := sim.New(options, shapes[name].controllers())
+				if w.Run() != nil {
+					options.Mute = false // once more, with the transcript
+					t.Fatalf("%v\n%s", sim.New(options, shapes[name].controllers()).Run(), again(name, s))
 				}
+				tally = tally.Add(w.Tally())
 			}
+			t.Logf("%d worlds: %v; %.0f worlds/s", *n, tally, float64(*n)/time.Since(start).Seconds())
+			mu.Lock()
+			defer mu.Unlock()
+			total, worlds = total.Add(tally), worlds+*n
 		})
 	}
+	t.Cleanup(func() {
+		took := time.Since(began).Seconds()
+		t.Logf("%d worlds on %d cores in %.0f s (%.0f/s): %v (%.0f requests/s)", worlds, runtime.GOMAXPROCS(0), took, float64(worlds)/took, total, float64(total.Writes)/took)
+	})
 }
 
 // The simulation is worth something only if it notices what it is for.
 func TestItBites(t *testing.T) {
 	for name, tc := range map[string]struct {
-		cheat func(*sim.Options)
-		rule  string
+		cheat  sim.Cheat
+		ignore string
+		rule   string
 	}{
-		"half of the fence":        {func(o *sim.Options) { o.HalfFence = true }, "I2"},
-		"turns without conditions": {func(o *sim.Options) { o.Preconditions = false }, "broken"},
+		"half of the fence":                       {sim.HalfFence, "", "I8"},
+		"half of the fence, by what it does":      {sim.HalfFence, "I8", "I2"},
+		"a fence in memory":                       {sim.MemoryFence, "", "I10"},
+		"a fence in memory, by what it does":      {sim.MemoryFence, "I10", "I2"},
+		"turns without conditions":                {sim.Heedless, "", "I4"},
+		"turns without conditions, on generation": {sim.Heedless, "I4", "I8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for s := uint64(1); s <= 400; s++ {
-				options := shapes["two, faults"]
-				options.Seed = s
-				tc.cheat(&options)
-				if err := sim.New(options, controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
+			for s := uint64(1); s <= 1000; s++ {
+				options := shapes["two of each"].options
+				options.Seed, options.Cheat, options.Ignore, options.Mute = s, tc.cheat, tc.ignore, true
+				if err := sim.New(options, workloads()).Run(); err != nil && strings.Contains(err.Error(), tc.rule+" ") {
 					return
 				}
 			}
-			t.Error("400 worlds noticed nothing")
+			t.Error("1000 worlds noticed nothing")
 		})
 	}
 }
 
 func TestAWorldIsItsSeed(t *testing.T) {
-	options := shapes["two, faults"]
-	options.Seed = *seed
-	first, second := sim.New(options, controllers()), sim.New(options, controllers())
-	errFirst, errSecond := first.Run(), second.Run()
-	if (errFirst == nil) != (errSecond == nil) || first.Story() != second.Story() {
-		t.Error("the same seed gave two worlds")
+	for name, s := range shapes {
+		options := s.options
+		options.Seed = *seed
+		first, second := sim.New(options, s.controllers()), sim.New(options, s.controllers())
+		errFirst, errSecond := first.Run(), second.Run()
+		if (errFirst == nil) != (errSecond == nil) || first.Story() != second.Story() {
+			t.Errorf("%s: the same seed gave two worlds", name)
+		}
 	}
 }

@@ -1,36 +1,64 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/watcher/translate"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // Options shape a world.
 type Options struct {
 	Seed uint64
-	// Replicas and Writers are how many of each run.
-	Replicas, Writers int
-	// Faults are how many crashes, lost answers and double deliveries may happen.
-	Faults int
-	// Changes are how many things users do.
+	// Watchers, Replicas and Writers are how many of each run.
+	Watchers, Replicas, Writers int
+	// Faults are how many things go wrong, chosen from Trouble.
+	Faults  int
+	Trouble []Fault
+	// Changes are how many things users do, chosen from Users.
 	Changes int
+	Users   []Deed
+	// Script is done by users in its order instead, in a world where everything
+	// happens as soon as it can and in turn, so that nothing is left to chance.
+	Script []Scene
 	// Pace of reports; negative is none.
 	Pace time.Duration
-	// Preconditions: off is a writer that neither looks whether a turn is stale
-	// nor minds any condition of a command, to show that the invariants bite.
-	Preconditions bool
-	// HalfFence settles every turn as soon as it is stored, to show the same.
-	HalfFence bool
+	// Skew is how far the clocks of processes may be apart from the world's.
+	Skew time.Duration
+	// Nodes is what nodes do with pods; the zero value runs them.
+	Nodes Nodes
+	// Cheat takes away what keeps a promise, to show that the invariants bite.
+	Cheat Cheat
+	// Ignore is an invariant that is not looked at, such as "I10".
+	Ignore string
+	// Mute is a world without a transcript.
+	Mute bool
+	// Before, when set, is called before each step.
+	Before func(w *World, step int)
 }
+
+// Cheat is something that is taken away.
+type Cheat int
+
+// The cheats.
+const (
+	Honest Cheat = iota
+	// HalfFence settles every turn as soon as it is stored.
+	HalfFence
+	// MemoryFence forgets what was decided with the process that decided it, as a
+	// gate that is kept in memory does.
+	MemoryFence
+	// Heedless is a writer that neither looks whether a turn is stale nor minds
+	// any condition of a command.
+	Heedless
+)
 
 // World is one simulated cluster.
 type World struct {
@@ -42,58 +70,109 @@ type World struct {
 	promises    map[string]func(events.Command) bool
 
 	api      *API
+	servers  []*server
 	bus      *Bus
-	watched  map[kinds.Name]int // changes of the API server that the watcher has read
+	watchers []*watcher
 	replicas []*replica
 	writers  []*writer
-	marked   time.Time // when the logs were last marked
+	actors   []actor // every thing that can happen; nil when they have to be counted anew
+	ready    []actor
+	turn     int // of the actors, when they take turns
 	faults   int
 	changes  int
-	pending  []pendingCheck
+	scene    int // of the script
+	waited   int // steps since the last one
+	work     []func()
+	dirty    bool    // the nodes' work has to be looked for
+	crash    *writer // dies as soon as its next request has had its effect
+	hiccups  int     // requests of desks that the bus will leave without an answer
+	horizon  time.Duration
+	fated    []fate    // of the next requests of writers
+	until    time.Time // when what is held back has to go on; zero: nothing is
 	story    []string
 	broken   error
-	peaks    peaks
+	tally    Tally
+	guard    *guard
 }
 
-// pendingCheck is a condition that is looked at after every step until it holds.
-type pendingCheck struct {
-	holds func() bool
-	of    *replica
+// Tally counts what happened in a world.
+type Tally struct{ Steps, Faults, Changes, Turns, Writes int }
+
+// Add counts two worlds together.
+func (t Tally) Add(o Tally) Tally {
+	return Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes}
+}
+
+func (t Tally) String() string {
+	return fmt.Sprintf("%d steps, %d faults, %d changes, %d turns, %d writes", t.Steps, t.Faults, t.Changes, t.Turns, t.Writes)
+}
+
+// actor is one thing that can happen again and again.
+type actor interface {
+	ready() bool
+	act()
 }
 
 // Epoch is when every world begins.
 var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
+var errHiccup = errors.New("the bus did not answer")
+
 // New makes a world in which nothing has happened yet.
 func New(o Options, controllers []reconcile.Any) *World {
+	o.Watchers, o.Replicas, o.Writers = max(o.Watchers, 1), max(o.Replicas, 1), max(o.Writers, 1)
 	w := &World{
-		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, marked: Epoch,
-		served:      []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, kinds.Pods.Kind},
+		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, served: servedBy(controllers),
 		controllers: controllers, promises: map[string]func(events.Command) bool{},
-		watched: map[kinds.Name]int{}, faults: o.Faults, changes: o.Changes, peaks: newPeaks(),
+		faults: o.Faults, changes: o.Changes, horizon: 5 * time.Minute,
 	}
+	clock := func() time.Time { return w.now }
+	w.api, w.bus = NewAPI(clock, w.served...), newBus(clock, w.served)
+	w.guard = newGuard(w)
+	w.api.Changed = w.guard.changed
+	w.servers = []*server{{api: w.api}, {api: w.api}}
 	for _, c := range controllers {
 		d := c.Describe()
 		w.promises[d.Name] = d.Writes.Allows
+		w.bus.open(d.Name, reads(c, w.served))
 	}
-	w.api = NewAPI(func() time.Time { return w.now }, w.served...)
-	w.bus = newBus(func() time.Time { return w.now })
+	w.populate()
+	for range o.Watchers {
+		w.watchers = append(w.watchers, newWatcher(w))
+	}
 	for range o.Replicas {
 		w.replicas = append(w.replicas, newReplica(w))
 	}
 	for range o.Writers {
-		w.writers = append(w.writers, &writer{world: w})
+		w.writers = append(w.writers, w.newWriter())
 	}
 	return w
+}
+
+// servedBy is every kind that one of the controllers names.
+func servedBy(controllers []reconcile.Any) []kinds.Kind {
+	var all []kinds.Kind
+	for _, c := range controllers {
+		for _, in := range c.Describe().Inputs {
+			if !in.Every && !slices.Contains(all, in.Kind) {
+				all = append(all, in.Kind)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return all
 }
 
 // Run lets the world live until its inputs and faults have ended and it has come
 // to rest; the error is the first invariant that broke, with the transcript.
 func (w *World) Run() error {
 	const most = 30000
-	for range most {
+	for w.tally.Steps < most {
 		if w.broken != nil {
 			return w.failure(w.broken)
+		}
+		if w.options.Before != nil {
+			w.options.Before(w, w.tally.Steps)
 		}
 		if !w.step() {
 			if err := w.rest(); err != nil {
@@ -101,185 +180,228 @@ func (w *World) Run() error {
 			}
 			return nil
 		}
-		w.check()
 	}
-	return w.failure(fmt.Errorf("no rest after %d steps", most))
+	return w.failure(fmt.Errorf("I1 (convergence) broken: no rest after %d steps", most))
 }
 
-// step lets one thing happen, chosen by the seed; it gives false when nothing
-// can happen any more.
+// Tally is what has happened so far.
+func (w *World) Tally() Tally {
+	t := w.tally
+	t.Writes = w.api.Writes
+	return t
+}
+
+// step lets one thing happen; it gives false when nothing can happen any more.
 func (w *World) step() bool {
-	w.settlePending()
-	moves := w.moves()
+	w.tally.Steps++
+	w.bus.fire()
+	if w.actors == nil {
+		w.count()
+	}
+	if w.options.Script != nil {
+		return w.inTurn()
+	}
+	w.ready = w.ready[:0]
+	for _, a := range w.actors {
+		if a.ready() {
+			w.ready = append(w.ready, a)
+		}
+	}
 	// Users and faults come now and then, so that what they meet has got
 	// somewhere; when nothing else moves, it is a user's turn.
 	switch roll := w.random.IntN(20); {
-	case w.changes > 0 && (roll == 0 || len(moves) == 0):
-		w.user()
-	case w.faults > 0 && roll == 1 && len(moves) > 0:
-		w.fault()
-	case len(moves) == 0:
+	case w.changes > 0 && (roll == 0 || len(w.ready) == 0):
+		w.changes--
+		w.tally.Changes++
+		w.options.Users[w.roll(len(w.options.Users))](w)
+	case w.faults > 0 && roll == 1 && len(w.ready) > 0:
+		w.faults--
+		w.tally.Faults++
+		w.options.Trouble[w.roll(len(w.options.Trouble))](w)
+	case len(w.ready) == 0:
 		return w.sleep()
 	default:
-		moves[w.random.IntN(len(moves))]()
+		w.ready[w.random.IntN(len(w.ready))].act()
 	}
 	return true
 }
 
-// moves is everything that could happen now.
-func (w *World) moves() []func() {
-	var moves []func()
-	add := func(more ...func()) { moves = append(moves, more...) }
-	for _, k := range w.served {
-		if w.watched[k.Name] < len(w.api.log[k.Name]) {
-			add(func() { w.watch(k) })
+// count looks up everything that can happen.
+func (w *World) count() {
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			w.actors = append(w.actors, k)
 		}
 	}
 	for _, r := range w.replicas {
-		add(r.moves()...)
+		for _, f := range r.followers {
+			w.actors = append(w.actors, f)
+		}
+		for _, d := range r.desks {
+			w.actors = append(w.actors, d.actors()...)
+		}
 	}
 	for _, x := range w.writers {
-		add(x.moves()...)
+		w.actors = append(w.actors, x.actors()...)
 	}
-	add(w.nodesWork()...)
-	add(w.firedWakes()...)
-	return moves
+	w.actors = append(w.actors, nodes{w})
 }
 
-// sleep lets time pass until something is due; false when nothing ever is. Wakes
-// further away than horizon are nobody's business here.
+// sleep lets time pass until something is due; false when nothing ever is. What
+// is further away than the horizon is nobody's business here.
 func (w *World) sleep() bool {
-	const horizon = 5 * time.Minute
-	next := time.Time{}
+	next := w.next()
+	if next.IsZero() || next.Sub(w.now) > w.horizon {
+		return w.release()
+	}
+	w.advance(next)
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			k.bookmark()
+		}
+	}
+	return true
+}
+
+// next is when something is due; zero when nothing is.
+func (w *World) next() (next time.Time) {
 	consider := func(at time.Time) {
 		if at.After(w.now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	for _, r := range w.replicas {
-		for _, d := range r.desks {
-			if at, ok := d.Next(); ok {
+		if consider(r.asleep); !r.stalled() {
+			if at, ok := r.next(); ok {
 				consider(at)
 			}
 		}
 	}
-	for _, d := range w.bus.durables {
-		for _, p := range d.pending {
-			consider(p.at)
+	for _, x := range w.writers {
+		consider(x.asleep)
+	}
+	for _, x := range w.watchers {
+		consider(x.asleep)
+		for _, k := range x.kinds {
+			consider(k.resting)
 		}
 	}
-	for _, wake := range w.bus.wakes {
-		consider(wake.At)
-	}
-	if next.IsZero() || next.Sub(w.now) > horizon {
-		return false
-	}
-	w.advance(next)
-	w.bookmark()
-	return true
-}
-
-// bookmark marks every log once a minute, as the watcher does when the API
-// server tells it how far it is.
-func (w *World) bookmark() {
-	if w.now.Sub(w.marked) < time.Minute {
-		return
-	}
-	w.marked = w.now
-	for _, k := range w.served {
-		if w.watched[k.Name] == len(w.api.log[k.Name]) {
-			w.bus.append(translate.Mark(k.Name, strconv.FormatInt(w.api.version, 10), time.Time{}, translate.Stamp{At: w.now}))
-		}
-	}
+	consider(w.until)
+	w.bus.due(consider)
+	return next
 }
 
 // advance moves the clock of everything.
 func (w *World) advance(to time.Time) {
+	// Desks hear the writers all the time: also just before anything is due.
+	if just := to.Add(-beat); just.After(w.now) {
+		w.now = just
+		for _, r := range w.replicas {
+			r.advance()
+			r.hear()
+		}
+	}
 	w.now = to
 	for _, r := range w.replicas {
-		for _, d := range r.desks {
-			d.Advance(to)
-		}
+		r.advance()
+	}
+	if !w.until.IsZero() && !to.Before(w.until) {
+		w.release()
 	}
 }
 
-// watch appends the next change of a kind to its log, as the watcher does.
-func (w *World) watch(k kinds.Kind) {
-	change := w.api.log[k.Name][w.watched[k.Name]]
-	w.watched[k.Name]++
-	w.bus.append(deltaOf(k, change, w.now))
-}
+// patience is how long something is held back at most.
+const patience = 10 * time.Second
 
-// firedWakes is every wake whose moment has come, as a move of some replica.
-func (w *World) firedWakes() []func() {
-	var moves []func()
-	for at, wake := range w.bus.wakes {
-		if wake.At.After(w.now) {
-			continue
+func (w *World) hold() { w.until = w.now.Add(patience) }
+
+// release ends what a fault has held back.
+func (w *World) release() (some bool) {
+	w.until = time.Time{}
+	for _, r := range w.replicas {
+		for _, f := range r.followers {
+			some = some || f.old > 0 && f.old < f.stream.end() || len(f.holds) > 0
+			f.old, f.holds = 0, nil
 		}
-		moves = append(moves, func() {
-			delete(w.bus.wakes, at)
-			for _, d := range w.replicas[w.random.IntN(len(w.replicas))].desks {
-				if d.Name() == wake.Controller {
-					d.Wake(0, wake, nil)
-				}
-			}
-		})
 	}
-	if len(moves) > 1 {
-		return moves[:1] // the order of a map must not decide
+	for _, s := range w.servers {
+		some = some || s.stuck > 0
+		s.stuck = 0
 	}
-	return moves
+	return some
 }
 
 // request lets the API server do what a writer asks, unless a precondition that
 // should be there is dropped on purpose.
-func (w *World) request(controller string, c events.Command, r plan.Request) plan.Response {
-	if !w.options.Preconditions && r.Delete != nil {
+func (w *World) request(c *carrying, r plan.Request) plan.Response {
+	if w.options.Cheat == Heedless && r.Delete != nil {
 		r.Delete.Preconditions = nil
 	}
-	w.beforeRequest(controller, r)
+	w.guard.before(c, r)
+	version := w.api.version
 	answer := w.api.Do(r)
 	if r.Verb.Writes() {
-		w.note("%s: %s %s %s/%s -> %d %s", controller, r.Verb, r.Kind, r.Name, r.Subresource, answer.Code, answer.Reason)
+		w.guard.after(c, r, w.api.version != version)
+		w.note("%s: %s %s %s/%s -> %d %s", c.turn.Controller, r.Verb, r.Kind, r.Name, r.Subresource, answer.Code, answer.Reason)
 	}
-	_ = c
 	return answer
 }
 
-// later has a condition looked at after every step, as long as the replica
-// lives.
-func (w *World) later(holds func() bool, of *replica) {
-	w.pending = append(w.pending, pendingCheck{holds: holds, of: of})
+// roll is a number below n; 0 in a world in which nothing is left to chance.
+func (w *World) roll(n int) int {
+	if w.options.Script != nil {
+		return 0
+	}
+	return w.random.IntN(n)
 }
 
-func (w *World) settlePending() {
-	kept := w.pending[:0]
-	for _, p := range w.pending {
-		if w.lives(p.of) && !p.holds() {
-			kept = append(kept, p)
-		}
+// pick is the next delivery of a durable: the first one, or any of the first few.
+func (w *World) pick(d *durable) *delivery {
+	if w.options.Script != nil {
+		return d.ready(true)[0]
 	}
-	w.pending = kept
+	all := d.ready(false)
+	return all[w.random.IntN(len(all))]
 }
 
-func (w *World) lives(r *replica) bool {
-	for _, x := range w.replicas {
-		if x == r {
-			return true
-		}
+// skew is how far a new process' clock is ahead.
+func (w *World) skew() time.Duration {
+	if w.options.Skew == 0 {
+		return 0
 	}
-	// A replica that is just being made is not in the list yet.
-	return r != nil && len(w.replicas) < w.options.Replicas
+	return time.Duration(w.random.Int64N(int64(2*w.options.Skew))) - w.options.Skew
+}
+
+func (w *World) newWriter() *writer { return &writer{process: process{world: w, skew: w.skew()}} }
+
+// fate is what becomes of the next request of a writer.
+func (w *World) fate() fate {
+	if len(w.fated) == 0 {
+		return works
+	}
+	f := w.fated[0]
+	w.fated = w.fated[1:]
+	return f
+}
+
+// hiccup tells whether the bus leaves a request without an answer.
+func (w *World) hiccup() bool {
+	if w.hiccups == 0 {
+		return false
+	}
+	w.hiccups--
+	return true
 }
 
 func (w *World) note(format string, args ...any) {
-	w.story = append(w.story, w.now.Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	if !w.options.Mute {
+		w.story = append(w.story, w.now.Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	}
 }
 
 func (w *World) failure(err error) error {
 	tail := w.story[max(0, len(w.story)-60):]
-	return fmt.Errorf("seed %d: %w\n%s\nagain: make sim SEED=%d N=1", w.options.Seed, err, strings.Join(tail, "\n"), w.options.Seed)
+	return fmt.Errorf("seed %d: %w\n%s", w.options.Seed, err, strings.Join(tail, "\n"))
 }
 
 // Story is the transcript so far, a line for each thing that happened.

@@ -11,46 +11,109 @@ import (
 // writer is one process of the writers: the turns that it has in hand, each in
 // the middle of its plan.
 type writer struct {
-	world *World
+	process
 	hands []*carrying
 }
 
 // carrying is a turn that is being carried out.
 type carrying struct {
 	turn     events.Turn
+	book     *book
 	sequence uint64
 	plan     *plan.Plan
 	requests []plan.Request
 	tries    map[int]int
 	delivery *delivery
+	again    bool      // somebody else may have had it before
 	until    time.Time // when the turn may be somebody else's
 }
 
-// spent is the try after which a command has no time left.
-const spent = 6
+const (
+	// spent is the try after which a command has no time left.
+	spent = 6
+	// maxAge is how old a turn may be to be carried out.
+	maxAge = 2 * time.Minute
+	// beat is how often writers tell each other what they have in hand.
+	beat = 200 * time.Millisecond
+)
+
+// The steps of a writer.
+type (
+	taking struct { // takes the next turn of a controller in hand
+		*writer
+		book *book
+	}
+	carryOn struct{ *writer } // makes a request of a turn in hand
+)
+
+func (x *writer) actors() []actor {
+	var all []actor
+	for _, c := range x.world.controllers {
+		all = append(all, taking{x, x.world.bus.books[c.Describe().Name]})
+	}
+	return append(all, carryOn{x})
+}
+
+func (x taking) ready() bool { return x.book.work.some() && !x.stalled() }
+
+func (x taking) act() { x.take(x.world.pick(x.book.work), x.book) }
+
+func (x carryOn) ready() bool {
+	if len(x.hands) == 0 || x.stalled() {
+		return false
+	}
+	x.letGo()
+	return len(x.hands) > 0
+}
+
+func (x carryOn) act() {
+	c := x.hands[x.world.roll(len(x.hands))]
+	x.step(c, x.world.roll(len(c.requests)), x.world.fate())
+}
 
 // take takes a turn in hand.
-func (w *writer) take(p *delivery, t events.Turn) {
-	for _, c := range w.hands {
-		if c.turn.Controller == t.Controller && c.sequence == p.sequence {
+func (x *writer) take(p *delivery, b *book) {
+	t := b.turns[p.sequence-1]
+	for _, c := range x.hands {
+		if c.book == b && c.sequence == p.sequence {
 			p.take()
 			return
 		}
 	}
-	again := p.attempts > 0
+	fresh := p.attempts == 0 && x.clock().Sub(b.stored[p.sequence-1]) <= ackWait
 	p.take()
-	if !w.world.options.Preconditions {
-		t.Commands = heedless(t.Commands)
+	switch {
+	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
+		p.Later(beat)
+		return
+	case !fresh && (b.lasts[lane{t.Key, t.Lane}] > p.sequence || b.settled(t, p.sequence)):
+		p.Done()
+		return
 	}
-	c := &carrying{turn: t, sequence: p.sequence, tries: map[int]int{}, delivery: p, until: p.at}
-	allowed := w.world.promises[t.Controller]
-	options := plan.Options{Again: again, Promised: allowed}
-	if w.world.options.Preconditions {
-		options.Refused = w.stale(t)
+	again, refused := !fresh || t.Repeats > 0, x.refusal(t)
+	if x.world.options.Cheat == Heedless {
+		t.Commands, refused = heedless(t.Commands), plan.Refusal{}
 	}
-	c.plan = plan.New(t, options)
-	w.hands = append(w.hands, c)
-	w.ask(c)
+	c := &carrying{turn: t, book: b, sequence: p.sequence, tries: map[int]int{}, delivery: p, again: again, until: p.at}
+	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused})
+	x.hands = append(x.hands, c)
+	x.ask(c)
+}
+
+// elsewhere tells whether another writer that lives has a turn in hand.
+func (x *writer) elsewhere(b *book, sequence uint64) bool {
+	return slices.ContainsFunc(x.world.writers, func(o *writer) bool {
+		return o != x && !o.stalled() && slices.ContainsFunc(o.hands, func(c *carrying) bool {
+			return c.book == b && c.sequence == sequence && c.until.After(x.world.now)
+		})
+	})
+}
+
+// settled tells whether the turn, or a later one of its key and lane, has an
+// outcome.
+func (b *book) settled(t events.Turn, sequence uint64) bool {
+	_, _, last := b.last(lane{t.Key, t.Lane})
+	return last != nil && last.Turn >= sequence
 }
 
 // heedless is commands without their conditions, but for the uid without which
@@ -65,63 +128,83 @@ func heedless(commands []events.Command) []events.Command {
 	return out
 }
 
-// stale judges the turn by the newest delta of its object.
-func (w *writer) stale(t events.Turn) plan.Refusal {
+// refusal is why the whole turn may not be carried out.
+func (x *writer) refusal(t events.Turn) plan.Refusal {
+	if old := plan.Aged(t, x.clock(), maxAge); old != (plan.Refusal{}) {
+		return old
+	}
 	if t.Kind == "" {
 		return plan.Refusal{}
 	}
 	ref := events.Ref{Kind: t.Kind, Namespace: t.Key.Namespace, Name: t.Key.Name}
-	delta, known := w.world.bus.lastDelta(ref)
+	delta, known := x.world.bus.kinds[t.Kind].live(ref)
 	return plan.Stale(t, delta, known)
 }
 
 // ask takes what the plan wants next; a plan that wants nothing more is done.
-func (w *writer) ask(c *carrying) {
+func (x *writer) ask(c *carrying) {
 	c.requests = append(c.requests, c.plan.Next()...)
 	if results, done := c.plan.Results(); done {
-		w.finish(c, results)
+		x.finish(c, results)
 	}
 }
 
-// letGo drops the turns that may have been delivered to somebody else by now,
-// as the writer does when it was stopped for too long.
-func (w *writer) letGo() {
-	w.hands = slices.DeleteFunc(w.hands, func(c *carrying) bool { return !c.until.After(w.world.now) })
+// letGo drops the turns that may have been delivered to somebody else by now, as
+// the writer does when it was stopped for too long, and those that somebody else
+// had and has settled.
+func (x *writer) letGo() {
+	x.hands = slices.DeleteFunc(x.hands, func(c *carrying) bool {
+		return !c.until.After(x.world.now) || c.again && c.book.settled(c.turn, c.sequence)
+	})
+}
+
+// says is the next beat of a writer: what it has in hand.
+func (x *writer) says() events.Beat {
+	b := events.Beat{Writer: "writer", Turns: map[string][]uint64{}}
+	for _, c := range x.hands {
+		b.Turns[c.turn.Controller] = append(b.Turns[c.turn.Controller], c.sequence)
+	}
+	return b
 }
 
 // step makes one of the requests that may run now. The answer may get lost,
 // before or after the request has had its effect.
-func (w *writer) step(c *carrying, which int, fate fate) {
+func (x *writer) step(c *carrying, which int, f fate) {
 	r := c.requests[which]
-	c.requests = append(c.requests[:which], c.requests[which+1:]...)
+	c.requests = slices.Delete(c.requests, which, which+1)
 	c.delivery.Working()
 	c.until = c.delivery.at
 	c.tries[r.Command]++
 	var answer plan.Response
-	switch fate {
-	case fails:
+	if f == works || f == losesAnswer || f == breaksAfter {
+		answer = x.world.request(c, r)
+	}
+	switch f {
+	case fails, losesAnswer:
 		answer = plan.Response{}
-	case losesAnswer:
-		w.world.request(c.turn.Controller, c.turn.Commands[r.Command], r)
-		answer = plan.Response{}
-	default:
-		answer = w.world.request(c.turn.Controller, c.turn.Commands[r.Command], r)
+	case breaksAfter, breaks:
+		answer = refusal(500, "InternalError", "etcdserver: leader changed")
+	case throttled:
+		answer = refusal(429, "TooManyRequests", "too many requests")
+		answer.RetryAfter = time.Second
+	}
+	if x.world.crash == x {
+		x.world.crash = nil
+		x.world.killWriter(x)
+		return
 	}
 	answer.Spent = c.tries[r.Command] >= spent
 	c.plan.Answer(r.Command, answer)
-	w.ask(c)
+	x.ask(c)
 }
 
-func (w *writer) finish(c *carrying, results []events.Result) {
-	w.world.bus.put(events.Outcome{
-		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Results: results, At: w.world.now,
+func (x *writer) finish(c *carrying, results []events.Result) {
+	c.book.settle(events.Outcome{
+		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Results: results, At: x.clock(),
 	})
 	c.delivery.Done()
-	for i, other := range w.hands {
-		if other == c {
-			w.hands = append(w.hands[:i], w.hands[i+1:]...)
-			return
-		}
+	if i := slices.Index(x.hands, c); i >= 0 {
+		x.hands = slices.Delete(x.hands, i, i+1)
 	}
 }
 
@@ -129,7 +212,11 @@ func (w *writer) finish(c *carrying, results []events.Result) {
 type fate int
 
 const (
-	works fate = iota
-	fails
-	losesAnswer
+	works       fate = iota
+	fails            // before it had an effect, without an answer
+	losesAnswer      // has its effect, and its answer is lost
+	breaks           // a 500 before it had an effect
+	breaksAfter      // a 500 although it had its effect
+	throttled        // 429 with Retry-After
+	fates
 )

@@ -1,0 +1,312 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// Fault is one thing that goes wrong, chosen by the seed.
+type Fault func(*World)
+
+// Crashes is what the processes, their network and their clocks may do.
+var Crashes = []Fault{
+	killReplica, killWriter, killWatcher, killAfterEffect, leaveReplica, loseAnswers, loseAnswers, storm,
+	deliverAgain, deliverAgain, loseAcks, loseRequests, timePasses,
+}
+
+// Stalls is processes that stand still for a minute and go on where they were.
+var Stalls = []Fault{stallReplica, stallWriter, stallWatcher, timePasses}
+
+// Lags is views that are behind: of a follower of a stream that is an old copy,
+// of an API server whose watch cache stands still, of a watcher whose position
+// has been compacted away.
+var Lags = []Fault{oldCopy, oldServer, compact, compact, cutWatches}
+
+// Redeliveries is consumers that the bus has forgotten.
+var Redeliveries = []Fault{forgetTickets, forgetWork, forgetVerdicts, deliverAgain}
+
+// Losses is what a power failure of the bus may take from the logs of kinds.
+var Losses = []Fault{loseLog, loseLogAndState, emptyKind}
+
+// All is everything that the system has to survive.
+var All = slices.Concat(Crashes, Crashes, Stalls, Lags, Redeliveries, Losses)
+
+func killReplica(w *World) { w.KillReplica(w.roll(len(w.replicas))) }
+func killWriter(w *World)  { w.killWriter(w.writers[w.roll(len(w.writers))]) }
+func killWatcher(w *World) { w.KillWatcher(w.roll(len(w.watchers))) }
+
+// KillReplica ends a process of the reconcilers and starts another one.
+func (w *World) KillReplica(i int) {
+	w.note("fault: reconcilers %d killed", i)
+	w.replicas[i] = newReplica(w)
+	w.actors = nil
+}
+
+// KillWatcher ends a watcher and starts another one.
+func (w *World) KillWatcher(i int) {
+	w.note("fault: watcher %d killed", i)
+	w.watchers[i] = newWatcher(w)
+	w.actors = nil
+}
+
+// KillWriter ends a writer and starts another one.
+func (w *World) KillWriter(i int) { w.killWriter(w.writers[i]) }
+
+func (w *World) killWriter(x *writer) {
+	i := slices.Index(w.writers, x)
+	w.note("fault: writer %d killed with %d turns in hand", i, len(x.hands))
+	w.writers[i] = w.newWriter()
+	w.actors = nil
+}
+
+// killAfterEffect kills a writer when a request of it has had its effect and the
+// answer is not there yet.
+func killAfterEffect(w *World) {
+	w.crash = w.writers[w.roll(len(w.writers))]
+}
+
+// leaveReplica ends a process in good order, as a rolling restart does.
+func leaveReplica(w *World) {
+	i := w.roll(len(w.replicas))
+	w.note("fault: reconcilers %d restarted", i)
+	w.replicas[i].leave()
+	w.replicas[i] = newReplica(w)
+	w.actors = nil
+}
+
+// loseAnswers lets the next request of a writer fail, or lose its answer.
+func loseAnswers(w *World) {
+	f := fate(1 + w.roll(int(fates)-1))
+	w.note("fault: %s", f)
+	w.fated = append(w.fated, f)
+}
+
+// storm is an API server that is of no use for a while.
+func storm(w *World) {
+	f := fate(1 + w.roll(int(fates)-1))
+	n := 2 + w.roll(10)
+	w.note("fault: %d times: %s", n, f)
+	for range n {
+		w.fated = append(w.fated, f)
+	}
+}
+
+func (f fate) String() string {
+	return [fates]string{
+		"works", "a request fails", "a request has its effect and no answer", "a 500", "a 500 after the effect", "a 429",
+	}[f]
+}
+
+// deliverAgain redelivers something that is being worked on.
+func deliverAgain(w *World) {
+	b := w.anyBook()
+	consumers := []*durable{b.work, b.verdicts, b.alarms}
+	for _, k := range w.served {
+		if d := b.tickets[k.Name]; d != nil {
+			consumers = append(consumers, d)
+		}
+	}
+	for _, d := range consumers {
+		if len(d.pending) == 0 {
+			continue
+		}
+		p := d.pending[w.roll(len(d.pending))]
+		w.note("fault: message %d delivered again", p.sequence)
+		p.at = w.now
+	}
+}
+
+func (w *World) anyBook() *book {
+	return w.bus.books[w.controllers[w.roll(len(w.controllers))].Describe().Name]
+}
+
+// loseAcks loses the next answers to deliveries.
+func loseAcks(w *World) {
+	w.bus.loseAcks += 1 + w.roll(3)
+	w.note("fault: answers to deliveries get lost")
+}
+
+// loseRequests is a bus that does what it is asked and does not answer.
+func loseRequests(w *World) {
+	w.hiccups += 1 + w.roll(3)
+	w.note("fault: the bus does not answer")
+}
+
+func timePasses(w *World) {
+	w.note("fault: time passes")
+	w.advance(w.now.Add(time.Duration(w.roll(4000)) * time.Millisecond))
+}
+
+// stall is how long a process stands still.
+const stall = time.Minute
+
+func stallReplica(w *World) { w.StallReplica(w.roll(len(w.replicas))) }
+func stallWriter(w *World)  { w.StallWriter(w.roll(len(w.writers))) }
+func stallWatcher(w *World) {
+	x := w.watchers[w.roll(len(w.watchers))]
+	w.note("fault: a watcher stands still")
+	x.asleep = w.now.Add(stall)
+}
+
+// StallReplica stops a process of the reconcilers for a minute.
+func (w *World) StallReplica(i int) {
+	w.note("fault: reconcilers %d stand still", i)
+	w.replicas[i].asleep = w.now.Add(stall)
+}
+
+// StallWriter stops a writer for a minute.
+func (w *World) StallWriter(i int) {
+	w.note("fault: writer %d stands still", i)
+	w.writers[i].asleep = w.now.Add(stall)
+}
+
+// oldCopy kills a replica and starts it on an old copy of the streams.
+func oldCopy(w *World) {
+	i := w.roll(len(w.replicas))
+	w.RestartBehind(i, w.roll(20))
+}
+
+// RestartBehind kills a process of the reconcilers and starts one whose copy of
+// the streams lacks the newest messages, until nothing else moves.
+func (w *World) RestartBehind(i, behind int) {
+	w.KillReplica(i)
+	w.note("fault: it reads an old copy of the streams, %d messages behind", behind)
+	for _, f := range w.replicas[i].followers {
+		if end := int(f.stream.end()); end > 0 {
+			f.old = uint64(max(end-behind, 1))
+			f.goal = min(f.goal, f.old)
+		}
+	}
+	w.hold()
+}
+
+// oldServer lets the watch cache of one API server stand still.
+func oldServer(w *World) {
+	s := w.servers[w.roll(len(w.servers))]
+	w.note("fault: the watch cache of an API server stands still")
+	s.stuck = w.api.version
+	w.hold()
+}
+
+// WatchBehind kills a watcher and starts it at an API server whose watch cache
+// is behind, until nothing else moves.
+func (w *World) WatchBehind(behind int64) {
+	w.KillWatcher(0)
+	w.note("fault: its API server is %d versions behind", behind)
+	w.servers[0].stuck = max(w.api.version-behind, 1)
+	w.hold()
+}
+
+// compact forgets the API server's history and ends its watches.
+func compact(w *World) {
+	w.note("fault: the history of the API server is compacted")
+	w.api.Compact()
+	w.cut()
+}
+
+func cutWatches(w *World) {
+	w.note("fault: the API server ends its watches")
+	w.cut()
+}
+
+// cut ends every watch.
+func (w *World) cut() {
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			k.close()
+			k.server = w.servers[w.roll(len(w.servers))]
+		}
+	}
+}
+
+// Restore brings the API server's storage back to an earlier version. The
+// watchers come back before anybody writes to it.
+func (w *World) Restore(versions int64) {
+	at := max(w.api.version-versions, 100)
+	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
+	w.guard.restore(func() { w.api.Restore(at) })
+	w.dirty = true
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			k.close()
+			for range 2 { // one session finds the position gone, the next one lists
+				if !k.open && !x.stalled() {
+					k.begin()
+				}
+			}
+		}
+	}
+}
+
+// forgetTickets, forgetWork and forgetVerdicts lose a consumer. The one of the
+// tickets is made anew at the end of its stream, the others at its start.
+func forgetTickets(w *World) {
+	w.note("fault: the consumers of the tickets are lost")
+	for _, d := range w.anyBook().tickets {
+		d.again(uint64(d.length()))
+	}
+}
+
+func forgetWork(w *World) {
+	w.note("fault: the consumer of the turns is lost")
+	w.anyBook().work.again(0)
+}
+
+func forgetVerdicts(w *World) {
+	w.note("fault: the consumer of the outcomes is lost")
+	b := w.anyBook()
+	b.verdicts.again(0)
+	b.alarms.again(0)
+}
+
+// SkipVerdicts has the consumers of outcomes and wakes jump ahead.
+func (w *World) SkipVerdicts() {
+	w.note("fault: the consumers of the outcomes jump ahead")
+	for _, b := range w.bus.books {
+		b.verdicts.again(uint64(len(b.outcomes)))
+		b.alarms.again(uint64(len(b.fired)))
+	}
+}
+
+func (w *World) anyStream() *stream { return w.bus.kinds[w.served[w.roll(len(w.served))].Name] }
+
+// loseLog takes the end of a log that its state has kept.
+func loseLog(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), false) }
+
+// loseLogAndState takes the end of both.
+func loseLogAndState(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), true) }
+
+// LoseTail takes the last messages of a kind.
+func (w *World) LoseTail(s *stream, n int, state bool) {
+	w.note("fault: the log of %s loses its last %d messages; its state too: %v", s.kind.Name, n, state)
+	w.guard.lost(s.kind.Name)
+	s.lose(n, state)
+	w.reopen(s)
+}
+
+func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }
+
+// EmptyKind makes the streams of a kind anew behind everybody's back.
+func (w *World) EmptyKind(s *stream) {
+	w.note("fault: the streams of %s are made anew", s.kind.Name)
+	w.guard.lost(s.kind.Name)
+	s.empty(w.now.Add(time.Nanosecond * time.Duration(s.breaks+1)))
+	w.reopen(s)
+}
+
+// reopen is what every client of a stream meets when its server starts again:
+// volatile consumers are no more, and watches find the log open no more.
+func (w *World) reopen(s *stream) {
+	for _, b := range w.bus.books {
+		if d := b.tickets[s.kind.Name]; d != nil {
+			d.again(uint64(d.length()))
+		}
+	}
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			if k.stream == s {
+				k.close()
+			}
+		}
+	}
+}

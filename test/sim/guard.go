@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// guard looks at the invariants whenever something happens that could break
+// them. It counts along, so that a look costs the same in a large world.
+type guard struct {
+	world *World
+
+	pods   map[types.UID]int // of a ReplicaSet: live
+	asked  map[types.UID]int // of a ReplicaSet: the most that it ever asked for, or was given
+	sum    map[types.UID]int // of a Deployment: what its ReplicaSets ask for
+	total  map[types.UID]int // of a Deployment: the largest replicas + maxSurge
+	owner  map[types.UID]types.UID
+	brings map[types.UID]int // of a Deployment: what ReplicaSets brought along into its hands
+	born   []time.Time       // when pods were, for the rate
+
+	act         map[actLane]uint64 // the last act turn of each key
+	generations map[types.UID]int64
+	wrong       bool // the delete under way would hit another uid than was decided on
+
+	logs  map[kinds.Name]*heard
+	judge int // decisions seen
+	// restoring: what happens now is a restore's doing and nobody's fault.
+	restoring bool
+}
+
+type actLane struct {
+	controller string
+	key        events.Key
+}
+
+// heard is what the guard knows of a kind's log.
+type heard struct {
+	epoch   uint64
+	version string
+	at      map[string]uint64 // the sequence of each version of the epoch
+	// vague: versions may be missing, because of a relist or a loss.
+	vague bool
+}
+
+func newGuard(w *World) *guard {
+	g := &guard{
+		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
+		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
+		generations: map[types.UID]int64{}, logs: map[kinds.Name]*heard{},
+	}
+	for _, k := range w.served {
+		g.logs[k.Name] = &heard{at: map[string]uint64{}}
+	}
+	return g
+}
+
+func (g *guard) breaks(rule string, format string, args ...any) {
+	if g.world.broken == nil && rule != g.world.options.Ignore {
+		g.world.broken = fmt.Errorf("%s (%s) broken: %s", rule, rules[rule], fmt.Sprintf(format, args...))
+	}
+}
+
+var rules = map[string]string{
+	"I2": "no over-creation", "I4": "no orphan deleted", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
+	"I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
+}
+
+// changed looks at a change of the API server's state.
+func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
+	switch ref.Kind {
+	case kinds.Pods.Name:
+		g.world.dirty = true
+		g.pod(old, now)
+	case kinds.ReplicaSets.Name:
+		g.set(old, now)
+	case kinds.Deployments.Name:
+		if d, ok := now.(*appsv1.Deployment); ok {
+			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))
+		}
+	}
+}
+
+func (g *guard) pod(old, now metav1.Object) {
+	if at := setOf(old); at != "" {
+		g.pods[at]--
+	}
+	at := setOf(now)
+	if at == "" {
+		return
+	}
+	g.pods[at]++
+	count := g.pods[at]
+	switch {
+	case old != nil || g.restoring:
+		g.asked[at] = max(g.asked[at], count) // what is adopted is nobody's birth
+	case count > g.asked[at]:
+		g.breaks("I2", "%s is one of %d live pods of a replica set that was never allowed more than %d", now.GetName(), count, g.asked[at])
+	}
+	if old == nil {
+		g.born = append(g.born, g.world.now)
+	}
+}
+
+// setOf is the controller of a live pod.
+func setOf(obj metav1.Object) types.UID {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !active(pod) {
+		return ""
+	}
+	return controllerOf(pod)
+}
+
+func controllerOf(obj metav1.Object) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+func (g *guard) set(old, now metav1.Object) {
+	if rs, ok := old.(*appsv1.ReplicaSet); ok {
+		g.sum[controllerOf(rs)] -= int(*rs.Spec.Replicas)
+	}
+	rs, ok := now.(*appsv1.ReplicaSet)
+	if !ok {
+		return
+	}
+	n, at := int(*rs.Spec.Replicas), controllerOf(rs)
+	g.asked[rs.UID] = max(g.asked[rs.UID], n)
+	g.sum[at] += n
+	if at == "" {
+		return
+	}
+	if g.owner[rs.UID] != at || g.restoring { // what it brings along is nobody's fault
+		g.owner[rs.UID] = at
+		g.brings[at] = max(g.brings[at]+n, g.sum[at])
+	}
+	if allowed, known := g.total[at]; known && g.sum[at] > allowed && g.sum[at] > g.brings[at] {
+		g.breaks("I2", "the replica sets of %s ask for %d, more than replicas and surge ever were (%d)", at, g.sum[at], allowed)
+	}
+}
+
+func surge(d *appsv1.Deployment) int {
+	if d.Spec.Strategy.RollingUpdate == nil {
+		return 0
+	}
+	n, _ := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, int(*d.Spec.Replicas), true)
+	return n
+}
+
+// stored looks at a turn as it is stored: no act turn may overlap another, nor
+// rest on a view that lacks what the last one did.
+func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
+	w.tally.Turns++
+	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
+	if t.Lane != events.Act {
+		return
+	}
+	g, at := w.guard, actLane{t.Controller, t.Key}
+	before := g.act[at]
+	g.act[at] = sequence
+	if before == 0 || t.Repeats == before { // a repetition is the turn before itself
+		return
+	}
+	if !d.book.decided(before) {
+		g.breaks("I8", "turn %d of %s %v was stored while turn %d had no outcome", sequence, t.Controller, t.Key, before)
+	}
+	_, _, last := d.book.last(lane{t.Key, t.Lane})
+	if last == nil || last.Turn != before {
+		return
+	}
+	for _, r := range last.Results {
+		log, followed := g.logs[r.Ref.Kind]
+		seen, reads := t.Seen[r.Ref.Kind]
+		if r.Status != events.Applied || r.Version == "" || !followed || !reads {
+			continue
+		}
+		if said, known := log.at[r.Version]; known && said > seen || !known && !log.vague {
+			g.breaks("I10", "turn %d of %s %v has seen %s up to %d, and not version %s that turn %d made", sequence, t.Controller, t.Key, r.Ref.Kind, seen, r.Version, before)
+		}
+	}
+}
+
+// said looks at what a watcher appended.
+func (w *World) said(s *stream, d events.Delta) {
+	log := w.guard.logs[d.Kind]
+	if d.Epoch > log.epoch {
+		*log = heard{epoch: d.Epoch, at: map[string]uint64{}, vague: true}
+	}
+	switch {
+	case d.Op == events.Gap:
+		log.vague = true
+	case d.Ref.Name == "":
+	case d.Sync:
+		log.vague, log.at[d.ResourceVersion] = true, uint64(len(s.log))
+	case d.Epoch < log.epoch || log.version != "" && kinds.CompareVersions(d.ResourceVersion, log.version) <= 0:
+		w.guard.breaks("I9", "the log of %s goes from version %s to %s", d.Kind, log.version, d.ResourceVersion)
+	default:
+		log.version, log.at[d.ResourceVersion] = d.ResourceVersion, uint64(len(s.log))
+	}
+}
+
+// lost forgets what the log of a kind, or all of it, may say again.
+func (g *guard) lost(kind kinds.Name) {
+	log := g.logs[kind]
+	*log = heard{epoch: log.epoch, at: map[string]uint64{}, vague: true}
+}
+
+// before looks at what is about to be done: nothing with a live owner is
+// collected. An owner that is being deleted does not live: whoever turns a
+// foreground deletion into one that orphans races the collector, between its look
+// at the owner and its delete, here as upstream.
+func (g *guard) before(c *carrying, r plan.Request) {
+	if r.Verb != plan.Delete {
+		return
+	}
+	obj := g.world.api.Get(events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+	if obj == nil {
+		return
+	}
+	if p := r.Delete.Preconditions; p != nil &&
+		(*p.UID != obj.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion()) {
+		return // the API server will refuse it
+	}
+	g.wrong = c.turn.Commands[r.Command].If.UID != obj.GetUID()
+	if c.turn.Controller != "garbage-collector-controller" {
+		return
+	}
+	for _, ref := range obj.GetOwnerReferences() {
+		at, known := g.world.api.ownerRef(&ref, obj.GetNamespace())
+		if owner := g.world.api.Get(at); known && owner != nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil {
+			g.breaks("I4", "%s %s is collected although its owner %s %s lives", r.Kind, r.Name, ref.Kind, ref.Name)
+		}
+	}
+}
+
+// after looks at what a request did.
+func (g *guard) after(c *carrying, r plan.Request, effect bool) {
+	wrong := g.wrong
+	g.wrong = false
+	t := c.turn
+	if !effect || t.Lane != events.Act {
+		return
+	}
+	if wrong {
+		g.breaks("I4", "%s %s is not the one that turn %d of %s wanted to delete", r.Kind, r.Name, c.sequence, t.Controller)
+	}
+	if t.UID == "" {
+		return
+	}
+	if g.generations[t.UID] > t.Generation {
+		g.breaks("I8", "turn %d of %s %v does something on generation %d after %d", c.sequence, t.Controller, t.Key, t.Generation, g.generations[t.UID])
+	}
+	g.generations[t.UID] = t.Generation
+}
+
+// waits tells whether an owner is being deleted in the foreground.
+func waits(owner metav1.Object) bool {
+	for _, f := range owner.GetFinalizers() {
+		if f == metav1.FinalizerDeleteDependents && owner.GetDeletionTimestamp() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// watched is a controller that is asked some of its questions twice: at once, and
+// on what is left of its view when it has been written down.
+func (w *World) watched(c reconcile.Any) reconcile.Any { return twice{c, w.guard} }
+
+type twice struct {
+	reconcile.Any
+	guard *guard
+}
+
+// sample is how many decisions go by for each that is looked at again.
+const sample = 64
+
+// Ask implements [reconcile.Any].
+func (t twice) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
+	decision, ok := t.Any.Ask(s, k, now)
+	if len(decision.Commands) == 0 {
+		return decision, ok
+	}
+	if t.guard.judge++; t.guard.judge%sample != 0 {
+		return decision, ok
+	}
+	view, _, err := t.View(s, k)
+	if err != nil {
+		t.guard.breaks("I13", "the view of %s %v cannot be written down: %v", t.Describe().Name, k, err)
+		return decision, ok
+	}
+	again, err := t.Judge(view, now)
+	if first, second := text(decision), text(again); err != nil || !bytes.Equal(first, second) {
+		t.guard.breaks("I13", "%s %v decided two things on one view (%v):\n%s\n%s", t.Describe().Name, k, err, first, second)
+	}
+	return decision, ok
+}
+
+func text(d reconcile.Decision) []byte {
+	turn := events.Turn{Because: d.Because, Commands: append([]events.Command(nil), d.Commands...), WakeAt: &d.WakeAt}
+	turn.Pack()
+	out, err := json.Marshal(turn)
+	if err != nil {
+		panic(fmt.Sprintf("a decision cannot be written down: %v", err))
+	}
+	return out
+}
+
+// restore brings the API server back without taking what happens for anybody's
+// doing.
+func (g *guard) restore(back func()) {
+	g.restoring = true
+	back()
+	g.restoring = false
+	clear(g.generations)
+	for kind := range g.logs {
+		g.lost(kind)
+	}
+}

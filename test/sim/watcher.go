@@ -1,0 +1,268 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// server is one of the API servers, whose watch cache may lag.
+type server struct {
+	api *API
+	// stuck is the version at which its watch cache stands still; 0: it follows.
+	stuck int64
+}
+
+// position is how far the watch cache is.
+func (s *server) position() int64 {
+	if s.stuck > 0 {
+		return min(s.stuck, s.api.version)
+	}
+	return s.api.version
+}
+
+// watcher is one process of the watchers. Killing it is forgetting it.
+type watcher struct {
+	process
+	kinds []*kindWatch
+}
+
+// kindWatch watches one kind, in the sessions of the real one: open the log,
+// find the position; resume, or relist and compare with the state; then watch.
+type kindWatch struct {
+	world   *World
+	watcher *watcher
+	stream  *stream
+	from    *collection
+	server  *server
+	open    bool
+	// resting is until when a session that could not be opened is not tried again.
+	resting time.Time
+	last    uint64 // of the log, as far as this session knows
+	cursor  translate.Cursor
+	latest  events.Delta   // the newest object that was said: proof of history
+	found   []events.Delta // by a relist, to be said
+	expired bool
+	rewound bool
+	marked  time.Time
+}
+
+func newWatcher(w *World) *watcher {
+	x := &watcher{process: process{world: w}}
+	for _, c := range w.api.kinds {
+		x.kinds = append(x.kinds, &kindWatch{
+			world: w, watcher: x, stream: w.bus.kinds[c.kind.Name], from: c, server: w.servers[0],
+		})
+	}
+	return x
+}
+
+func (k *kindWatch) ready() bool {
+	switch {
+	case k.watcher.stalled():
+		return false
+	case !k.open:
+		return !k.resting.After(k.world.now)
+	default:
+		return len(k.found) > 0 || k.behind()
+	}
+}
+
+// behind tells whether the server has something to tell.
+func (k *kindWatch) behind() bool {
+	if len(k.from.log) == 0 {
+		return false
+	}
+	at := number(k.cursor.Version)
+	if newest := k.from.log[len(k.from.log)-1].Version; newest <= at {
+		return false
+	}
+	return k.from.log[k.from.after(at)].Version <= k.server.position()
+}
+
+func (k *kindWatch) act() {
+	switch {
+	case !k.open:
+		k.begin()
+	case len(k.found) > 0:
+		d := k.found[0]
+		k.found = k.found[1:]
+		if k.append(d) && len(k.found) == 0 {
+			k.expired, k.rewound, k.marked = false, false, k.world.now
+		}
+	default:
+		k.hear(k.from.log[k.from.after(number(k.cursor.Version))])
+	}
+}
+
+// begin opens a session.
+func (k *kindWatch) begin() {
+	k.last, k.found = uint64(len(k.stream.log)), nil
+	if k.stream.end() > k.last {
+		k.pad()
+		return
+	}
+	if !k.resume() || k.expired || k.rewound {
+		k.relist()
+		return
+	}
+	at := number(k.cursor.Version)
+	switch {
+	case at > k.server.position():
+		// Either this server lags, or the storage has gone back.
+		if k.prove(); !k.rewound {
+			k.server = k.world.servers[k.world.roll(len(k.world.servers))]
+			k.resting = k.world.now.Add(time.Second)
+		}
+	case at < k.from.compacted:
+		k.expired = true
+	default:
+		k.prove()
+		k.open = !k.rewound
+	}
+}
+
+// pad makes the log as long as its state.
+func (k *kindWatch) pad() {
+	for k.last < k.stream.end() {
+		if !k.append(translate.Gap(k.from.kind.Name, "", k.stamp(false))) {
+			return
+		}
+	}
+}
+
+// resume finds the position in the newest message of the log.
+func (k *kindWatch) resume() bool {
+	if k.last == 0 {
+		return false
+	}
+	var mark events.Delta
+	for i := len(k.stream.log) - 1; i >= 0 && mark.Op == ""; i-- {
+		if d := k.stream.log[i].delta; d.Ref.Name == "" {
+			mark = d
+		}
+	}
+	if !translate.Proves(mark, k.stream.made) {
+		return false
+	}
+	var ok bool
+	newest := k.stream.log[k.last-1].delta
+	if k.cursor, ok = translate.Resume(newest); k.latest.UID == "" && newest.Op == events.Is {
+		k.latest = newest
+	}
+	return ok
+}
+
+// prove asks whether the API server still has the history that was watched.
+func (k *kindWatch) prove() {
+	if translate.Older(strconv.FormatInt(k.world.api.version, 10), k.cursor.Version) {
+		k.rewound, k.expired = true, true
+		return
+	}
+	obj := k.from.objects[k.latest.Ref]
+	if obj == nil || k.latest.Epoch != k.cursor.Epoch || obj.GetUID() != k.latest.UID {
+		return
+	}
+	if translate.Older(obj.GetResourceVersion(), k.latest.ResourceVersion) {
+		k.rewound, k.expired = true, true
+	}
+}
+
+// relist compares everything that is there with everything that is known. What
+// it finds is said in the following steps.
+func (k *kindWatch) relist() {
+	first := k.last == 0 && k.cursor.Version == ""
+	state := translate.NewState()
+	for _, m := range k.stream.state {
+		if k.stream.current(m) {
+			state.Fold(m.delta, m.sequence)
+		}
+	}
+	version := strconv.FormatInt(k.world.api.version, 10)
+	r := state.Compare(version, k.rewound)
+	k.cursor, k.latest = translate.Cursor{Version: version, Epoch: r.Epoch()}, events.Delta{}
+	for _, obj := range k.from.sorted {
+		ref := events.Ref{Kind: k.from.kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		finding := r.See(ref, obj.GetUID(), obj.GetResourceVersion())
+		switch {
+		case finding.Rewound:
+			k.rewound, k.expired, k.found = true, true, nil
+			return // the next session begins a new epoch
+		case !finding.Changed:
+			continue
+		case finding.Replaced != 0:
+			k.bury(finding.Replaced)
+		}
+		k.found = append(k.found, k.object(events.Is, obj, true))
+	}
+	for _, sequence := range r.Missing() {
+		k.bury(sequence)
+	}
+	if !first {
+		k.found = append(k.found, translate.Gap(k.from.kind.Name, version, k.stamp(false)))
+	}
+	k.found = append(k.found, translate.Mark(k.from.kind.Name, version, k.stream.made, k.stamp(false)))
+	k.open = true
+}
+
+func (k *kindWatch) bury(sequence uint64) {
+	k.found = append(k.found, translate.Tombstone(k.stream.state[sequence-1].delta, k.stamp(true)))
+}
+
+// hear says the next change.
+func (k *kindWatch) hear(c Change) {
+	version := strconv.FormatInt(c.Version, 10)
+	if k.cursor.Covers(version) {
+		return
+	}
+	d := k.object(c.Op, c.Object, false)
+	if !k.append(d) {
+		return
+	}
+	if k.cursor.Version = version; c.Op == events.Is {
+		k.latest = d
+	}
+}
+
+func (k *kindWatch) object(op events.Op, obj metav1.Object, sync bool) events.Delta {
+	d, err := translate.Object(k.from.kind, op, obj.(runtime.Object), k.stamp(sync))
+	if err != nil {
+		panic(fmt.Sprintf("an object of the toy API server cannot be said: %v", err))
+	}
+	return d
+}
+
+// append says something, unless another watcher has: then this session is over.
+func (k *kindWatch) append(d events.Delta) bool {
+	if err := k.world.bus.append(d, k.last); err != nil {
+		k.close()
+		return false
+	}
+	k.last++
+	k.world.said(k.stream, d)
+	return true
+}
+
+func (k *kindWatch) close() { k.open, k.found = false, nil }
+
+// bookmark marks the log once a minute, as the watcher does when the API server
+// tells it how far it is.
+func (k *kindWatch) bookmark() {
+	if !k.open || len(k.found) > 0 || k.watcher.stalled() || k.behind() || k.world.now.Sub(k.marked) < time.Minute {
+		return
+	}
+	k.cursor.Version = strconv.FormatInt(max(k.server.position(), number(k.cursor.Version)), 10)
+	if k.append(translate.Mark(k.from.kind.Name, k.cursor.Version, k.stream.made, k.stamp(false))) {
+		k.marked = k.world.now
+	}
+}
+
+func (k *kindWatch) stamp(sync bool) translate.Stamp {
+	return translate.Stamp{At: k.watcher.clock(), Epoch: k.cursor.Epoch, Sync: sync}
+}
