@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -47,6 +48,8 @@ type appender struct {
 	sent []sent // not yet known to be stored, oldest first
 	size int    // bytes of sent
 	err  error  // the first error; sticky
+	// stored is the last sequence that is known to be stored.
+	stored atomic.Uint64
 }
 
 type sent struct {
@@ -62,7 +65,12 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
 	life, end := b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
-	return &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last}, nil
+	a := &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last}
+	a.stored.Store(state.Last)
+	if b.options.Replicas > 1 {
+		go b.pace(life, kind, &a.stored)
+	}
+	return a, nil
 }
 
 func (a *appender) Append(ctx context.Context, m events.Message) error {
@@ -133,6 +141,7 @@ func (a *appender) reap(ctx context.Context, messages, bytes int) error {
 		return a.fail(err)
 	}
 	a.sent = a.sent[:copy(a.sent, a.sent[done:])]
+	a.stored.Store(a.last - uint64(len(a.sent)))
 	return nil
 }
 

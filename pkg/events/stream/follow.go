@@ -23,7 +23,7 @@ const (
 	heldBytes    = 32 << 20
 	// pullHeartbeat is how often the server says that it is still there; two
 	// missing ones make a reader start anew.
-	pullHeartbeat = 5 * time.Second
+	pullHeartbeat = 2 * time.Second
 	// readerIdle is when the server removes the consumer of a reader that died.
 	readerIdle = time.Minute
 	// stuckPoll is how often the server is asked whether it still has something
@@ -161,11 +161,13 @@ func (f *follower) hand(batch []events.Message, handle func([]events.Message) er
 // open checks that the stream still is the one that was read so far, and makes
 // a consumer for the rest of it.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
-	handle, err := f.bus.js.Stream(ctx, f.stream)
+	lookup, done := context.WithTimeout(ctx, lookupPatience)
+	defer done()
+	handle, err := f.bus.js.Stream(lookup, f.stream)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.same(ctx, handle); err != nil {
+	if err := f.same(lookup, handle); err != nil {
 		return nil, err
 	}
 	return handle.CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -206,11 +208,7 @@ func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
 // leave removes the consumer, without waiting: the server would do it by
 // itself after a while.
 func (f *follower) leave(consumer string) {
-	prefix := "$JS.API"
-	if f.bus.options.APIPrefix != "" {
-		prefix = f.bus.options.APIPrefix
-	}
-	_ = f.bus.conn.Publish(prefix+".CONSUMER.DELETE."+f.stream+"."+consumer, nil)
+	_ = f.bus.conn.Publish(f.bus.api("CONSUMER.DELETE."+f.stream+"."+consumer), nil)
 }
 
 // feed takes messages from the client library's goroutine and keeps them until

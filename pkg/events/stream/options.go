@@ -56,8 +56,9 @@ const (
 	// second; the jitter keeps a fleet of services from arriving at once.
 	reconnectWait   = 100 * time.Millisecond
 	reconnectJitter = 100 * time.Millisecond
-	// pingEvery notices a half-open connection after two unanswered pings.
-	pingEvery = 5 * time.Second
+	// pingEvery notices a connection to a server that was stopped or cut off after
+	// two unanswered pings: no later than the others choose a new leader.
+	pingEvery = 2 * time.Second
 )
 
 func (o Options) withDefaults() (Options, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,6 +19,10 @@ import (
 // A state stream without its log is removed and made anew with it: it would
 // wait for sequences that the new log does not have.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
+	return b.insist(ctx, "make the streams of "+string(kind.Name), func() error { return b.ensureKind(ctx, kind) })
+}
+
+func (b *Bus) ensureKind(ctx context.Context, kind kinds.Kind) error {
 	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
 	there, err := b.compare(ctx, log, state)
 	if err != nil {
@@ -38,6 +43,10 @@ func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 // EnsureController makes the turn and outcome stream of a controller, and the
 // wake stream; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
+	return b.insist(ctx, "make the streams of "+controller, func() error { return b.ensureController(ctx, controller) })
+}
+
+func (b *Bus) ensureController(ctx context.Context, controller string) error {
 	wanted := []jetstream.StreamConfig{
 		b.options.turnSettings(controller), b.options.outcomeSettings(controller), b.options.wakeSettings(),
 	}
@@ -186,11 +195,19 @@ func (b *Bus) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return handle.CachedInfo(), nil
 }
 
-// handle asks the server for a stream, now.
-func (b *Bus) handle(ctx context.Context, name string) (jetstream.Stream, error) {
+// handle asks the server for a stream, now. Where a new leader is being chosen
+// nobody answers, so it asks again, the new one, before it gives up.
+func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream, err error) {
 	request, done := b.guarded(ctx, name)
 	defer done()
-	handle, err := b.js.Stream(request, name)
+	for deadline := time.Now().Add(b.options.Timeout); ; {
+		lookup, end := context.WithTimeout(request, min(lookupPatience, b.options.Timeout))
+		handle, err = b.js.Stream(lookup, name)
+		end()
+		if !errors.Is(err, context.DeadlineExceeded) || request.Err() != nil || time.Now().After(deadline) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, translated(request, err))
 	}

@@ -1,0 +1,126 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// A state stream copies its log through a consumer at the log's leader. In a
+// cluster, when that server dies, the copy notices after 10 to 20 s; and where
+// the state lost its leader too and the new one found the log without one, its
+// request is lost, and it asks again after 40 s. A state stream that changes its
+// leader asks at once. So whoever publishes a log looks whether the state keeps
+// pace, and has it change its leader where it does not.
+const (
+	paceEvery = time.Second
+	// stillFor is how often in a row a state may stand where it stood, behind
+	// its log, before it is taken to wait for nothing, and stillEvery how long
+	// that is each time: a copy takes milliseconds.
+	stillFor   = 2
+	stillEvery = 300 * time.Millisecond
+	// paceRest is how long a new leader may take to catch up.
+	paceRest = 5 * time.Second
+)
+
+// pace keeps the state stream of a kind going until the context ends; stored is
+// the last sequence that is known to be in the log.
+func (b *Bus) pace(ctx context.Context, kind kinds.Name, stored *atomic.Uint64) {
+	p := pace{}
+	next := time.NewTimer(paceEvery)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.closed:
+			return
+		case <-next.C:
+		}
+		if p.due(stored.Load()) {
+			state, err := b.StreamState(ctx, subject.StateStream(kind))
+			if err == nil && p.stands(state.Last) {
+				b.stepDown(ctx, subject.StateStream(kind))
+			}
+		}
+		next.Reset(p.wait())
+	}
+}
+
+// pace judges how a state stream follows its log.
+type pace struct {
+	want  uint64 // the state should have come to here
+	at    uint64 // where the state was at the last look
+	still int    // how often in a row it was found there
+	given bool   // it was just given a new leader
+}
+
+// due tells whether to look: the log has more than the state is known to have.
+func (p *pace) due(stored uint64) bool {
+	p.want = stored
+	return stored > p.at
+}
+
+// stands tells whether the state has stopped behind its log.
+func (p *pace) stands(at uint64) bool {
+	if at != p.at || at >= p.want {
+		p.at, p.still = at, 0
+		return false
+	}
+	p.still++
+	p.given = p.still >= stillFor
+	if p.given {
+		p.still = 0
+	}
+	return p.given
+}
+
+// wait is how long it is to the next look.
+func (p *pace) wait() time.Duration {
+	switch {
+	case p.given:
+		p.given = false
+		return paceRest
+	case p.at < p.want:
+		return stillEvery
+	default:
+		return paceEvery
+	}
+}
+
+// stepDown has a stream of a cluster change its leader.
+func (b *Bus) stepDown(ctx context.Context, stream string) {
+	request, done := b.guarded(ctx, stream)
+	defer done()
+	request, cancel := context.WithTimeout(request, b.options.Timeout)
+	defer cancel()
+	answer, err := b.conn.RequestWithContext(request, b.api("STREAM.LEADER.STEPDOWN."+stream), nil)
+	if err == nil {
+		var said struct {
+			Error *struct {
+				Description string `json:"description"`
+			} `json:"error"`
+		}
+		if err = json.Unmarshal(answer.Data, &said); err == nil && said.Error != nil {
+			err = errors.New(said.Error.Description)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("change the leader: %w", translated(request, err))
+	}
+	b.options.Log.Info("a state stream stood still behind its log: its leader is changed", "stream", stream, "error", err)
+}
+
+// api is the subject of a request to JetStream.
+func (b *Bus) api(request string) string {
+	if b.options.APIPrefix != "" {
+		return b.options.APIPrefix + "." + request
+	}
+	return "$JS.API." + request
+}
