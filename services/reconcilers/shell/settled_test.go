@@ -1,0 +1,94 @@
+package shell
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// What a controller does may rest on its own object's status. While a report is
+// under way that status is known to be old.
+func TestAnActWaitsForTheReport(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Tell)
+	o.answer(events.Tell, 1, nil)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 3, ""))
+	o.none() // the report has no outcome
+	o.outcome(events.Tell, 1, events.Result{
+		Status: events.Applied, UID: "uid-web", Version: "3",
+		Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
+	})
+	o.none() // and then has not come back
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, ""))
+	o.run()
+	o.take(events.Act)
+}
+
+// Every outcome reaches a desk at least twice: all replicas hear it, and one has
+// its ticket.
+func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
+	o := begun(t, Settings{Backoff: time.Second})
+	failed := events.Result{Status: events.Failed, Message: "quota"}
+	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
+	o.outcome(events.Act, 10, failed)
+	o.pass(time.Second)
+	if turn := o.take(events.Act); turn.Attempt != 2 {
+		t.Errorf("attempt %d after one failure, want 2", turn.Attempt)
+	}
+}
+
+// A bus that does not answer is no key without a past.
+func TestARecallThatFailedIsRepeated(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.takeRecalls()
+	o.desk.Recalled(web, events.Act, Past{}, errors.New("the bus is away"))
+	o.desk.Recalled(web, events.Tell, Past{}, nil)
+	o.run()
+	o.none()
+	o.pass(time.Second)
+	o.none()
+	o.recalled(Past{Sequence: 7, Turn: &events.Turn{}}, Past{})
+	o.none() // turn 7 has no outcome
+}
+
+// One lane is half of what there is to know.
+func TestNothingIsStoredBeforeBothLanesAreKnown(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 3, ""))
+	o.takeRecalls()
+	o.desk.Recalled(web, events.Act, Past{}, nil)
+	o.run()
+	o.none()
+	o.desk.Recalled(web, events.Tell, Past{Sequence: 4, Turn: &events.Turn{}}, nil)
+	o.run()
+	o.none() // report 4 has no outcome
+}
+
+// The end of an object has no version of its own. However far its kind has been
+// told, while the object is there its end is still to come.
+func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 1, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.answer(events.Act, 10, nil)
+	o.outcome(events.Act, 10, events.Result{
+		Status: events.Applied, Removed: true, UID: "uid-p", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"},
+	})
+	o.memory.Fold(kinds.Pods.Name, []events.Message{markAt(kinds.Pods.Kind, "9", 2)})
+	o.desk.Folded(kinds.Pods.Name)
+	o.pass(10 * time.Second)
+	if !cmp.Equal(o.reaches, []kinds.Name(nil)) {
+		t.Errorf("asked where %v end, as if the end of the pod were lost", o.reaches)
+	}
+	o.none()
+}
