@@ -22,6 +22,7 @@ type metrics struct {
 	unfinished, longest  *prometheus.Desc
 	turns, shut, parked  *prometheus.Desc
 	hand, broken         *prometheus.Desc
+	overtaken, active    *prometheus.Desc
 	foldAge              *prometheus.HistogramVec
 	lag                  *prometheus.Desc
 	answers, rootCA      *prometheus.CounterVec
@@ -53,6 +54,8 @@ func newMetrics(s *Service) *metrics {
 		shut:       own("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
 		parked:     own("parked", "Keys and messages that are set aside."),
 		hand:       own("tickets", "Deliveries in hand."),
+		overtaken:  own("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
+		active:     own("active", "1 while the controller's work falls to this replica."),
 		broken:     own("broken_total", "Turns that panicked, broke a promise or were too large."),
 		foldAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millrace_reconcilers_fold_age_seconds", Help: "How old changes were, since they were stored, when they had been folded.",
@@ -104,7 +107,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.depth, m.adds, m.retries, m.unfinished, m.longest, m.turns, m.shut, m.parked, m.hand, m.broken, m.lag,
+		m.depth, m.adds, m.retries, m.unfinished, m.longest, m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag,
 	} {
 		out <- d
 	}
@@ -160,5 +163,11 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, queue str
 	counter(m.shut, t.Shut, l.Name())
 	gauge(m.parked, float64(t.Parked), l.Name())
 	gauge(m.hand, float64(t.Hand), l.Name())
+	active := 0.0
+	if m.service.roster.First(l.Name()) {
+		active = 1
+	}
+	gauge(m.active, active, l.Name())
 	counter(m.broken, t.Broken, l.Name())
+	counter(m.overtaken, t.Overtaken, l.Name())
 }

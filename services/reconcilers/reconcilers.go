@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -28,6 +29,8 @@ type Config struct {
 	Controllers []reconcile.Any
 	// Code is the version of the program; it is recorded in every turn.
 	Code string
+	// ID tells replicas apart; empty: one is made up.
+	ID string
 	// Settings of every desk. Code, Waited and Answered are filled in.
 	Settings shell.Settings
 }
@@ -37,6 +40,7 @@ type Service struct {
 	config  Config
 	memory  *shell.Memory
 	loops   []*shell.Loop
+	roster  *roster.Roster
 	metrics *metrics
 
 	integrity *integrity
@@ -58,6 +62,9 @@ func New(config Config) (*Service, error) {
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
+	s.roster = roster.New(roster.Config{Bus: config.Bus, Service: "reconcilers", ID: config.ID, Fit: s.fit})
+	// All deliveries of a controller belong together.
+	ranked := &roster.Ranked{Bus: config.Bus, Roster: s.roster, Of: func(w bus.Work) string { return w.Durable }}
 	known := map[string]bool{}
 	for _, c := range config.Controllers {
 		d := c.Describe()
@@ -68,7 +75,7 @@ func New(config Config) (*Service, error) {
 		s.memory.Register(d)
 		settings := config.Settings
 		settings.Code, settings.Waited, settings.Answered = config.Code, s.metrics.waited(d.Queue), s.metrics.answered(d.Name)
-		s.loops = append(s.loops, shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.worked(d.Queue)))
+		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.worked(d.Queue)))
 	}
 	return s, nil
 }
@@ -83,6 +90,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() { s.roster.Run(ctx) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		var once sync.Once
@@ -159,6 +167,11 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 		}
 		timer.Stop()
 	}
+}
+
+// fit: whoever has not folded yet what there is leaves the work to those that have.
+func (s *Service) fit() bool {
+	return !slices.ContainsFunc(s.loops, func(l *shell.Loop) bool { return !l.Awake() })
 }
 
 func (s *Service) tell(say func(*shell.Desk)) {
@@ -282,7 +295,8 @@ func (s *Service) Checks() map[string]func() error {
 			}
 			return ready
 		},
-		"reconcilers-bus": s.config.Bus.Healthy,
+		"reconcilers-bus":      s.config.Bus.Healthy,
+		"reconcilers-replicas": s.roster.Check,
 	}
 }
 

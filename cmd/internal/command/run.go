@@ -2,10 +2,7 @@ package command
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -95,14 +92,4 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
 	return o.service.run(ctx, []part{deciding, writing, watching})
-}
-
-// instance is a name of this process that no other has. Host and process id do not
-// make one: in containers on the host's network every process is the first.
-func instance() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
 }

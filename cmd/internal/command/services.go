@@ -27,7 +27,7 @@ func newWatcher() *cobra.Command {
 	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
-log. Any number may run: one is active, the others take over within a second.`,
+log. Any number may run, all of them active: they share out the kinds.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, watch.add},
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "watcher", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
@@ -46,7 +46,7 @@ func newReconcilers() *cobra.Command {
 	return s.cobra(program{
 		use: "reconcilers", short: "Decide: from deltas to turns",
 		long: `Runs the controllers' decisions on the streams. It has no Kubernetes credentials.
-Any number may run, all of them active.`,
+Any number may run, all of them active: they share out the controllers.`,
 		run: func(ctx context.Context) error { return s.run(ctx, "reconcilers", reconcilersPart) },
 	})
 }
@@ -56,7 +56,8 @@ func newWriter() *cobra.Command {
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
-publishes what became of every command. Any number may run, all of them active.`,
+publishes what became of every command. Any number may run, all of them active: they
+share out the controllers.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, write.add},
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "writer", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
@@ -125,7 +126,7 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration,
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, ID: instance(), LogAge: age,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, LogAge: age,
 	})
 	if err != nil {
 		return part{}, err

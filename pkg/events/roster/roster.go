@@ -27,9 +27,11 @@ package roster
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -47,7 +49,9 @@ type Config struct {
 	Bus bus.Peers
 	// Service is whose replicas these are.
 	Service string
-	// ID tells them apart.
+	// ID tells them apart; empty: one is made up from the host's name, the process
+	// id and chance. Host and process alone would not do: in containers on the
+	// host's network every process is the first.
 	ID string
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
 	// asked at every heartbeat and must not block.
@@ -68,8 +72,18 @@ func New(config Config) *Roster {
 	if config.Fit == nil {
 		config.Fit = func() bool { return true }
 	}
+	if config.ID == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		config.ID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
+	}
 	return &Roster{config: config, book: newBook(config.ID), changed: make(chan struct{})}
 }
+
+// ID is this replica's.
+func (r *Roster) ID() string { return r.config.ID }
 
 // Run says and hears heartbeats until the context ends, and then says goodbye.
 func (r *Roster) Run(ctx context.Context) {

@@ -24,6 +24,7 @@ type Loop struct {
 	mu       sync.Mutex
 	tally    Tally
 	parked   []Parked
+	awake    bool  // the desk has been open
 	failure  error // the last one of the loop's own streams
 	failedAt time.Time
 	busy     time.Time // since when a step is being made; zero between steps
@@ -151,10 +152,10 @@ func (l *Loop) mark(since time.Time) {
 }
 
 func (l *Loop) publish() {
-	tally, parked := l.desk.Tally(), l.desk.Parked()
+	tally, parked, awake := l.desk.Tally(), l.desk.Parked(), l.desk.Awake()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally, l.parked, l.busy = tally, parked, time.Time{}
+	l.tally, l.parked, l.awake, l.busy = tally, parked, awake, time.Time{}
 }
 
 func (l *Loop) end() {
@@ -178,6 +179,13 @@ func (l *Loop) Tally() Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tally
+}
+
+// Awake tells whether the desk is open, or has been.
+func (l *Loop) Awake() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.awake
 }
 
 // Parked is what is set aside, sorted by key.
