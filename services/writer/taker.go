@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -171,6 +174,13 @@ func (t *taker) refusal(ctx context.Context, turn events.Turn) (plan.Refusal, er
 	if old := plan.Aged(turn, t.config.Clock.Now(), t.config.MaxAge); old != (plan.Refusal{}) {
 		return old, nil
 	}
+	now, err := t.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
+	if err != nil {
+		return plan.Refusal{}, err
+	}
+	if over := plan.Over(turn, now); over != (plan.Refusal{}) {
+		return over, nil
+	}
 	if turn.Lane != events.Act || turn.Kind == "" || turn.UID == "" {
 		return plan.Refusal{}, nil
 	}
@@ -238,7 +248,7 @@ const settling = 90 * time.Second
 func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
-		Results: results, At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
+		Results: results, Epochs: t.epochsOf(ctx, results), At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
 	}
 	message, err := events.EncodeJSON(outcome, turn.Trace)
 	if err != nil {
@@ -267,6 +277,22 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 		}
 	}
 	return nil
+}
+
+// epochsOf are the epochs of the kinds that results are about; none where they
+// cannot be looked up, which leaves it to the reader to tell by the time.
+func (t *taker) epochsOf(ctx context.Context, results []events.Result) events.Epochs {
+	var about []kinds.Name
+	for _, r := range results {
+		if r.Version != "" && !slices.Contains(about, r.Ref.Kind) {
+			about = append(about, r.Ref.Kind)
+		}
+	}
+	found, err := t.epochs.of(ctx, about)
+	if err != nil {
+		t.config.Log.Warn("cannot tell the epoch of an outcome", "controller", t.profile.Name, "err", err)
+	}
+	return found
 }
 
 // hopeless gives up a message that no honest reconciler writes.

@@ -102,6 +102,7 @@ type Service struct {
 	teller  *apply.Teller
 	metrics *metrics
 	hand    *hand
+	epochs  *epochs
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are
@@ -140,9 +141,10 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
 	}
+	id := rand.Text()
 	return &Service{
-		config: c, door: door, teller: apply.NewTeller(door, c.Clock),
-		metrics: m, hand: newHand(rand.Text(), m), idle: errors.New("not started"),
+		config: c, share: newShare(c.Bus, id, door.Ready), door: door, teller: apply.NewTeller(door, c.Clock),
+		metrics: m, hand: newHand(id, m), epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}, nil
 }
 
@@ -187,6 +189,8 @@ func (s *Service) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { s.teller.Run(working) })
+	background.Go(func() { s.share.run(ctx, working) })
+	background.Go(func() { s.epochs.keep(working) })
 	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
 	defer background.Wait()
 	defer stop()
@@ -203,9 +207,9 @@ func (s *Service) Run(ctx context.Context) error {
 		readers.Go(func() error {
 			w := bus.Work{
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
-				AckWait: ackWait, MaxPending: ahead * cap(t.slots),
+				AckWait: ackWait, MaxPending: ahead * cap(t.slots), Since: s.config.MaxAge,
 			}
-			return s.config.Bus.Work(reading, w, func(d bus.Delivery) { t.take(reading, working, d) })
+			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.working(working), d) })
 		})
 	}
 	err := readers.Wait()
@@ -237,7 +241,8 @@ func (s *Service) Checks() map[string]func() error {
 			}
 			return s.idle
 		},
-		"writer-bus": s.config.Bus.Healthy,
+		"writer-bus":      s.config.Bus.Healthy,
+		"writer-replicas": s.share.Roster.Check,
 		"writer-api": func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
@@ -247,4 +252,6 @@ func (s *Service) Checks() map[string]func() error {
 }
 
 // Collectors are the metrics.
-func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }
+func (s *Service) Collectors() []prometheus.Collector {
+	return append(s.metrics.collectors(), s.share.active(s.config.Controllers))
+}

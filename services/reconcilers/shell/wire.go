@@ -16,6 +16,11 @@ import (
 // they hold several times within it.
 const ackWait = 2 * time.Second
 
+// outcomesSince is how far back outcomes are delivered by a consumer that is made
+// anew. The fence reads older ones where it needs them, and desks hold an outcome
+// in hand for much less than this.
+const outcomesSince = 10 * time.Minute
+
 func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64) (uint64, error) {
 	m, err := events.EncodeJSON(t, t.Trace)
 	if err != nil {
@@ -111,7 +116,7 @@ func (l *Loop) Serve(ctx context.Context, ready func()) {
 		l.followOutcomes(ctx, ready)
 	}()
 	go l.hearWriters(ctx)
-	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name())}, l.deliverOutcome)
+	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name()), Since: outcomesSince}, l.deliverOutcome)
 	go l.work(ctx, bus.Work{Stream: subject.WakeStream, Subject: subject.Wakes(l.Name())}, l.deliverWake)
 	<-done
 }

@@ -36,6 +36,16 @@ func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	}
 }
 
+// Over refuses a turn that rests on an epoch of a kind that has ended: the API
+// server was restored to an earlier time since, and what the decision saw may
+// never have been. now are the epochs of those kinds.
+func Over(t events.Turn, now events.Epochs) Refusal {
+	if kind, over := t.Epochs.Over(now); over {
+		return Refusal{Reason: "Stale", Message: "the API server was restored to an earlier time, and " + string(kind) + " have been told anew since"}
+	}
+	return Refusal{}
+}
+
 // Aged refuses turns older than a limit, such as those that an outage held up:
 // deciding again costs little, acting on an old picture may cost a lot.
 func Aged(t events.Turn, now time.Time, limit time.Duration) Refusal {
