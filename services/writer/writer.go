@@ -103,6 +103,7 @@ type Service struct {
 	metrics *metrics
 	hand    *hand
 	epochs  *epochs
+	share   *share
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are
@@ -189,7 +190,7 @@ func (s *Service) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { s.teller.Run(working) })
-	background.Go(func() { s.share.run(ctx, working) })
+	background.Go(func() { s.share.run(ctx) })
 	background.Go(func() { s.epochs.keep(working) })
 	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
 	defer background.Wait()
@@ -209,7 +210,7 @@ func (s *Service) Run(ctx context.Context) error {
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
 				AckWait: ackWait, MaxPending: ahead * cap(t.slots), Since: s.config.MaxAge,
 			}
-			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.working(working), d) })
+			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.holding(working), d) })
 		})
 	}
 	err := readers.Wait()
@@ -253,5 +254,5 @@ func (s *Service) Checks() map[string]func() error {
 
 // Collectors are the metrics.
 func (s *Service) Collectors() []prometheus.Collector {
-	return append(s.metrics.collectors(), s.share.active(s.config.Controllers))
+	return append(s.metrics.collectors(), activity{s.share, s.config.Controllers})
 }
