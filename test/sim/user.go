@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,11 @@ var Workloads = []Deed{
 	scaleSome, scaleSome, imageSome, imageSome, pauseSome, deleteSome, recreateSome, deletePod, failPod, releasePod, tamperSome,
 }
 
-// Everything is Workloads, and what users do with namespaces besides.
-var Everything = append([]Deed{newNamespace, newNamespace, tamperCertificate, deleteFurniture, deleteSet}, Workloads...)
+// Furniture is what users do with namespaces and what is in each.
+var Furniture = []Deed{newNamespace, newNamespace, tamperCertificate, deleteFurniture}
+
+// Everything is both.
+var Everything = slices.Concat(Furniture, []Deed{deleteSet}, Workloads)
 
 const namespace = "default"
 
