@@ -142,9 +142,12 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
 	}
-	id := rand.Text()
+	id, probe := rand.Text(), door.Ready
+	if c.Mode == Off {
+		probe = func(context.Context) error { return nil } // it needs none
+	}
 	return &Service{
-		config: c, share: newShare(c.Bus, id, door.Ready), door: door, teller: apply.NewTeller(door, c.Clock),
+		config: c, share: newShare(c.Bus, id, probe), door: door, teller: apply.NewTeller(door, c.Clock),
 		metrics: m, hand: newHand(id, m), epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}, nil
 }
