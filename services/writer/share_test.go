@@ -1,0 +1,103 @@
+package writer_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/services/writer"
+)
+
+// TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers: its connections are cut
+// without a word, with a turn in hand. The other one carries out that turn and
+// those that come later, and each effect is there once.
+func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
+	s := newScene(t)
+	var cut [2]atomic.Bool
+	var services []*writer.Service
+	s.started = func(w *writer.Service) { services = append(services, w) }
+	for i := range cut {
+		s.writer(func(c *writer.Config) {
+			c.REST.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
+				return &wire{Conn: conn, cut: &cut[i]}, err
+			}
+		})
+	}
+	s.eventually("division of the turns", func() bool {
+		return services[0].Checks()["writer-replicas"]() == nil && services[1].Checks()["writer-replicas"]() == nil &&
+			active(t, services[0]) != active(t, services[1])
+	})
+	first := 0
+	if active(t, services[1]) {
+		first = 1
+	}
+	s.store("before", nil, births("before", 1)...)
+	s.outcome("before")
+	cut[first].Store(true)
+	began := time.Now()
+	s.store("in-hand", nil, births("in-hand", 2)...)
+	s.outcome("in-hand")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the turn in the hand of a writer without an API server took %v", took)
+	}
+	began = time.Now()
+	s.store("after", nil, births("after", 1)...)
+	s.outcome("after")
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the next turn took %v", took)
+	}
+	if active(t, services[first]) || !active(t, services[1-first]) {
+		t.Error("the turns still fall to the writer without an API server")
+	}
+	for _, name := range []string{"before-0", "in-hand-0", "in-hand-1", "after-0"} {
+		if n := s.api.Created(pods + name); n != 1 {
+			t.Errorf("%s was created %d times", name, n)
+		}
+	}
+	cut[first].Store(false)
+	s.eventually("return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
+}
+
+// active tells whether the turns fall to a writer, as its metrics tell.
+func active(t *testing.T, w *writer.Service) bool {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "millrace_writer_active" {
+			return f.Metric[0].GetGauge().GetValue() > 0
+		}
+	}
+	t.Fatal("the metric is not there")
+	return false
+}
+
+// wire is a connection that can be cut: nothing comes through, and nobody is told.
+type wire struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(p)
+		if err != nil || !w.cut.Load() {
+			return n, err
+		}
+	}
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if w.cut.Load() {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
