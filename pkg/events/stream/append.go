@@ -35,7 +35,13 @@ const (
 // has stored k messages in the meantime, our next k are refused, and the one
 // after them would fit again. So a message that is sent before its predecessor
 // is known to be stored also expects the predecessor's id. (The id alone would
-// not do: a server forgets ids, and checks them later in a cluster.)
+// not do: a server forgets ids.)
+//
+// Where a stream has copies, ids must not be expected: its leader stores such a
+// message in the others' journals before anybody compares ids, and a copy that
+// then finds another id there takes that for damage and never writes again, nor
+// after a restart. So there each message waits until its predecessor is known to be
+// stored.
 type appender struct {
 	name   string // makes our ids differ from those of other publishers
 	bus    *Bus
@@ -78,6 +84,11 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 		return a.err
 	}
 	size := len(m.Data) + len(m.Subject)
+	if a.bus.options.Replicas > 1 {
+		if err := a.reap(ctx, 0, 0); err != nil {
+			return err
+		}
+	}
 	if len(a.sent) >= maxInFlight || a.size+size > maxBytesInFlight {
 		// Half at once: to wait for each single one costs far more.
 		if err := a.reap(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
