@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
+)
+
+// TestSiteIsWhole: whatever the schedule may hit is there.
+func TestSiteIsWhole(t *testing.T) {
+	site := size{buses: 3, replicas: 2}.site()
+	for name, pair := range map[string][2][]string{
+		"services": {site.Services, {"reconcilers-1", "reconcilers-2", "watcher-1", "watcher-2", "writer-1", "writer-2"}},
+		"buses":    {site.Buses, {"bus-1", "bus-2", "bus-3"}},
+		"fronts":   {site.Fronts, {"writer-1", "writer-2"}},
+		"wires": {site.Wires, {"reconcilers-1>bus", "reconcilers-2>bus", "watcher-1>api", "watcher-1>bus", "watcher-2>api", "watcher-2>bus",
+			"writer-1>api", "writer-1>bus", "writer-2>api", "writer-2>bus"}},
+	} {
+		slices.Sort(pair[0])
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			t.Errorf("the %s are %v, want %v", name, pair[0], pair[1])
+		}
+	}
+}
+
+// TestEveryFaultIsKnown: each kind of the schedule is one that is played.
+func TestEveryFaultIsKnown(t *testing.T) {
+	process := []fault.Kind{fault.Kill, fault.Restart, fault.Pause}
+	for _, f := range fault.Plan(1, 200, time.Minute, size{3, 2}.site()) {
+		_, wired := conditions[f.Kind]
+		_, fronted := troubles[f.Kind]
+		if !wired && !fronted && !slices.Contains(process, f.Kind) {
+			t.Errorf("nobody knows how to play %v", f)
+		}
+	}
+}
+
+func TestClassOfSample(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	strikeAt := func(kind fault.Kind, from, to int, targets ...string) strike {
+		return strike{Fault: fault.Fault{Kind: kind, Targets: targets}, Began: at(from), Ended: at(to)}
+	}
+	sample := crowd.Sample{Deleted: at(100), Born: at(101)}
+	for _, c := range []struct {
+		want    string
+		strikes []strike
+	}{
+		{"peace", nil},
+		{"peace", []strike{strikeAt(fault.Kill, 90, 97, "writer-1"), strikeAt(fault.Kill, 102, 103, "writer-1")}},
+		{"one service killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1")}},
+		{"one service killed", []strike{strikeAt(fault.Kill, 97, 99, "writer-1")}}, // its end is not long ago
+		{"several services killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1", "writer-2")}},
+		{"bus killed", []strike{strikeAt(fault.Kill, 100, 102, "bus-1"), strikeAt(fault.Kill, 100, 102, "writer-1")}},
+		{"API server killed", []strike{strikeAt(fault.Kill, 100, 102, "etcd")}},
+		{"pause", []strike{strikeAt(fault.Pause, 90, 102, "bus-1")}},
+		{"restart", []strike{strikeAt(fault.Restart, 90, 102, "watcher-1")}},
+		{"network or answers", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus"), strikeAt(fault.Lose, 90, 102, "writer-1")}},
+		{"several things", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus"), strikeAt(fault.Kill, 90, 102, "bus-2")}},
+	} {
+		if got := classOf(sample, c.strikes); got != c.want {
+			t.Errorf("%v is %q, want %q", c.strikes, got, c.want)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	good := options{faults: 1, time: time.Second, size: size{3, 2}, users: 1, pause: time.Second}
+	if err := good.check(); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(*options){
+		"no faults": func(o *options) { o.faults = 0 },
+		"no time":   func(o *options) { o.time = 0 },
+		"two buses": func(o *options) { o.size.buses = 2 },
+		"nobody":    func(o *options) { o.users = 0 },
+	} {
+		o := good
+		spoil(&o)
+		if err := o.check(); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	full := good
+	full.dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(full.dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(context.Background(), full); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a directory that is in use was taken: %v", err)
+	}
+}
+
+func TestCountsAreSorted(t *testing.T) {
+	if got := counts(map[string]int{"kill": 2, "cut": 7, "pause": 2}); got != "7 cut, 2 kill, 2 pause" {
+		t.Errorf("counts are %q", got)
+	}
+}

@@ -1,0 +1,46 @@
+package system
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestTorture is `make torture` in short: a control plane of its own, three servers
+// of the bus and two of each service under load, with a fault every second or so, and
+// everything judged afterwards by the independent checker. The seed is fixed, so
+// that the same things go wrong each time.
+func TestTorture(t *testing.T) {
+	dir := t.TempDir()
+	binary, report := filepath.Join(dir, "torture"), filepath.Join(dir, "report.json")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/millrace/millrace/cmd/torture")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build torture: %v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), binary,
+		"--seed=4", "--faults=20", "--time=20s", "--calm=2s", "--dir="+filepath.Join(dir, "run"), "--report="+report)
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	var found struct {
+		Strikes []struct{ Error string } `json:"strikes"`
+		Figures struct{ Changes, Turns, Writes, Deltas int }
+	}
+	text, err := os.ReadFile(report)
+	must(t, err)
+	must(t, json.Unmarshal(text, &found))
+	played := 0
+	for _, s := range found.Strikes {
+		if s.Error == "" {
+			played++
+		}
+	}
+	// Enough must have happened for the verdict to say something.
+	if f := found.Figures; played < 18 || f.Changes < 200 || f.Turns < 50 || f.Writes < 50 || f.Deltas < 200 {
+		t.Errorf("%d faults were played, and the figures are %+v: too few to show anything", played, f)
+	}
+}
