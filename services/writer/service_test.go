@@ -35,6 +35,8 @@ type scene struct {
 	*testing.T
 	bus *memory.Bus
 	api *fakeserver.Server
+	// started is told of every writer that is made; may be nil.
+	started func(*writer.Service)
 }
 
 func newScene(t *testing.T) *scene {
@@ -63,6 +65,9 @@ func (s *scene) writer(change ...func(*writer.Config)) (stop func()) {
 	}
 	service, err := writer.New(c)
 	s.must(err)
+	if s.started != nil {
+		s.started(service)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- service.Run(ctx) }()

@@ -44,6 +44,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	fault    func(Request) Fault
+	hold     func(Request)
+	answered map[string]int // by method
 	requests []Request
 	objects  map[string]map[string]any // by path
 	version  int
@@ -52,7 +54,7 @@ type Server struct {
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{objects: map[string]map[string]any{}, created: map[string]int{}}
+	s := &Server{objects: map[string]map[string]any{}, created: map[string]int{}, answered: map[string]int{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	return s
@@ -63,6 +65,27 @@ func (s *Server) Break(fault func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
+}
+
+// Hold sets what every request waits for before it is looked at, from now on.
+func (s *Server) Hold(hold func(Request)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = hold
+}
+
+// Answered is how many requests of a method have been answered.
+func (s *Server) Answered(method string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered[method]
+}
+
+// Remove takes an object away, whatever its conditions.
+func (s *Server) Remove(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, path)
 }
 
 // Requests are the requests that arrived, in order.
@@ -124,7 +147,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	request := Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body}
 	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil {
+		hold(request)
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.answered[request.Method]++
 	var fault Fault
 	if s.fault != nil {
 		fault = s.fault(request)

@@ -1,0 +1,277 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+)
+
+// say stores a message under an id of its own.
+func (s *scene) say(m events.Message) uint64 {
+	s.Helper()
+	sequence, err := s.bus.Put(s.Context(), m, fmt.Sprintf("%s %p", m.Subject, &m))
+	s.must(err)
+	return sequence
+}
+
+func turnOf(t *testing.T, key string, change func(*events.Turn), commands ...events.Command) events.Message {
+	t.Helper()
+	turn := events.Turn{
+		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: commands,
+	}
+	turn.Pack()
+	if change != nil {
+		change(&turn)
+	}
+	m, err := events.EncodeJSON(turn, events.Trace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Subject = subject.Turn(controller, turn.Lane, turn.Key)
+	return m
+}
+
+// outcomeOf waits for the outcome of one turn of a key.
+func (s *scene) outcomeOf(key string, turn uint64) (o events.Outcome) {
+	s.Helper()
+	s.eventually(fmt.Sprintf("an outcome of turn %d", turn), func() bool {
+		o = s.outcome(key)
+		return o.Turn == turn
+	})
+	return o
+}
+
+// A turn that was stored again, because no outcome came, is carried out in its
+// newest place, and once. What was done of it before is found done.
+func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
+	s := newScene(t)
+	first := s.say(turnOf(t, "web", nil, births("web", 3)...))
+	s.api.Put(pods+"web-0", "uid-0", map[string]any{"metadata": map[string]any{"name": "web-0", "ownerReferences": []any{
+		map[string]any{"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true},
+	}}})
+	again := s.say(turnOf(t, "web", func(t *events.Turn) { t.Repeats = first }, births("web", 3)...))
+	s.writer()
+	o := s.outcomeOf("web", again)
+	for i, want := range []events.Status{events.Unchanged, events.Applied, events.Applied} {
+		if o.Results[i].Status != want {
+			t.Errorf("birth %d is %+v, want %s", i, o.Results[i], want)
+		}
+	}
+	s.eventually("answer to both", func() bool { return s.unanswered() == 0 })
+	if got := s.outcomes(); got != 1 {
+		t.Errorf("%d outcomes, want that of the repetition alone", got)
+	}
+}
+
+// A repetition that comes too late to be carried out says nevertheless what was
+// done of the turn.
+func TestARepetitionThatIsTooOldIsSurveyed(t *testing.T) {
+	s := newScene(t)
+	s.writer()
+	at := s.say(turnOf(t, "done", nil, births("done", 1)...))
+	s.outcomeOf("done", at)
+	late := func(t *events.Turn) { t.Repeats, t.Now = at, t.Now.Add(-time.Hour) }
+	if r := s.outcomeOf("done", s.say(turnOf(t, "done", late, births("done", 1)...))).Results[0]; r.Status != events.Unchanged || r.UID == "" {
+		t.Errorf("what was done is %+v", r)
+	}
+	if r := s.outcomeOf("not", s.say(turnOf(t, "not", late, births("not", 1)...))).Results[0]; r.Status != events.Refused || r.Reason != "TooOld" {
+		t.Errorf("what was not done is %+v", r)
+	}
+	if s.api.Created(pods+"done-0") != 1 || s.api.Created(pods+"not-0") != 0 {
+		t.Error("a turn that was too old was carried out")
+	}
+}
+
+// After the API server was restored to an earlier time, no turn that rests on the
+// time before is carried out; and outcomes say of which epoch they are.
+func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
+	s := newScene(t)
+	s.must(s.bus.EnsureKind(t.Context(), kinds.Pods.Kind))
+	s.writer()
+	tell := func(version string, epoch uint64) {
+		log, err := s.bus.Append(t.Context(), kinds.Pods.Name)
+		s.must(err)
+		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: version, Epoch: epoch})
+		m.Subject = subject.Mark(kinds.Pods.Name)
+		s.must(log.Append(t.Context(), m))
+		s.must(log.Flush(t.Context()))
+		s.must(log.Close())
+	}
+	seen := func(epochs events.Epochs) func(*events.Turn) {
+		return func(t *events.Turn) { t.Seen, t.Epochs = events.Position{kinds.Pods.Name: 1}, epochs }
+	}
+	tell("900", 0)
+	before := s.outcomeOf("before", s.say(turnOf(t, "before", seen(nil), births("before", 1)...)))
+	if epoch, ok := before.Epochs[kinds.Pods.Name]; !before.OK() || !ok || epoch != 0 {
+		t.Errorf("before the restore: %+v", before)
+	}
+	tell("500", 1)
+	tries := 0
+	s.eventually("a turn of the old epoch refused", func() bool {
+		tries++ // the writer looks once a second
+		key := fmt.Sprint("old-", tries)
+		r := s.outcomeOf(key, s.say(turnOf(t, key, seen(nil), births(key, 1)...))).Results[0]
+		return r.Status == events.Refused && r.Reason == "Stale" && s.api.Created(pods+key+"-0") == 0
+	})
+	after := s.outcomeOf("after", s.say(turnOf(t, "after", seen(events.Epochs{kinds.Pods.Name: 1}), births("after", 1)...)))
+	if !after.OK() || after.Epochs[kinds.Pods.Name] != 1 {
+		t.Errorf("after the restore: %+v", after)
+	}
+}
+
+// A turn that was damaged in the stream is not carried out, and its key goes on:
+// it is refused with an outcome, and loudly.
+func TestADamagedTurnIsRefused(t *testing.T) {
+	s := newScene(t)
+	registry := prometheus.NewRegistry()
+	s.serve(registry)
+	m := events.Seal(turnOf(t, "web", nil, births("web", 1)...))
+	m.Data[len(m.Data)/2] ^= 1
+	at := s.say(m)
+	if r := s.outcomeOf("web", at).Results[0]; r.Status != events.Refused || r.Reason != "Damaged" {
+		t.Errorf("%+v", r)
+	}
+	if made := s.api.Created(pods + "web-0"); made != 0 {
+		t.Errorf("made %d times", made)
+	}
+	s.eventually("alarm", func() bool { return alarms(t, registry, "Damaged") == 1 })
+}
+
+// An outcome that cannot be read stands for nothing: the turn that comes again is
+// looked into.
+func TestADamagedOutcomeIsNone(t *testing.T) {
+	s := newScene(t)
+	at := s.say(turnOf(t, "web", nil, births("web", 1)...))
+	m, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}, events.Trace{})
+	s.must(err)
+	m.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "web"})
+	m = events.Seal(m)
+	m.Data[0] ^= 1
+	s.say(m)
+	s.writer()
+	s.eventually("pod", func() bool { return s.api.Created(pods+"web-0") == 1 })
+	s.eventually("readable outcome", func() bool { return s.outcomes() == 2 })
+	if o := s.outcome("web"); o.Turn != at || !o.OK() {
+		t.Errorf("%+v", o)
+	}
+}
+
+// serve is a writer whose metrics are gathered.
+func (s *scene) serve(registry *prometheus.Registry) {
+	s.Helper()
+	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
+	s.writer()
+}
+
+func alarms(t *testing.T, registry *prometheus.Registry, reason string) (count float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "millrace_writer_alarms_total" && l.GetName() == "reason" && l.GetValue() == reason {
+					count += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return count
+}
+
+// tether is a bus that one writer can be cut off from, while its requests still
+// reach the API server.
+type tether struct {
+	bus.Bus
+	cut atomic.Bool
+}
+
+var errCut = errors.New("cut off")
+
+func (c *tether) Say(topic string, data []byte) error {
+	if c.cut.Load() {
+		return errCut
+	}
+	return c.Bus.Say(topic, data)
+}
+
+func (c *tether) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	if c.cut.Load() {
+		return 0, errCut
+	}
+	return c.Bus.Put(ctx, m, id)
+}
+
+func (c *tether) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return c.Bus.Work(ctx, w, func(d bus.Delivery) {
+		if c.cut.Load() {
+			cancel()
+			d.Later(0)
+			return
+		}
+		handle(loose{d, c})
+	})
+}
+
+// loose is a delivery whose answers do not arrive while its holder is cut off.
+type loose struct {
+	bus.Delivery
+	by *tether
+}
+
+func (l loose) Working() {
+	if !l.by.cut.Load() {
+		l.Delivery.Working()
+	}
+}
+
+// A writer that is cut off from the bus in the middle of a turn lets go, however
+// well it reaches the API server: another one has the turn by now, and what the
+// first would create again may have been deleted since.
+func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
+	s := newScene(t)
+	line := &tether{Bus: s.bus}
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	var posts atomic.Int64
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Method == http.MethodPost && posts.Add(1) == 1 {
+			close(arrived)
+			<-goOn
+		}
+	})
+	s.writer(func(c *writer.Config) { c.Bus = line })
+	at := s.say(turnOf(t, "web", nil, births("web", 3)...))
+	<-arrived
+	line.cut.Store(true)
+	s.writer() // the other one
+	if o := s.outcomeOf("web", at); !o.OK() {
+		t.Fatalf("the second writer: %+v", o)
+	}
+	s.api.Remove(pods + "web-2") // by a user
+	close(goOn)
+	s.eventually("answer to the first writer", func() bool { return s.api.Answered(http.MethodPost) >= 4 })
+	held := time.Now()
+	s.eventually("long enough for more requests", func() bool { return time.Since(held) > 300*time.Millisecond })
+	for i := range 3 {
+		if made := s.api.Created(fmt.Sprint(pods, "web-", i)); made != 1 {
+			t.Errorf("pod %d was made %d times", i, made)
+		}
+	}
+}
