@@ -90,8 +90,10 @@ func (s *session) load(ctx context.Context) (err error) {
 	}
 	working, leave := context.WithCancel(ctx)
 	defer leave()
+	ending, end := context.WithCancel(ctx) // for what users have begun
+	defer end()
 	var people sync.WaitGroup
-	people.Go(func() { s.crowd.Run(working) })
+	people.Go(func() { s.crowd.Run(ending, working.Done()) })
 	people.Go(func() { s.probe.Run(working, probeEvery) })
 	begun := time.Now()
 	s.say("everything runs; %v of peace", s.options.calm)
@@ -107,6 +109,7 @@ func (s *session) load(ctx context.Context) (err error) {
 	s.heal()
 	s.report.Load = time.Since(begun)
 	leave()
+	defer time.AfterFunc(s.options.patience, end).Stop()
 	people.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -71,18 +71,28 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Run is the users at work, until the context ends. It returns when everybody has
-// ended what he was at, and nothing half done is left.
-func (c *Crowd) Run(ctx context.Context) {
+// Run is the users at work, until the time to leave. It returns when everybody has
+// ended what he was at and nothing half done is left, or at once when the context
+// ends.
+func (c *Crowd) Run(ctx context.Context, leave <-chan struct{}) {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-leave:
+		case <-working.Done():
+		}
+		stop()
+	}()
 	var all sync.WaitGroup
 	for i := range c.options.Users {
 		u := &user{
 			crowd: c, namespace: fmt.Sprintf("crowd-%d", i+1),
 			rand: rand.New(rand.NewPCG(c.options.Seed, uint64(i+1))), deployments: map[string]*deployment{},
 		}
-		all.Go(func() { u.live(ctx) })
+		all.Go(func() { u.live(ctx, working) })
 	}
-	all.Go(func() { c.comeAndGo(ctx) })
+	all.Go(func() { c.comeAndGo(ctx, working) })
 	all.Wait()
 }
 

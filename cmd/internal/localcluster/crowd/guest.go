@@ -16,16 +16,16 @@ const stay = 10 * time.Second
 
 // comeAndGo makes namespaces, works in them, and removes them, one after the
 // other.
-func (c *Crowd) comeAndGo(ctx context.Context) {
+func (c *Crowd) comeAndGo(ctx, working context.Context) {
 	r := rand.New(rand.NewPCG(c.options.Seed, 0))
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("guest-%d", i)
-		if !insist(ctx, func(ctx context.Context) error { return makeNamespace(ctx, c.client, name) }) {
+		if !insist(working, func(ctx context.Context) error { return makeNamespace(ctx, c.client, name) }) {
 			return
 		}
 		c.count("make a namespace", nil)
 		object := newDeployment(name, "web", r.IntN(images), 1+r.Int32N(3))
-		if !insist(ctx, func(ctx context.Context) error {
+		if !insist(working, func(ctx context.Context) error {
 			_, err := c.client.AppsV1().Deployments(name).Create(ctx, object, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil
@@ -34,11 +34,11 @@ func (c *Crowd) comeAndGo(ctx context.Context) {
 		}) {
 			return
 		}
-		if !rest(ctx, r, stay) {
+		if !rest(working, r, stay) {
 			return
 		}
 		// Once begun it is ended, so that no namespace is left on its way out.
-		if insist(context.WithoutCancel(ctx), func(ctx context.Context) error { return c.leave(ctx, name) }) {
+		if insist(ctx, func(ctx context.Context) error { return c.leave(ctx, name) }) {
 			c.count("remove a namespace", nil)
 		}
 	}

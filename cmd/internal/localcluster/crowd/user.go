@@ -57,13 +57,15 @@ var actions = []action{
 	{1, "orphan and adopt", false, (*user).orphan},
 }
 
-func (u *user) live(ctx context.Context) {
-	if !insist(ctx, u.settleIn) {
+// live does one thing after the other while there is work; what is begun is ended
+// unless the context ends.
+func (u *user) live(ctx, working context.Context) {
+	if !insist(working, u.settleIn) {
 		return
 	}
-	for rest(ctx, u.rand, u.crowd.options.Pause) {
+	for rest(working, u.rand, u.crowd.options.Pause) {
 		what, name := u.choose()
-		err := what.do(u, context.WithoutCancel(ctx), name)
+		err := what.do(u, ctx, name)
 		u.crowd.count(what.name, err)
 	}
 }
