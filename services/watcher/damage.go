@@ -71,6 +71,9 @@ func (k *kindWatch) look(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := k.record(ctx); err != nil {
+		return err
+	}
 	if k.looks++; k.looks%lookStreams != 0 {
 		return nil
 	}

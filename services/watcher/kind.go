@@ -51,6 +51,7 @@ type kindWatch struct {
 	synced   bool
 	err      error
 	reported *events.Damage // by a reader, and not looked at yet
+	findings []events.Hole  // of the scrubber, and not recorded yet
 }
 
 func (k *kindWatch) status() (synced bool, err error) {
@@ -76,6 +77,13 @@ func (k *kindWatch) note(err error) (news bool) {
 // run watches until the context ends, whatever happens.
 func (k *kindWatch) run(ctx context.Context) {
 	defer k.metrics.degraded.DeleteLabelValues(string(k.kind.Name))
+	ctx, cancel := context.WithCancel(ctx)
+	scrubbed := make(chan struct{})
+	go func() {
+		defer close(scrubbed)
+		k.scrub(ctx, k.kind.Name)
+	}()
+	defer func() { cancel(); <-scrubbed }()
 	var p patience
 	log := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	for ctx.Err() == nil {

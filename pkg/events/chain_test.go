@@ -1,0 +1,73 @@
+package events_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// chained is a log: i for an object, m for a mark.
+func chained(ops string) (log []events.Message, deltas []events.Delta) {
+	var after events.Link
+	for i, op := range ops {
+		d := object(fmt.Sprint("p", i), i)
+		if op == 'm' {
+			d = events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(i)}
+		}
+		d.After = after
+		m := events.EncodeDelta(d)
+		m.Sequence = uint64(i + 1)
+		m = events.Seal(m)
+		if op != 'm' {
+			after = events.Link{Sequence: m.Sequence, Sum: m.Get(events.HeaderSum)}
+		}
+		log, deltas = append(log, m), append(deltas, d)
+	}
+	return log, deltas
+}
+
+// TestEveryMissingMessageIsNoticed, or run of messages, but for marks and for
+// what is missing at either end.
+func TestEveryMissingMessageIsNoticed(t *testing.T) {
+	const ops = "iimiimmiimi"
+	log, deltas := chained(ops)
+	for from := 1; from < len(ops)-1; from++ {
+		for to := from; to < len(ops)-1; to++ {
+			var chain events.Chain
+			var found []events.Hole
+			for i, m := range log {
+				if i >= from && i <= to {
+					continue
+				}
+				if h, ok := chain.Next(m, deltas[i]); !ok {
+					found = append(found, h)
+				}
+			}
+			lost := false
+			for _, op := range ops[from : to+1] {
+				lost = lost || op != 'm'
+			}
+			if (len(found) == 1) != lost || len(found) > 1 {
+				t.Errorf("without messages %d to %d (%s): found %v", from+1, to+1, ops[from:to+1], found)
+			}
+			if len(found) == 1 && (found[0].From > uint64(from+1) && ops[from] != 'm' || found[0].To > uint64(to+1)) {
+				t.Errorf("without messages %d to %d: found %v", from+1, to+1, found)
+			}
+		}
+	}
+}
+
+func TestAMessageInPlaceOfAnotherIsNoticed(t *testing.T) {
+	log, deltas := chained("iii")
+	deltas[1].ResourceVersion = "other"
+	other := events.EncodeDelta(deltas[1])
+	other.Sequence = 2
+	log[1] = events.Seal(other)
+	var chain events.Chain
+	for i, m := range log {
+		if _, ok := chain.Next(m, deltas[i]); ok != (i < 2) {
+			t.Errorf("message %d: ok %t", i+1, ok)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+const (
+	// scrubFirst is when a log is read through for the first time, scrubEvery how
+	// often then, and scrubPause what lies between windows of scrubWindow messages.
+	scrubFirst  = 10 * time.Minute
+	scrubEvery  = 6 * time.Hour
+	scrubPause  = 2 * time.Second
+	scrubWindow = 1000
+	// scrubPatience bounds a window, whose last message may expire meanwhile.
+	scrubPatience = time.Minute
+)
+
+// scrubber reads a log through, slowly, whether all of it is still what was
+// stored: an auditor wants to know while there is a backup.
+type scrubber struct {
+	bus   bus.Bus
+	kind  kinds.Name
+	pause time.Duration
+
+	chain    events.Chain
+	next     uint64
+	found    []events.Hole
+	recorded map[[2]uint64]bool // from and to of the gaps in the log
+}
+
+// scrub reads the log through again and again, until the context ends. What it
+// finds is recorded by the session.
+func (k *kindWatch) scrub(ctx context.Context, kind kinds.Name) {
+	for wait := scrubFirst + rand.N(scrubFirst); ; wait = scrubEvery {
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return
+		}
+		s := scrubber{bus: k.bus, kind: kind, pause: scrubPause}
+		found, err := s.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("Cannot read the log through; it is tried again later", "kind", kind, "because", err)
+		}
+		k.mu.Lock()
+		k.findings = append(k.findings, found...)
+		k.mu.Unlock()
+	}
+}
+
+// pass reads the log once, as far as it reaches now, and gives the holes that no
+// gap tells of.
+func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
+	log, err := s.bus.StreamState(ctx, subject.LogStream(s.kind))
+	if err != nil {
+		return nil, fmt.Errorf("look at the log of %s: %w", s.kind, err)
+	}
+	s.recorded = map[[2]uint64]bool{}
+	for s.next = log.First; s.next <= log.Last; {
+		// A message at the end may have expired, and would never come.
+		held, err := s.held(ctx, log.Last)
+		if err != nil {
+			return nil, err
+		}
+		if held < s.next {
+			break
+		}
+		if err := s.window(ctx, held); err != nil {
+			return nil, err
+		}
+		pause(ctx, s.pause)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	known := func(h events.Hole) bool { return s.recorded[[2]uint64{h.From, h.To}] }
+	return slices.DeleteFunc(s.found, known), nil
+}
+
+// held is the last message up to a sequence that the log holds.
+func (s *scrubber) held(ctx context.Context, last uint64) (uint64, error) {
+	for ; last >= s.next; last-- {
+		if _, there, err := s.bus.At(ctx, subject.LogStream(s.kind), last); err != nil || there {
+			return last, err
+		}
+	}
+	return last, nil
+}
+
+// window reads some messages, at most up to one that is there.
+func (s *scrubber) window(ctx context.Context, last uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, scrubPatience)
+	defer cancel()
+	read := 0
+	err := s.bus.Follow(ctx, subject.LogStream(s.kind), s.next, func(batch []events.Message) error {
+		for _, m := range batch {
+			if m.Sequence > last || read == scrubWindow {
+				return errEnough
+			}
+			read++
+			s.next = m.Sequence + 1
+			if err := s.check(ctx, m); err != nil {
+				return err
+			}
+			if m.Sequence == last {
+				return errEnough
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, events.ErrDamaged) {
+		s.found = append(s.found, events.Hole{Reason: "the bus cannot read the log on", From: s.next, To: last})
+		s.next = last + 1
+		return nil
+	}
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+func (s *scrubber) check(ctx context.Context, m events.Message) error {
+	d, err := decode(m)
+	if err != nil {
+		s.found = append(s.found, events.Hole{Reason: "a message of the log is damaged", From: m.Sequence, To: m.Sequence})
+		return nil
+	}
+	if d.Op == events.Gap {
+		var h events.Hole
+		if json.Unmarshal(d.Body, &h) == nil {
+			s.recorded[[2]uint64{h.From, h.To}] = true
+		}
+	}
+	h, ok := s.chain.Next(m, d)
+	if ok {
+		return nil
+	}
+	log, err := s.bus.StreamState(ctx, subject.LogStream(s.kind))
+	if err != nil {
+		return fmt.Errorf("look at the log of %s: %w", s.kind, err)
+	}
+	if h.From = max(h.From, log.First); h.From <= h.To { // else it has expired
+		s.found = append(s.found, h)
+	}
+	return nil
+}
+
+// record puts the scrubber's findings into the log.
+func (k *kindWatch) record(ctx context.Context) error {
+	k.mu.Lock()
+	findings := k.findings
+	k.findings = nil
+	k.mu.Unlock()
+	if len(findings) == 0 {
+		return nil
+	}
+	for _, h := range findings {
+		klog.FromContext(ctx).Error(nil, "The record is damaged; a gap says where", "kind", k.kind.Name, "because", h.Reason, "from", h.From, "to", h.To)
+		k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
+		k.metrics.gaps.WithLabelValues(string(k.kind.Name)).Inc()
+		s := k.stamp(false)
+		s.Hole = h
+		if err := k.append(ctx, translate.Gap(k.kind.Name, k.cursor.Version, s)); err != nil {
+			return err
+		}
+	}
+	return k.mark(ctx)
+}

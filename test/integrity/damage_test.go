@@ -1,0 +1,112 @@
+package integrity_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestDamagedState: of an object that lives, one bit of the last message in the
+// state is turned while the bus is down. The bus leaves the message out and says
+// nothing. (F13)
+func TestDamagedState(t *testing.T) {
+	w := newWorld(t, 50)
+	w.open()
+	stop := w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	stop()
+	w.close()
+	w.views()
+	flip(t, blocks(t, w.store, "STATE_pods"), "node-of-7-")
+	w.open()
+	w.watch()
+	w.decide()
+	w.settle()
+	w.truthful()
+	w.told("the state has 49 objects")
+}
+
+// TestDamagedStateBehindTheWatcher: the same, with a watcher that has counted all
+// along and does not read the state; it is the reconcilers who find out. (F13)
+func TestDamagedStateBehindTheWatcher(t *testing.T) {
+	w := newWorld(t, 50)
+	w.open()
+	w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	w.views()
+	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil { // holds nothing
+		t.Fatal(err)
+	}
+	w.decide()
+	w.settle()
+	w.truthful()
+}
+
+// TestStreamsThatAreMadeAnew, empty, behind everybody's back. (F15)
+func TestStreamsThatAreMadeAnew(t *testing.T) {
+	w := newWorld(t, 50)
+	w.open()
+	w.watch()
+	w.decide()
+	w.settle()
+	w.views()
+	if err := w.bus.Forget(t.Context(), kinds.Pods.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.bus.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(mendedWithin, "the log is whole again", func() bool {
+		at, err := w.bus.StreamState(t.Context(), subject.StateStream("pods"))
+		return err == nil && at.Messages == 51
+	})
+	w.told("the log was made anew")
+	w.settle()
+	w.api.put("one-more", "")
+	w.eventually(mendedWithin, "work goes on", func() bool {
+		for _, view := range w.views() {
+			if len(view) == 51 {
+				return true
+			}
+			if len(view) != 50 {
+				t.Fatalf("the controller was shown %d pods", len(view))
+			}
+		}
+		return false
+	})
+}
+
+// told waits until a gap gives a reason.
+func (w *world) told(reason string) {
+	w.Helper()
+	w.eventually(mendedWithin, "a gap says that "+reason, func() bool {
+		return strings.Contains(strings.Join(w.gaps(), "\n"), reason)
+	})
+}
+
+// flip turns a bit of the last place where some blocks have a text.
+func flip(t *testing.T, files []string, text string) {
+	t.Helper()
+	for i := len(files) - 1; i >= 0; i-- {
+		data, err := os.ReadFile(files[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.LastIndex(data, []byte(text)); at >= 0 {
+			data[at] ^= 4
+			if err := os.WriteFile(files[i], data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no block has %q", text)
+}

@@ -1,0 +1,257 @@
+package integrity_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/watcher"
+)
+
+// mendedWithin bounds how long damage may keep the reconcilers from deciding.
+const mendedWithin = 30 * time.Second
+
+// world is an API server, and a bus with its files. What runs on them is started
+// and stopped.
+type world struct {
+	*testing.T
+	api   *api
+	store string
+	limit int64 // of each log, in bytes; 0: none
+
+	server *stream.Server
+	bus    *stream.Bus
+
+	mu    sync.Mutex
+	shown []map[string]string // what the controller was shown, as versions by name
+}
+
+func newWorld(t *testing.T, pods int) *world {
+	w := &world{T: t, api: newAPI(t), store: t.TempDir()}
+	for i := range pods {
+		w.api.put(podName(i), fmt.Sprintf("node-of-%d-", i)+strings.Repeat("x", 300))
+	}
+	return w
+}
+
+// open starts the bus on its files.
+func (w *world) open() {
+	w.Helper()
+	var err error
+	if w.server, err = stream.Serve(stream.ServerOptions{Dir: w.store}); err != nil {
+		w.Fatal(err)
+	}
+	w.bus = w.connect("test")
+}
+
+func (w *world) connect(name string) *stream.Bus {
+	w.Helper()
+	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Name: name, LogBytes: w.limit})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return b
+}
+
+func (w *world) close() {
+	w.Helper()
+	_ = w.bus.Close()
+	if err := w.server.Close(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// watch runs a watcher until stop is called.
+func (w *world) watch() (stop func()) {
+	w.Helper()
+	b := w.connect("watcher")
+	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "watcher"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.run(b, s.Run)
+}
+
+// decide runs reconcilers until stop is called.
+func (w *world) decide() (stop func()) {
+	w.Helper()
+	b := w.connect("reconcilers")
+	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: []reconcile.Any{w.clerk()}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.run(b, s.Run)
+}
+
+func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Errorf("run: %v", err)
+		}
+		_ = b.Close()
+	})
+	w.Cleanup(stop)
+	return stop
+}
+
+// clerk is the controller that writes down what it is shown.
+func (w *world) clerk() reconcile.Any {
+	return reconcile.Controller[map[string]string]{
+		Name: "clerk", Queue: "clerk",
+		Inputs: []reconcile.Input{{Kind: kinds.Pods.Kind, Keys: func(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+			return []events.Key{{Name: "default"}}
+		}}},
+		Observe: func(s reconcile.Snapshot, _ events.Key) (map[string]string, bool) {
+			all := map[string]string{}
+			for _, p := range s.List(kinds.Pods.Name, "default") {
+				all[p.GetName()] = p.GetResourceVersion()
+			}
+			return all, true
+		},
+		Decide: func(all map[string]string, _ time.Time) reconcile.Decision {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.shown = append(w.shown, all)
+			return reconcile.Nothing("written down")
+		},
+	}
+}
+
+// views are what the controller was shown since the last call.
+func (w *world) views() []map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	views := w.shown
+	w.shown = nil
+	return views
+}
+
+// settle waits until the controller has been shown everything as it is.
+func (w *world) settle() {
+	w.Helper()
+	w.eventually(mendedWithin, "the controller is shown what there is", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.shown) > 0 && maps.Equal(w.shown[len(w.shown)-1], w.api.versions())
+	})
+}
+
+// truthful fails the test if the controller was shown something else than all
+// that there is, while nothing changed.
+func (w *world) truthful() {
+	w.Helper()
+	want := w.api.versions()
+	for i, view := range w.views() {
+		if !maps.Equal(view, want) {
+			w.Errorf("view %d has %d pods of %d, or others: %s", i, len(view), len(want), difference(view, want))
+		}
+	}
+}
+
+func difference(have, want map[string]string) string {
+	var text []string
+	for name, version := range want {
+		if have[name] != version {
+			text = append(text, fmt.Sprintf("%s is at %q and not %q", name, have[name], version))
+		}
+	}
+	for name := range have {
+		if want[name] == "" {
+			text = append(text, name+" is there")
+		}
+	}
+	slices.Sort(text)
+	return strings.Join(text[:min(3, len(text))], ", ")
+}
+
+func (w *world) eventually(patience time.Duration, what string, holds func() bool) {
+	w.Helper()
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-end.C:
+			w.Fatalf("after %v still not: %s", patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// log is what the log of pods has, and holes the bodies of its gaps.
+func (w *world) gaps() (holes []string) {
+	w.Helper()
+	for _, m := range w.read(subject.LogStream("pods")) {
+		if m.Get(events.HeaderOp) == string(events.Gap) {
+			holes = append(holes, string(m.Data))
+		}
+	}
+	return holes
+}
+
+// read is all of a stream that can be read.
+func (w *world) read(name string) (all []events.Message) {
+	w.Helper()
+	at, err := w.bus.StreamState(w.Context(), name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for sequence := at.First; sequence <= at.Last; sequence++ {
+		m, there, err := w.bus.At(w.Context(), name, sequence)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if there {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// blocks are the files with the messages of a stream, oldest first.
+func blocks(t *testing.T, store, name string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(store, "jetstream", "*", "streams", name, "msgs", "*.blk"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("the blocks of %s are %v, %v", name, found, err)
+	}
+	slices.SortFunc(found, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return found
+}
+
+// image is what would be on disk if the machine stopped now.
+func (w *world) image() string {
+	w.Helper()
+	dir := w.TempDir()
+	// Files come and go while they are copied.
+	w.eventually(mendedWithin, "the store is copied", func() bool {
+		return os.RemoveAll(dir) == nil && os.CopyFS(dir, os.DirFS(w.store)) == nil
+	})
+	return dir
+}
