@@ -80,6 +80,7 @@ func (f *field) startsOn(ctx context.Context, a *arena.Arena, store string, more
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", end.name, err)
 			}
+			fmt.Fprintf(os.Stderr, "    first decision %s s after a start on what was %s\n", number(d.Seconds()), end.name)
 			took = append(took, d)
 		}
 		metrics = append(metrics, seconds("first decision after it was "+end.name, quantile(took, 0.5)))

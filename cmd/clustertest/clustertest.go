@@ -7,6 +7,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/millrace/millrace/cmd/internal/history"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 )
@@ -30,6 +31,8 @@ type (
 	Arena = arena.Arena
 	// Condition is something that can be seen to hold in an arena.
 	Condition = arena.Condition
+	// Past gives the streams of a Millrace that does not run a history.
+	Past = history.Past
 )
 
 // What can be seen to hold; see package arena.

@@ -1,0 +1,210 @@
+package system
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// restored is a namespace of a cluster whose storage goes back in time.
+type restored struct {
+	*site
+	namespace string
+}
+
+// TestStorageIsRestored makes a backup of etcd, goes on, and restores it while
+// Millrace runs. Versions are handed out a second time, and what was deleted, and
+// proven to be gone, is there again with the same uids. Nothing of that may go, and
+// what is there must be managed as if nothing had happened.
+func TestStorageIsRestored(t *testing.T) {
+	r := beginRestored(t)
+	m := r.run(t)
+	r.open(t)
+	r.deploy(t, "kept", 3)
+	r.deploy(t, "doomed", 2)
+	r.expectPods(t, map[string]int{"kept": 3, "doomed": 2})
+
+	backup := filepath.Join(t.TempDir(), "backup")
+	must(t, r.RestartStorage(t.Context(), func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
+	before := r.pods(t)
+
+	r.scale(t, "kept", 6)
+	r.deploy(t, "late", 2)
+	r.remove(t, "doomed")
+	r.expectPods(t, map[string]int{"kept": 6, "late": 2})
+
+	must(t, r.RestartStorage(t.Context(), func(dir string) error {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		return os.CopyFS(dir, os.DirFS(backup))
+	}))
+	r.scale(t, "doomed", 4) // which is a decision of the new epoch
+	r.expectPods(t, map[string]int{"kept": 3, "doomed": 4})
+	r.expectKept(t, before)
+	r.deploy(t, "late", 1) // the name of one that was never there
+	victim := r.pods(t)["kept"][0]
+	must(t, r.kube.CoreV1().Pods(r.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
+	eventually(t, "a pod of the Deployment is replaced", func() string {
+		now := r.pods(t)
+		if slices.ContainsFunc(now["kept"], func(p corev1.Pod) bool { return p.UID == victim.UID }) {
+			return "it is still there"
+		}
+		return differs(now, map[string]int{"kept": 3, "doomed": 4, "late": 1})
+	})
+	r.expectStatus(t, map[string]int32{"kept": 3, "doomed": 4, "late": 1})
+	r.expectNewEpoch(t, m)
+}
+
+func beginRestored(t *testing.T) *restored {
+	t.Helper()
+	r := &restored{site: &site{binary: here(t).binary}, namespace: "restored"}
+	r.Cluster = clustertest.Start(t, clustertest.Options{Nodes: -1})
+	must(t, r.connect())
+	return r
+}
+
+// open makes the namespace, and waits for the account without which it takes no
+// pods.
+func (r *restored) open(t *testing.T) {
+	t.Helper()
+	must(t, r.arenas.CreateNamespace(t.Context(), r.namespace))
+	must(t, r.arenas.AwaitAccount(t.Context(), r.namespace))
+}
+
+func (r *restored) deploy(t *testing.T, name string, replicas int32) {
+	t.Helper()
+	set := replicaSet(name, replicas)
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: set.Spec.Selector, Template: set.Spec.Template},
+	}
+	eventually(t, "deploy "+name, func() string {
+		_, err := r.kube.AppsV1().Deployments(r.namespace).Create(t.Context(), d, metav1.CreateOptions{})
+		return ask(err)
+	})
+}
+
+func (r *restored) scale(t *testing.T, name string, replicas int32) {
+	t.Helper()
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+	eventually(t, "scale "+name, func() string {
+		_, err := r.kube.AppsV1().Deployments(r.namespace).UpdateScale(t.Context(), name, scale, metav1.UpdateOptions{})
+		return ask(err)
+	})
+}
+
+// remove deletes a Deployment and waits until nothing of it is left.
+func (r *restored) remove(t *testing.T, name string) {
+	t.Helper()
+	background := metav1.DeletePropagationBackground
+	must(t, r.kube.AppsV1().Deployments(r.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
+	eventually(t, "nothing of "+name+" is left", func() string {
+		sets, err := r.kube.AppsV1().ReplicaSets(r.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
+		if err == nil && len(sets.Items) > 0 {
+			return sets.Items[0].Name + " is there"
+		}
+		return ask(err)
+	})
+}
+
+// pods are those that are not on their way out, by the label of their Deployment;
+// none while the API server does not answer.
+func (r *restored) pods(t *testing.T) map[string][]corev1.Pod {
+	t.Helper()
+	found := map[string][]corev1.Pod{}
+	list, err := r.kube.CoreV1().Pods(r.namespace).List(t.Context(), everything)
+	if err != nil {
+		return found
+	}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			found[p.Labels["app"]] = append(found[p.Labels["app"]], p)
+		}
+	}
+	return found
+}
+
+func differs(pods map[string][]corev1.Pod, want map[string]int) string {
+	have := map[string]int{}
+	for name, list := range pods {
+		have[name] = len(list)
+	}
+	if fmt.Sprint(have) != fmt.Sprint(want) {
+		return fmt.Sprintf("there are %v, want %v", have, want)
+	}
+	return ""
+}
+
+func (r *restored) expectPods(t *testing.T, want map[string]int) {
+	t.Helper()
+	eventually(t, "the pods that are asked for", func() string { return differs(r.pods(t), want) })
+}
+
+// expectKept demands that every pod of the backup is there: nobody asked for fewer.
+func (r *restored) expectKept(t *testing.T, before map[string][]corev1.Pod) {
+	t.Helper()
+	there := map[types.UID]bool{}
+	for _, list := range r.pods(t) {
+		for _, p := range list {
+			there[p.UID] = true
+		}
+	}
+	for _, list := range before {
+		for _, p := range list {
+			if !there[p.UID] {
+				t.Errorf("%s of the backup was deleted", p.Name)
+			}
+		}
+	}
+}
+
+func (r *restored) expectStatus(t *testing.T, want map[string]int32) {
+	t.Helper()
+	eventually(t, "every Deployment says what it has", func() string {
+		list, err := r.kube.AppsV1().Deployments(r.namespace).List(t.Context(), everything)
+		if err != nil {
+			return err.Error()
+		}
+		var wrong []string
+		for _, d := range list.Items {
+			if d.Status.Replicas != want[d.Name] || d.Status.ObservedGeneration != d.Generation {
+				wrong = append(wrong, fmt.Sprintf("%s has %d, seen %d of %d", d.Name, d.Status.Replicas, d.Status.ObservedGeneration, d.Generation))
+			}
+		}
+		if len(list.Items) != len(want) {
+			wrong = append(wrong, fmt.Sprintf("there are %d Deployments", len(list.Items)))
+		}
+		return strings.Join(wrong, "; ")
+	})
+}
+
+// expectNewEpoch demands that the record tells the two histories apart.
+func (r *restored) expectNewEpoch(t *testing.T, m *together) {
+	t.Helper()
+	b := connect(t, m.nats)
+	for _, kind := range []kinds.Name{"pods", "replicasets.apps", "deployments.apps"} {
+		log := read(t, b, subject.LogStream(kind))
+		epochs := map[string]bool{}
+		for _, message := range log {
+			epochs[message.Get(events.HeaderEpoch)] = true
+		}
+		if len(epochs) < 2 {
+			t.Errorf("the log of %s has the epochs %v, want another one after the restore", kind, epochs)
+		}
+	}
+}
