@@ -20,6 +20,7 @@ type integrity struct {
 	damaged map[kinds.Name]error
 	found   *prometheus.CounterVec
 	now     *prometheus.GaugeVec
+	losses  *prometheus.CounterVec
 }
 
 func newIntegrity() *integrity {
@@ -31,6 +32,17 @@ func newIntegrity() *integrity {
 		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_reconcilers_damaged", Help: "1 while nothing is decided on a kind because its streams are damaged.",
 		}, []string{"kind"}),
+		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_reconcilers_losses_total", Help: "Times that a stream of turns, outcomes or wakes had lost what it had acknowledged, and every key was asked again.",
+		}, []string{"controller", "stream"}),
+	}
+}
+
+// lost gives what a controller's loop is to call.
+func (i *integrity) lost(controller string) func(stream string, what error) {
+	return func(stream string, what error) {
+		klog.Background().Error(what, "A stream has lost messages that it had acknowledged; every key is asked again", "controller", controller, "stream", stream)
+		i.losses.WithLabelValues(controller, stream).Inc()
 	}
 }
 
@@ -67,5 +79,5 @@ func (i *integrity) check() error {
 }
 
 func (i *integrity) collectors() []prometheus.Collector {
-	return []prometheus.Collector{i.found, i.now}
+	return []prometheus.Collector{i.found, i.now, i.losses}
 }

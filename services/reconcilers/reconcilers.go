@@ -31,7 +31,7 @@ type Config struct {
 	Code string
 	// ID tells replicas apart; empty: one is made up.
 	ID string
-	// Settings of every desk. Code, Waited and Answered are filled in.
+	// Settings of every desk. Code, Lost, Waited and Answered are filled in.
 	Settings shell.Settings
 }
 
@@ -75,6 +75,7 @@ func New(config Config) (*Service, error) {
 		s.memory.Register(d)
 		settings := config.Settings
 		settings.Code, settings.Waited, settings.Answered = config.Code, s.metrics.waited(d.Queue), s.metrics.answered(d.Name)
+		settings.Lost = s.integrity.lost(d.Name)
 		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.worked(d.Queue)))
 	}
 	return s, nil

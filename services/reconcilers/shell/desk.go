@@ -78,6 +78,7 @@ type entry struct {
 
 	round        *round
 	missed       bool // something asked for a look during the round
+	inquire      bool // it is recalled even if it wants nothing: the streams have lost something
 	recalling    int  // answers that are still to come
 	recallFailed bool
 	known        bool // both lanes are known from the streams
@@ -232,7 +233,10 @@ func (d *Desk) Ask(keys ...events.Key) {
 // AskAll wants a turn of every key that an object in the memory makes.
 //
 // Upstream: the first list of an informer enqueues everything once.
-func (d *Desk) AskAll() {
+func (d *Desk) AskAll() { d.Ask(d.keys()...) }
+
+// keys are those that the objects in the memory make.
+func (d *Desk) keys() []events.Key {
 	var set keySet
 	d.memory.look(d.name, nil, func(s scene) {
 		read := make([]kinds.Name, 0, len(s.memory.kinds))
@@ -249,7 +253,7 @@ func (d *Desk) AskAll() {
 			}
 		}
 	})
-	d.Ask(set.keys...)
+	return set.keys
 }
 
 // Advance moves the desk's clock; timers whose time has come fire.

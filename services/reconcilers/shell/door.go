@@ -75,6 +75,9 @@ type Settings struct {
 	Backoff, MaxBackoff time.Duration
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
+	// Lost is told what a stream of the controller has lost that it had
+	// acknowledged; may be nil.
+	Lost func(stream string, what error)
 	// Waited is told how long each key stood in the queue; may be nil.
 	Waited func(time.Duration)
 	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted

@@ -149,7 +149,7 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 		d.later(e)
 		return
 	}
-	e.known = true
+	e.known, e.inquire = true, false
 	d.clear(e)
 	d.hurry(e)
 	d.repeat(e)

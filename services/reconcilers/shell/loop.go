@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -20,6 +21,7 @@ type Loop struct {
 	clock   func() time.Time
 	settled chan struct{} // closed when Run has returned
 	calls   chan struct{} // bounds the calls under way
+	ledger  *ledger
 
 	mu       sync.Mutex
 	tally    Tally
@@ -48,6 +50,7 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
+	l.ledger = newLedger(l.Name())
 	if l.desk.every {
 		l.desk.Shut(unfound) // nothing is decided before it is known what there is
 	}
@@ -226,6 +229,9 @@ var _ Door = (*door)(nil)
 func (o *door) Store(t events.Turn, expect uint64) {
 	o.loop.call(func(ctx context.Context) func(*Desk) {
 		sequence, err := storeTurn(ctx, o.loop.bus, t, expect)
+		if err == nil {
+			o.loop.ledger.saw(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
+		}
 		return func(d *Desk) { d.Stored(t.Key, t.Lane, sequence, err) }
 	})
 }

@@ -35,6 +35,10 @@ func (d *Desk) turn(e *entry) {
 		d.alarm(e, e.until)
 		return
 	}
+	if e.inquire && !e.known {
+		d.recall(e)
+		return
+	}
 	d.clear(e)
 	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e))) {
 		d.tally.Shut++

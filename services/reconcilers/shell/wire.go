@@ -116,6 +116,7 @@ func (l *Loop) Serve(ctx context.Context, ready func()) {
 		l.followOutcomes(ctx, ready)
 	}()
 	go l.hearWriters(ctx)
+	go l.inspect(ctx)
 	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name()), Since: outcomesSince}, l.deliverOutcome)
 	go l.work(ctx, bus.Work{Stream: subject.WakeStream, Subject: subject.Wakes(l.Name())}, l.deliverWake)
 	<-done
@@ -200,6 +201,8 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 					outcomes = append(outcomes, o)
 				}
 			}
+			newest := batch[len(batch)-1]
+			l.ledger.saw(stream, newest.Sequence, newest.Subject)
 			l.Tell(func(d *Desk) {
 				for _, o := range outcomes {
 					d.Outcome(o)
@@ -207,6 +210,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			})
 			return nil
 		})
+		l.ledger.suspect()
 		if err != nil {
 			pause(ctx)
 		}

@@ -1,0 +1,183 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// What was acknowledged may be lost all the same: a server without power forgets
+// what it had not yet written down. A ticket was answered because its turn was
+// stored; if the turn is gone, nobody will ever ask for that key again. So every
+// loop remembers how far the streams of its controller reached, and one message
+// of each as a witness. When a stream ends earlier than it did, was made anew, or
+// holds something else where the witness was, every key is asked again.
+
+// inspected is how often the streams are held against what is known of them.
+const inspected = 5 * time.Second
+
+// witness is what is known of a stream.
+type witness struct {
+	known   bool
+	created time.Time
+	last    uint64
+	// sequence and subject are those of a message that was stored, or seen; 0 for
+	// none as yet.
+	sequence uint64
+	subject  string
+}
+
+// ledger is the witnesses of a loop's streams.
+type ledger struct {
+	mu        sync.Mutex
+	witnesses map[string]*witness
+	suspicion chan struct{} // a reader broke off: look now
+}
+
+func newLedger(controller string) *ledger {
+	return &ledger{
+		suspicion: make(chan struct{}, 1),
+		witnesses: map[string]*witness{
+			subject.TurnStream(controller): {}, subject.OutcomeStream(controller): {}, subject.WakeStream: {},
+		},
+	}
+}
+
+// saw remembers a message that a stream holds.
+func (l *ledger) saw(stream string, sequence uint64, subject string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.witnesses[stream]; w != nil && sequence >= w.sequence {
+		w.sequence, w.subject = sequence, subject
+	}
+}
+
+func (l *ledger) suspect() {
+	select {
+	case l.suspicion <- struct{}{}:
+	default:
+	}
+}
+
+// of is what is known of a stream.
+func (l *ledger) of(stream string) witness {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return *l.witnesses[stream]
+}
+
+// note takes in where a stream stands. After a loss nothing older is known.
+func (l *ledger) note(stream string, s bus.State, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.witnesses[stream]
+	if lost {
+		*w = witness{}
+	}
+	w.known, w.created, w.last = true, s.Created, max(w.last, s.Last)
+}
+
+// loss is what a stream has lost, as far as its witness can tell; nil for nothing.
+func loss(ctx context.Context, b bus.Bus, stream string, w witness, now bus.State) (loss, err error) {
+	switch {
+	case w.known && !now.Created.Equal(w.created):
+		return fmt.Errorf("it was made anew at %v", now.Created), nil
+	case now.Last < max(w.last, w.sequence):
+		return fmt.Errorf("it ends at message %d and has held message %d", now.Last, max(w.last, w.sequence)), nil
+	case w.sequence < now.First:
+		return nil, nil // the witness has expired, or there is none
+	}
+	m, ok, err := b.At(ctx, stream, w.sequence)
+	switch {
+	case errors.Is(err, events.ErrDamaged):
+		return fmt.Errorf("message %d cannot be read any more: %w", w.sequence, err), nil
+	case err != nil:
+		return nil, err
+	case !ok:
+		return fmt.Errorf("message %d is missing", w.sequence), nil
+	case m.Subject != w.subject:
+		return fmt.Errorf("message %d was on %s and is on %s", w.sequence, w.subject, m.Subject), nil
+	}
+	return nil, nil
+}
+
+// inspect looks for losses until the context ends.
+func (l *Loop) inspect(ctx context.Context) {
+	tick := time.NewTicker(inspected)
+	defer tick.Stop()
+	for {
+		for stream := range l.ledger.witnesses {
+			if err := l.compare(ctx, stream); err != nil && ctx.Err() == nil {
+				l.fail(fmt.Errorf("inspect %s: %w", stream, err))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.ledger.suspicion:
+		case <-tick.C:
+		}
+	}
+}
+
+// compare holds a stream against its witness, and once more where that speaks of a
+// loss: the server that answers first may not have caught up with the others.
+func (l *Loop) compare(ctx context.Context, stream string) error {
+	now, lost, err := l.look(ctx, stream)
+	if lost != nil {
+		pause(ctx)
+		now, lost, err = l.look(ctx, stream)
+	}
+	if err != nil {
+		return err
+	}
+	l.ledger.note(stream, now, lost != nil)
+	if lost == nil {
+		return nil
+	}
+	if l.desk.settings.Lost != nil {
+		l.desk.settings.Lost(stream, lost)
+	}
+	l.Tell(func(d *Desk) { d.Lost(stream) })
+	return nil
+}
+
+// look takes the witness first: what is stored meanwhile is no loss.
+func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, err error) {
+	w := l.ledger.of(stream)
+	if now, err = l.bus.StreamState(ctx, stream); err != nil {
+		return now, nil, err
+	}
+	lost, err = loss(ctx, l.bus, stream, w, now)
+	return now, lost, err
+}
+
+// Lost says that a stream of this controller has lost messages that it had
+// acknowledged: turns whose tickets are answered, outcomes that a fence rests on,
+// or wakes. Every key is recalled and asked again; wakes are set anew.
+func (d *Desk) Lost(stream string) {
+	keys := d.keys()
+	for _, e := range d.sorted() {
+		switch stream {
+		case subject.WakeStream:
+			e.wake = time.Time{}
+		case subject.OutcomeStream(d.name):
+			// What this desk has heard is not in the record any more: a turn whose
+			// outcome the stream lacks is repeated, and so found again.
+			e.act.outcome, e.tell.outcome = 0, 0
+		}
+		e.doubt()
+	}
+	for _, k := range keys {
+		d.entry(k).inquire = stream != subject.WakeStream
+	}
+	for _, e := range d.sorted() {
+		d.demand(e, false)
+	}
+}
