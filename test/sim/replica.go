@@ -92,7 +92,13 @@ type follower struct {
 	old uint64
 	// holds are messages that are not to be seen before something newer is known
 	// of their object.
-	holds []uint64
+	holds []*hold
+}
+
+// hold is a message that a follower does not get to see.
+type hold struct {
+	sequence uint64
+	since    time.Time // when the follower came to it; zero: not yet
 }
 
 // reach is how far the follower can read now.
@@ -101,9 +107,16 @@ func (f *follower) reach() uint64 {
 	if f.old > 0 {
 		end = min(end, f.old)
 	}
-	for _, sequence := range f.holds {
-		if sequence > f.folded && sequence <= end && f.stream.current(f.stream.state[sequence-1]) {
-			end = sequence - 1
+	now := f.replica.world.now
+	for _, h := range f.holds {
+		if h.sequence <= f.folded || h.sequence > end || !f.stream.current(f.stream.state[h.sequence-1]) {
+			continue
+		}
+		if h.since.IsZero() {
+			h.since = now
+		}
+		if now.Sub(h.since) < patience {
+			end = h.sequence - 1
 		}
 	}
 	return end

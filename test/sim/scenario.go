@@ -1,6 +1,19 @@
 package sim
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
 
 // Scene is one thing that users do in a script.
 type Scene struct {
@@ -46,4 +59,155 @@ func (w *World) play(s Scene) {
 	w.scene, w.waited = w.scene+1, 0
 	w.tally.Changes++
 	s.Do(w)
+}
+
+// Scenario is a script with a name.
+type Scenario struct {
+	Name   string
+	Script []Scene
+	// Furnished asks for the controllers of namespaces too.
+	Furnished bool
+}
+
+const web = "web"
+
+func deploy(replicas int32) Scene { return deployWith(replicas, 1, 0) }
+
+func deployWith(replicas, surge, unavailable int32) Scene {
+	return Scene{Name: fmt.Sprintf("create a deployment of %d", replicas), Do: func(w *World) { w.Deploy(web, replicas, surge, unavailable) }}
+}
+
+func scale(n int32) Scene {
+	return Scene{Name: fmt.Sprintf("scale to %d", n), Do: func(w *World) { w.Scale(web, n) }}
+}
+
+func image(image string) Scene {
+	return Scene{Name: "roll to " + image, Do: func(w *World) { w.Image(web, image) }}
+}
+
+func pause(paused bool) Scene {
+	return Scene{Name: fmt.Sprintf("paused: %v", paused), Do: func(w *World) {
+		w.Edit(web, func(d *appsv1.Deployment) { d.Spec.Paused = paused })
+	}}
+}
+
+func remove(how metav1.DeletionPropagation) Scene {
+	return Scene{Name: "delete, " + string(how), Do: func(w *World) { w.Delete(deploymentRef(web), how) }}
+}
+
+// after moves a scene into the middle of what the last one set going.
+func (s Scene) after(steps int) Scene {
+	s.After = steps
+	return s
+}
+
+// onPod does something with the first pod, or the last one.
+func onPod(name string, last bool, do func(*World, *corev1.Pod)) Scene {
+	return Scene{Name: name, Do: func(w *World) {
+		pods := w.api.List(kinds.Pods.Name)
+		switch {
+		case len(pods) == 0:
+		case last:
+			do(w, pods[len(pods)-1].(*corev1.Pod))
+		default:
+			do(w, pods[0].(*corev1.Pod))
+		}
+	}}
+}
+
+// quota lets at most so many pods be; negative is no limit.
+func quota(most int) Scene {
+	return Scene{Name: fmt.Sprintf("quota: %d pods", most), Do: func(w *World) {
+		w.api.Refuse = func(r plan.Request) *plan.Response {
+			if most < 0 || r.Verb != plan.Create || r.Kind != kinds.Pods.Name || len(w.api.List(kinds.Pods.Name)) < most {
+				return nil
+			}
+			refused := refusal(403, "Forbidden", "exceeded quota")
+			return &refused
+		}
+	}}
+}
+
+func foreign(name string) Scene {
+	return Scene{Name: "somebody else writes: " + name, Do: func(w *World) {
+		for _, kind := range []kinds.Name{kinds.Deployments.Name, kinds.ReplicaSets.Name, kinds.Pods.Name} {
+			for _, obj := range w.api.List(kind) {
+				w.Annotate(refOf(kind, obj), name)
+			}
+		}
+	}}
+}
+
+// Scenarios are the stories in which everything is tried at every point.
+func Scenarios() []Scenario {
+	background, foreground, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan
+	relabel := func(w *World, pod *corev1.Pod) { w.Relabel(pod) }
+	kill := func(w *World, pod *corev1.Pod) { w.Delete(refOf(kinds.Pods.Name, pod), background) }
+	fail := func(w *World, pod *corev1.Pod) {
+		w.api.Change(refOf(kinds.Pods.Name, pod), func(obj metav1.Object) { reject(obj) })
+	}
+	return []Scenario{
+		{Name: "create", Script: []Scene{deploy(3)}},
+		{Name: "scale up", Script: []Scene{deploy(1), scale(4)}},
+		{Name: "scale down", Script: []Scene{deploy(4), scale(1)}},
+		{Name: "scale in the middle", Script: []Scene{deploy(4), scale(1).after(60), scale(3).after(40)}},
+		{Name: "roll", Script: []Scene{deploy(2), image("web:v1")}},
+		{Name: "roll with fewer", Script: []Scene{deployWith(3, 0, 1), image("web:v1")}},
+		{Name: "roll back in the middle", Script: []Scene{deploy(2), image("web:v1"), image("web:v0").after(80)}},
+		{Name: "roll on in the middle", Script: []Scene{deployWith(2, 1, 1), image("web:v1").after(70), image("web:v2").after(70)}},
+		{Name: "pause and resume", Script: []Scene{deploy(2), pause(true), image("web:v1"), pause(false)}},
+		{Name: "delete in the background", Script: []Scene{deploy(2), remove(background)}},
+		{Name: "delete in the foreground", Script: []Scene{deploy(2), remove(foreground)}},
+		{Name: "delete while it is born", Script: []Scene{deploy(3), remove(background).after(60)}},
+		{Name: "leave orphans and adopt them", Script: []Scene{deploy(2), remove(orphan), deploy(2)}},
+		{Name: "release a pod and adopt it", Script: []Scene{deploy(2), onPod("release", false, relabel), onPod("adopt", false, relabel)}},
+		{Name: "a pod is deleted and one fails", Script: []Scene{deploy(2), onPod("delete", false, kill), onPod("fail", true, fail)}},
+		{Name: "the same name again at once", Script: []Scene{deploy(2), remove(background), deploy(3).after(1)}},
+		{Name: "a quota comes and goes", Script: []Scene{quota(1), deploy(3), quota(-1)}},
+		{Name: "somebody else writes too", Script: []Scene{deploy(2), foreign("a").after(50), foreign("b").after(10), image("web:v1"), foreign("c").after(60)}},
+		{Name: "a namespace", Furnished: true, Script: []Scene{
+			{Name: "create a namespace", Do: func(w *World) { w.Namespace("shop") }},
+			{Name: "forge its certificate", Do: func(w *World) { w.Forge("shop") }},
+			{Name: "take its account", Do: func(w *World) {
+				w.Delete(events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: "shop", Name: "default"}, background)
+			}},
+			{Name: "take its certificate", Do: func(w *World) { w.Delete(certificateOf("shop"), background) }},
+		}},
+	}
+}
+
+// Picture is what the API server has in the end, but for names, identities,
+// versions, times and history.
+func (w *World) Picture() string {
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, c := range w.api.kinds {
+		for _, obj := range c.sorted {
+			switch o := obj.(type) {
+			case *appsv1.Deployment:
+				say("deployment %s: %d of %s, says %d, %d updated, %d available", o.Name, *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.UpdatedReplicas, o.Status.AvailableReplicas)
+			case *appsv1.ReplicaSet:
+				if *o.Spec.Replicas > 0 {
+					say("replica set of %s: %d of %s, says %d, %d available", ownerOf(o), *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.AvailableReplicas)
+				}
+			case *corev1.Pod:
+				say("pod of a set: %v, %s, %s, labels %v, leaving %v", ownerOf(o) != "", o.Spec.Containers[0].Image, o.Status.Phase, o.Labels["app"], o.DeletionTimestamp != nil)
+			case *corev1.ConfigMap:
+				say("config map %s/%s: %v", o.Namespace, o.Name, o.Data)
+			default:
+				say("%s %s/%s", c.kind.Name, o.GetNamespace(), o.GetName())
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func imageOf(t corev1.PodTemplateSpec) string { return t.Spec.Containers[0].Image }
+
+func ownerOf(obj metav1.Object) string {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		return owner.Name
+	}
+	return ""
 }

@@ -40,8 +40,8 @@ type Options struct {
 	Ignore string
 	// Mute is a world without a transcript.
 	Mute bool
-	// Before, when set, is called before each step.
-	Before func(w *World, step int)
+	// Blow goes wrong at one point of a script; nil: nothing does.
+	Blow *Blow
 }
 
 // Cheat is something that is taken away.
@@ -85,12 +85,14 @@ type World struct {
 	work     []func()
 	dirty    bool    // the nodes' work has to be looked for
 	crash    *writer // dies as soon as its next request has had its effect
+	asked    int     // requests of writers
 	hiccups  int     // requests of desks that the bus will leave without an answer
 	horizon  time.Duration
 	fated    []fate    // of the next requests of writers
 	until    time.Time // when what is held back has to go on; zero: nothing is
 	story    []string
 	broken   error
+	recorded *Record
 	tally    Tally
 	guard    *guard
 }
@@ -171,8 +173,11 @@ func (w *World) Run() error {
 		if w.broken != nil {
 			return w.failure(w.broken)
 		}
-		if w.options.Before != nil {
-			w.options.Before(w, w.tally.Steps)
+		if w.options.Blow != nil {
+			w.options.Blow.before(w)
+		}
+		if w.recorded != nil {
+			w.recorded.note(w)
 		}
 		if !w.step() {
 			if err := w.rest(); err != nil {
@@ -276,6 +281,13 @@ func (w *World) next() (next time.Time) {
 				consider(at)
 			}
 		}
+		for _, f := range r.followers {
+			for _, h := range f.holds {
+				if !h.since.IsZero() {
+					consider(h.since.Add(patience))
+				}
+			}
+		}
 	}
 	for _, x := range w.writers {
 		consider(x.asleep)
@@ -320,8 +332,8 @@ func (w *World) release() (some bool) {
 	w.until = time.Time{}
 	for _, r := range w.replicas {
 		for _, f := range r.followers {
-			some = some || f.old > 0 && f.old < f.stream.end() || len(f.holds) > 0
-			f.old, f.holds = 0, nil
+			some = some || f.old > 0 && f.old < f.stream.end()
+			f.old = 0
 		}
 	}
 	for _, s := range w.servers {
@@ -376,6 +388,9 @@ func (w *World) newWriter() *writer { return &writer{process: process{world: w, 
 
 // fate is what becomes of the next request of a writer.
 func (w *World) fate() fate {
+	if w.asked++; w.options.Blow != nil {
+		w.options.Blow.request(w)
+	}
 	if len(w.fated) == 0 {
 		return works
 	}

@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Blow is one thing that goes wrong at one point of a scenario. The patterns are
+// those of Sieve (Sun et al., OSDI 2022): a crash between any two steps, a view
+// that is behind after a restart, a change that is never seen.
+type Blow struct {
+	What What
+	// At is the step before which it happens, or the number of the request to
+	// the API server that it happens to, from 1.
+	At int
+	// By is how many versions or messages a view is behind.
+	By int
+	// Unseen are the messages that the reconcilers do not get to see.
+	Unseen []Place
+
+	since int64 // the API server's version when it began
+	until time.Time
+}
+
+// Place is where a message is stored.
+type Place struct {
+	Kind     kinds.Name
+	Sequence uint64
+}
+
+// What is a kind of blow.
+type What string
+
+// The kinds of blows.
+const (
+	KillReconcilers What = "kill-reconcilers"
+	KillWriter      What = "kill-writer"
+	KillWatcher     What = "kill-watcher"
+	KillAll         What = "kill-all"
+	// These happen to a request.
+	DieAfterEffect What = "die-after-effect"
+	LoseAnswer     What = "lose-answer"
+	FailRequest    What = "fail-request"
+	BreakAfter     What = "500-after-effect"
+	// These are views that are behind by some messages or versions.
+	OldStreams What = "restart-on-old-streams"
+	OldServer  What = "restart-at-old-server"
+	// Relist is a watcher that misses some versions and finds them compacted.
+	Relist What = "relist"
+	// Unseen is messages that were overtaken before they were read.
+	Unseen What = "unseen"
+	// These stop a process for a minute while another one of its kind goes on.
+	StallReconcilers What = "stall-reconcilers"
+	StallWriter      What = "stall-writer"
+)
+
+func (b Blow) String() string {
+	switch {
+	case len(b.Unseen) > 0:
+		var parts []string
+		for _, p := range b.Unseen {
+			parts = append(parts, fmt.Sprintf("%s/%d", p.Kind, p.Sequence))
+		}
+		return string(b.What) + ":" + strings.Join(parts, "+")
+	case b.By > 0:
+		return fmt.Sprintf("%s@%d-%d", b.What, b.At, b.By)
+	default:
+		return fmt.Sprintf("%s@%d", b.What, b.At)
+	}
+}
+
+// before is called before each step.
+func (b *Blow) before(w *World) {
+	step := w.tally.Steps
+	if b.What == Unseen && step == 0 {
+		w.unsee(b.Unseen)
+	}
+	if b.What == Relist && step > b.At {
+		b.wake(w)
+	}
+	if step != b.At {
+		return
+	}
+	switch b.What {
+	case KillReconcilers:
+		w.KillReplica(0)
+	case KillWriter:
+		w.KillWriter(0)
+	case KillWatcher:
+		w.KillWatcher(0)
+	case KillAll:
+		w.KillReplica(0)
+		w.KillWriter(0)
+		w.KillWatcher(0)
+	case OldStreams:
+		w.RestartBehind(0, b.By)
+	case OldServer:
+		w.WatchBehind(int64(b.By))
+	case Relist:
+		w.note("fault: the watcher is away for %d versions", b.By)
+		b.since, b.until = w.api.version, w.now.Add(patience)
+		w.watchers[0].asleep = b.until
+	case StallReconcilers:
+		w.StallReplica(0)
+	case StallWriter:
+		w.StallWriter(0)
+	}
+}
+
+// wake ends the absence of the watcher when it has missed enough.
+func (b *Blow) wake(w *World) {
+	if b.until.IsZero() || w.now.Before(b.until) && w.api.version < b.since+int64(b.By) {
+		return
+	}
+	b.until = time.Time{}
+	w.watchers[0].asleep = time.Time{}
+	compact(w)
+}
+
+// request is called before each request to the API server.
+func (b *Blow) request(w *World) {
+	if w.asked != b.At {
+		return
+	}
+	switch b.What {
+	case DieAfterEffect:
+		w.crash = w.writers[0]
+	case LoseAnswer:
+		w.fated = append(w.fated, losesAnswer)
+	case FailRequest:
+		w.fated = append(w.fated, fails)
+	case BreakAfter:
+		w.fated = append(w.fated, breaksAfter)
+	}
+}
+
+// unsee keeps messages from the reconcilers until they are overtaken.
+func (w *World) unsee(places []Place) {
+	for _, f := range w.replicas[0].followers {
+		for _, p := range places {
+			if p.Kind == f.stream.kind.Name {
+				f.holds = append(f.holds, &hold{sequence: p.Sequence})
+			}
+		}
+	}
+}
+
+// Record is what a scenario is when nothing goes wrong.
+type Record struct {
+	Scenario Scenario
+	Picture  string
+	Tally    Tally
+	options  Options
+	requests int
+	// versions and messages are the first step at which there was one more.
+	versions, messages []int
+	overtaken          []Place
+}
+
+// Play plays a scenario, with a blow or without.
+func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
+	o.Script, o.Pace = s.Script, -1
+	w := New(o, controllers)
+	return w, w.Run()
+}
+
+// Recorded plays a scenario without a blow and keeps what happened.
+func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, error) {
+	r := &Record{Scenario: s, options: o}
+	o.Script, o.Pace = s.Script, -1
+	w := New(o, controllers)
+	w.recorded = r
+	if err := w.Run(); err != nil {
+		return nil, err
+	}
+	r.Picture, r.Tally, r.requests = w.Picture(), w.Tally(), w.asked
+	for _, k := range w.served {
+		stream := w.bus.kinds[k.Name]
+		for _, m := range stream.state {
+			if m.delta.Ref.Name != "" && !stream.current(m) {
+				r.overtaken = append(r.overtaken, Place{k.Name, m.sequence})
+			}
+		}
+	}
+	return r, nil
+}
+
+// note remembers the step at which something new appeared.
+func (r *Record) note(w *World) {
+	messages := 0
+	for _, k := range w.served {
+		messages += len(w.bus.kinds[k.Name].log)
+	}
+	if messages > len(r.messages) {
+		r.messages = append(r.messages, w.tally.Steps)
+	}
+	if int(w.api.version-100) > len(r.versions) {
+		r.versions = append(r.versions, w.tally.Steps)
+	}
+}
+
+// Blows is everything that can go wrong in a scenario: each once, at every point.
+func (r *Record) Blows() iter.Seq[Blow] {
+	return func(yield func(Blow) bool) {
+		for _, blows := range []iter.Seq[Blow]{r.crashes(), r.stale(), r.unseen()} {
+			for b := range blows {
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// crashes is the first pattern: between any two steps, and around any request.
+func (r *Record) crashes() iter.Seq[Blow] {
+	return func(yield func(Blow) bool) {
+		whats := []What{KillReconcilers, KillWriter, KillWatcher, KillAll}
+		if r.options.Replicas > 1 {
+			whats = []What{StallReconcilers, StallWriter}
+		}
+		for at := 1; at < r.Tally.Steps; at++ {
+			for _, what := range whats {
+				if !yield(Blow{What: what, At: at}) {
+					return
+				}
+			}
+		}
+		for at := 1; at <= r.requests; at++ {
+			for _, what := range []What{DieAfterEffect, LoseAnswer, FailRequest, BreakAfter} {
+				if !yield(Blow{What: what, At: at}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// stale is the second pattern: a restart at every point, on a view that is behind
+// by any number of versions.
+func (r *Record) stale() iter.Seq[Blow] {
+	return func(yield func(Blow) bool) {
+		for i, at := range r.messages {
+			for by := 1; by <= i; by++ {
+				if !yield(Blow{What: OldStreams, At: at, By: by}) {
+					return
+				}
+			}
+		}
+		for i, at := range r.versions {
+			for by := 1; by <= i; by++ {
+				if !yield(Blow{What: OldServer, At: at, By: by}) || !yield(Blow{What: Relist, At: at, By: by}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// unseen is the third pattern: every message whose object changes again is
+// overtaken before it is read, alone and with every other one.
+func (r *Record) unseen() iter.Seq[Blow] {
+	return func(yield func(Blow) bool) {
+		for i, first := range r.overtaken {
+			if !yield(Blow{What: Unseen, Unseen: []Place{first}}) {
+				return
+			}
+			for _, second := range r.overtaken[:i] {
+				if !yield(Blow{What: Unseen, Unseen: []Place{first, second}}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Strike plays the scenario with a blow; the error is an invariant that broke, or
+// an end that differs.
+func (r *Record) Strike(b Blow, controllers []reconcile.Any) (Tally, error) {
+	o := r.options
+	o.Blow = &b
+	w, err := Play(r.Scenario, o, controllers)
+	if err != nil {
+		return w.Tally(), err
+	}
+	if end := w.Picture(); end != r.Picture {
+		return w.Tally(), w.failure(fmt.Errorf("I1 (same end) broken: it ended as\n%s\nand without the blow as\n%s", end, r.Picture))
+	}
+	return w.Tally(), nil
+}
