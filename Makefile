@@ -11,9 +11,11 @@ LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(
 IMAGE ?= millrace:dev
 SEED ?= 1
 N ?= 500
+FAULTS ?= 500
+TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run demo test unit sim oracle system e2e bench mutants check lint stories tidy clean
+.PHONY: help build image run demo test unit sim oracle system e2e torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ system: build ## real etcd, kube-apiserver and JetStream, built on first use
 
 e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e
+
+torture: ## kill, stop and cut off real processes under load, and judge what came of it: make torture SEED=7 FAULTS=500 TIME=15m
+	$(GO) run ./cmd/torture --seed=$(SEED) --faults=$(FAULTS) --time=$(TIME)
 
 bench: build ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
