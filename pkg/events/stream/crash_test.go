@@ -3,6 +3,7 @@ package stream_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +19,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// crashVariable makes the test binary a server on the directory that it names,
-// so that a test can kill one.
+// crashVariable makes the test binary a server with the options that it holds, so
+// that a test can kill one.
 const crashVariable = "MILLRACE_TEST_SERVE"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(crashVariable); dir != "" {
-		if err := serveUntilKilled(dir); err != nil {
+	if options := os.Getenv(crashVariable); options != "" {
+		if err := serveUntilKilled(options); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -34,8 +35,12 @@ func TestMain(m *testing.M) {
 }
 
 // serveUntilKilled also ends when the test does, which closes standard input.
-func serveUntilKilled(dir string) error {
-	s, err := stream.Serve(stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+func serveUntilKilled(text string) error {
+	var options stream.ServerOptions
+	if err := json.Unmarshal([]byte(text), &options); err != nil {
+		return err
+	}
+	s, err := stream.Serve(options)
 	if err != nil {
 		return err
 	}
@@ -46,15 +51,20 @@ func serveUntilKilled(dir string) error {
 
 // mortal is a server in a process of its own.
 type mortal struct {
-	url  string
-	kill func()
+	url    string
+	kill   func()
+	signal func(os.Signal)
 }
 
-func serveMortal(t *testing.T, dir string) mortal {
+func serveMortal(t *testing.T, options stream.ServerOptions) mortal {
 	t.Helper()
+	text, err := json.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, os.Args[0])
-	command.Env = append(os.Environ(), crashVariable+"="+dir)
+	command.Env = append(os.Environ(), crashVariable+"="+string(text))
 	command.Stderr = os.Stderr
 	if _, err := command.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -75,7 +85,12 @@ func serveMortal(t *testing.T, dir string) mortal {
 	if err != nil {
 		t.Fatalf("the server's address: %v", err)
 	}
-	return mortal{strings.TrimSpace(url), kill}
+	signal := func(s os.Signal) {
+		if err := command.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+	return mortal{strings.TrimSpace(url), kill, signal}
 }
 
 // TestStateGoesOnAfterCrash: a server that was killed restores its streams in
@@ -87,7 +102,7 @@ func TestStateGoesOnAfterCrash(t *testing.T) {
 	// to do what takes 0.3 s.
 	const bound = 5 * time.Second
 	dir := t.TempDir()
-	server := serveMortal(t, dir)
+	server := serveMortal(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: server.url})
 	for _, k := range manyKinds() {
 		if err := b.EnsureKind(t.Context(), k); err != nil {
@@ -100,7 +115,7 @@ func TestStateGoesOnAfterCrash(t *testing.T) {
 		server.kill()
 		_ = b.Close()
 		began := time.Now()
-		server = serveMortal(t, dir)
+		server = serveMortal(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
 		ready := time.Now()
 		b = connect(t, stream.Options{URL: server.url})
 		if _, err := publish(t.Context(), b, 1_000_000+round, 1); err != nil {

@@ -17,9 +17,8 @@ import (
 const (
 	// waitRemark is how often the log repeats what is waited for.
 	waitRemark = 10 * time.Second
-	// deafFor is how long nobody at all may listen: a server without JetStream
-	// never will.
-	deafFor = 30 * time.Second
+	// doubtfulFor is how long to wait for what may pass and may not.
+	doubtfulFor = 30 * time.Second
 )
 
 // insist does until it is done, or fails for a reason that waiting does not mend.
@@ -28,7 +27,7 @@ func (b *Bus) insist(ctx context.Context, what string, do func() error) error {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := do()
-		if err == nil || !passing(err) || ctx.Err() != nil || unanswered(err) && time.Since(began) > deafFor {
+		if err == nil || !passing(err) || ctx.Err() != nil || doubtful(err) && time.Since(began) > doubtfulFor {
 			return err
 		}
 		// The first time may be chance.
@@ -48,7 +47,15 @@ var passingCodes = []jetstream.ErrorCode{
 	10005, // no suitable peers for placement
 	10008, // temporarily unavailable: no leader
 	10009, // cannot handle the request: no leader here
+	10049, // cannot create the store: what was deleted is still being removed
 	10118, // stream is offline
+}
+
+// doubtful tells that it may not pass either: a server without JetStream will
+// never listen, and a disk that cannot be written stays so.
+func doubtful(err error) bool {
+	var api jetstream.JetStreamError
+	return unanswered(err) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == 10049
 }
 
 // passing tells the errors that end by themselves when servers come back.
