@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+var pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7",
+	OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs"}},
+}}
+
+// What a command may do without being told is what it may do at the wrong time.
+func TestEveryCommandCarriesItsConditions(t *testing.T) {
+	owner := metav1.OwnerReference{Kind: "Node", Name: "n", UID: "node"}
+	for what, c := range map[string]struct {
+		command events.Command
+		want    events.If
+	}{
+		"update": {Update(kinds.Pods.Kind, pod), events.If{UID: "u", ResourceVersion: "7"}},
+		"status": {UpdateStatus(kinds.Pods.Kind, pod), events.If{UID: "u", ResourceVersion: "7"}},
+		"patch":  {Patch(kinds.Pods.Kind, pod, types.MergePatchType, nil), events.If{UID: "u"}},
+		"delete": {Delete(kinds.Pods.Kind, pod), events.If{UID: "u"}},
+		"delete, with everything": {
+			Delete(kinds.Pods.Kind, pod, IfUnchanged(pod), IfSameOwners(pod), IfAbsent(owner), IfLeaving(owner), IfAlive(kinds.Pods.Kind, pod)),
+			events.If{
+				UID: "u", ResourceVersion: "7", SameOwners: pod.OwnerReferences,
+				Absent: []metav1.OwnerReference{owner}, Leaving: []metav1.OwnerReference{owner},
+				Alive: &events.Alive{Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", UID: "u"},
+			},
+		},
+	} {
+		if got, want := Body(c.command.If), Body(c.want); string(got) != string(want) {
+			t.Errorf("%s: if %s, want %s", what, got, want)
+		}
+		if c.command.Ref() != (events.Ref{Kind: "pods", Namespace: "ns", Name: "p"}) || c.command.Version != "v1" {
+			t.Errorf("%s is about %v in %s", what, c.command.Ref(), c.command.Version)
+		}
+	}
+	if c := Create(kinds.Pods.Kind, "ns", "p", json.RawMessage(`{}`)); c.If != nil || c.Verb != events.VerbCreate {
+		t.Errorf("a birth is %+v", c)
+	}
+}
+
+func TestAPromiseIsKeptToTheLetter(t *testing.T) {
+	writes := Writes{{Verb: events.VerbDelete, Kind: "pods"}, {Verb: events.VerbUpdate, Kind: "pods", Subresource: "status"}, {Verb: events.VerbPatch, Any: true}}
+	for _, c := range []struct {
+		command events.Command
+		allowed bool
+	}{
+		{events.Command{Verb: events.VerbDelete, Kind: "pods"}, true},
+		{events.Command{Verb: events.VerbDelete, Kind: "nodes"}, false},
+		{events.Command{Verb: events.VerbCreate, Kind: "pods"}, false},
+		{events.Command{Verb: events.VerbUpdate, Kind: "pods", Subresource: "status"}, true},
+		{events.Command{Verb: events.VerbUpdate, Kind: "pods"}, false},
+		{events.Command{Verb: events.VerbPatch, Kind: "nodes"}, true},
+		{events.Command{Verb: events.VerbPatch, Kind: "nodes", Subresource: "status"}, false},
+		{events.Command{Verb: events.VerbRecord}, true},
+	} {
+		if got := writes.Allows(c.command); got != c.allowed {
+			t.Errorf("%s %s/%s: %t, want %t", c.command.Verb, c.command.Kind, c.command.Subresource, got, c.allowed)
+		}
+	}
+}
+
+func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	early, late := Wake(at, "soon"), Wake(at.Add(time.Hour), "later")
+	act, tell := Do("act", Delete(kinds.Pods.Kind, pod)), Do("tell", UpdateStatus(kinds.Pods.Kind, pod))
+	for _, order := range [][]Decision{{act, late, early, tell}, {act, early, late, tell}} {
+		d := Join(order...)
+		if !d.WakeAt.Equal(at) || len(d.Commands) != 2 || d.Retry {
+			t.Errorf("joined: %+v", d)
+		}
+		if acts, tells := d.In(events.Act).Commands, d.In(events.Tell).Commands; len(acts) != 1 || acts[0].Verb != events.VerbDelete || len(tells) != 1 {
+			t.Errorf("acts %+v, tells %+v", acts, tells)
+		}
+	}
+	if d := Join(Nothing("first"), Nothing("second")); d.Because != "first" {
+		t.Errorf("because %q", d.Because)
+	}
+	if d := Join(Nothing("idle"), late, Decision{Because: "again", Retry: true}); d.Because != "later; again" || !d.Retry {
+		t.Errorf("because %q, retry %t", d.Because, d.Retry)
+	}
+}
