@@ -88,15 +88,18 @@ func (r *restored) open(t *testing.T) {
 
 func (r *restored) deploy(t *testing.T, name string, replicas int32) {
 	t.Helper()
-	set := replicaSet(name, replicas)
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: set.Spec.Selector, Template: set.Spec.Template},
-	}
 	eventually(t, "deploy "+name, func() string {
-		_, err := r.kube.AppsV1().Deployments(r.namespace).Create(t.Context(), d, metav1.CreateOptions{})
+		_, err := r.kube.AppsV1().Deployments(r.namespace).Create(t.Context(), deployment(replicaSet(name, replicas)), metav1.CreateOptions{})
 		return ask(err)
 	})
+}
+
+// deployment asks for what a ReplicaSet asks for.
+func deployment(set *appsv1.ReplicaSet) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: set.Name},
+		Spec:       appsv1.DeploymentSpec{Replicas: set.Spec.Replicas, Selector: set.Spec.Selector, Template: set.Spec.Template},
+	}
 }
 
 func (r *restored) scale(t *testing.T, name string, replicas int32) {

@@ -1,0 +1,62 @@
+package system
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// TestStartOnALongHistory starts on streams that hold far more of the past than of
+// the present, after an orderly end and after a crash. What the past tells of is
+// over: nobody decides on it again.
+func TestStartOnALongHistory(t *testing.T) {
+	s := here(t)
+	m := s.run(t)
+	a := s.arena(t, "history")
+	must(t, a.Deploy(t.Context(), "web", first, 3))
+	until(t, a, clustertest.RolledOut("web", first, 3))
+	m.stop(t)
+	lengthen(t, m.dataDir, clustertest.Past{Kind: "pods", Controller: "replicaset-controller", Messages: 20_000})
+
+	since := s.mark(t)
+	for _, end := range []func(*testing.T){func(*testing.T) {}, func(t *testing.T) { m.stop(t) }, func(t *testing.T) { m.kill(t) }} {
+		end(t)
+		born := a.Born()
+		_, err := a.DeletePod(t.Context())
+		must(t, err)
+		m.again(t, s)
+		until(t, a, clustertest.Replaced(born, 3))
+	}
+	made := 0
+	for _, w := range s.writes(t, since) {
+		switch {
+		case w.Object.Resource == "pods" && w.Verb == "create" && w.stored():
+			made++
+		case w.Verb == "delete":
+			t.Errorf("something was deleted that only the past knows: %v", w)
+		}
+	}
+	if made != 3 {
+		t.Errorf("%d pods were created for 3 that were deleted", made)
+	}
+	clear(t, a)
+}
+
+// lengthen makes a past in the streams of a Millrace that does not run.
+func lengthen(t *testing.T, dataDir string, past clustertest.Past) {
+	t.Helper()
+	server, err := stream.Serve(stream.ServerOptions{Dir: dataDir})
+	must(t, err)
+	defer func() { must(t, server.Close()) }()
+	b, err := stream.Connect(t.Context(), stream.Options{Server: server, Name: "history"})
+	must(t, err)
+	defer func() { must(t, b.Close()) }()
+	must(t, past.Make(t.Context(), b))
+	at, err := b.StreamState(t.Context(), fmt.Sprint("TURN_", past.Controller))
+	must(t, err)
+	if at.Messages < uint64(past.Messages/10) {
+		t.Fatalf("the past has %d turns of %s", at.Messages, past.Controller)
+	}
+}
