@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/history"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/wire"
 )
 
 // The local cluster under names that tests may import.
@@ -31,6 +32,10 @@ type (
 	Arena = arena.Arena
 	// Condition is something that can be seen to hold in an arena.
 	Condition = arena.Condition
+	// Wire carries connections, and can be cut.
+	Wire = wire.Wire
+	// WireCondition is the state of a wire.
+	WireCondition = wire.Condition
 	// Past gives the streams of a Millrace that does not run a history.
 	Past = history.Past
 )
@@ -44,6 +49,9 @@ var (
 	NoPods    = arena.NoPods
 	Empty     = arena.Empty
 )
+
+// LayWire lays a wire from a free port of 127.0.0.1 to an address.
+func LayWire(target string) (*Wire, error) { return wire.New(target) }
 
 // Connect makes a client for arenas from a kubeconfig file.
 func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }

@@ -3,59 +3,14 @@ package system
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/cmd/clustertest"
 )
-
-// TestFailover kills one process of each service in turn, as a crash would, and
-// deletes a pod at once: the other one replaces it within a second, and nobody
-// creates one too many.
-func TestFailover(t *testing.T) {
-	s := here(t)
-	m := s.separate(t, 2, s.credentials())
-	a := s.arena(t, "failover")
-	must(t, a.Deploy(t.Context(), "web", first, 3))
-	until(t, a, clustertest.RolledOut("web", first, 3))
-	for _, name := range serviceNames {
-		t.Run(name, func(t *testing.T) { killInTurn(t, m, a, name) })
-	}
-	if most := a.Most(); most > 3 {
-		t.Errorf("%d pods at a time, want at most 3", most)
-	}
-	clear(t, a)
-}
-
-// killInTurn kills each replica of a service in turn, so that the active one is
-// among them where there is one, and starts another in its place.
-func killInTurn(t *testing.T, m *apart, a *clustertest.Arena, name string) {
-	const bound = time.Second
-	var took []time.Duration
-	for range 4 {
-		victim := m.services[name][0]
-		born := a.Born()
-		victim.kill(t)
-		begun := time.Now()
-		_, err := a.DeletePod(t.Context())
-		must(t, err)
-		took = append(took, until(t, a, clustertest.Replaced(born, 3)).Sub(begun))
-		until(t, a, clustertest.RolledOut("web", first, 3))
-		m.services[name] = m.services[name][1:]
-		m.add(name).ready(t)
-	}
-	t.Logf("a pod was ready in the deleted one's place after %v", took)
-	// One of them may have met a machine that was busy with something else.
-	slices.Sort(took)
-	if took[len(took)-2] > bound {
-		t.Errorf("with a %s killed, a deleted pod's place was empty for %v, want at most %v", name, took, bound)
-	}
-}
 
 // TestCrash kills everything at once in the middle of a rollout. What starts anew
 // on the same streams ends it, within its bounds.

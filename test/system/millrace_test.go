@@ -82,9 +82,12 @@ func (m *apart) startBus() {
 }
 
 // add starts a replica of a service, and does not wait for it.
-func (m *apart) add(name string) *service {
+func (m *apart) add(name string) *service { return m.addAt(name, m.nats) }
+
+// addAt is add for a replica that reaches the bus at an address of its own.
+func (m *apart) addAt(name, nats string, more ...string) *service {
 	m.owner.Helper()
-	args := []string{name, "--nats-url=nats://" + m.nats, "--root-ca-file=" + m.site.RootCAFile()}
+	args := append([]string{name, "--nats-url=nats://" + nats, "--root-ca-file=" + m.site.RootCAFile()}, more...)
 	if kubeconfig := m.kubeconfigs[name]; kubeconfig != "" { // the reconcilers have none
 		args = append(args, "--kubeconfig="+kubeconfig)
 	}

@@ -1,0 +1,314 @@
+package system
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+// What a user is promised while there is another replica; see docs/reliability.md.
+const (
+	killBound  = time.Second     // a process is killed
+	stallBound = 3 * time.Second // it is stopped, and its connections stay open
+	cutBound   = 5 * time.Second // it is cut off from the bus or the API server
+	shiftBound = time.Second     // replicas are added, ended and replaced
+)
+
+// shares are the metrics that tell that a replica has the part of the work that a
+// replaced pod passes through.
+var shares = map[string]string{
+	"watcher":     `millrace_watcher_active{kind="pods"} 1`,
+	"reconcilers": `millrace_reconcilers_active{controller="replicaset-controller"} 1`,
+	"writer":      `millrace_writer_active{controller="replicaset-controller"} 1`,
+}
+
+// active is the replica of a service that pods depend on at the moment.
+func (m *apart) active(t *testing.T, name string) *service {
+	t.Helper()
+	var found []*service
+	eventually(t, "one "+name+" has the work", func() string {
+		found = slices.DeleteFunc(slices.Clone(m.services[name]), func(p *service) bool {
+			code, metrics := p.get(t, "/metrics")
+			return code != http.StatusOK || !strings.Contains(metrics, shares[name]+"\n")
+		})
+		if len(found) != 1 {
+			return "it falls to " + names(found)
+		}
+		return ""
+	})
+	return found[0]
+}
+
+func names(of []*service) string {
+	var all []string
+	for _, p := range of {
+		all = append(all, p.Name)
+	}
+	return "[" + strings.Join(all, " ") + "]"
+}
+
+// forget takes a replica that has ended off the list.
+func (m *apart) forget(name string, p *service) {
+	m.services[name] = slices.DeleteFunc(m.services[name], func(other *service) bool { return other == p })
+}
+
+// herd is a Deployment whose pods are deleted and have to be replaced.
+type herd struct {
+	*clustertest.Arena
+	size, deleted int
+}
+
+func (s *site) herd(t *testing.T, namespace string, size int) *herd {
+	t.Helper()
+	h := &herd{Arena: s.arena(t, namespace), size: size}
+	must(t, h.Deploy(t.Context(), "web", first, size))
+	until(t, h.Arena, clustertest.RolledOut("web", first, size))
+	return h
+}
+
+// heal deletes a pod, and gives how long its place was empty.
+func (h *herd) heal(t *testing.T) time.Duration {
+	t.Helper()
+	took, err := h.tryHeal(t.Context())
+	must(t, err)
+	return took
+}
+
+func (h *herd) tryHeal(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	born, begun := h.Born(), time.Now()
+	if _, err := h.DeletePod(ctx); err != nil {
+		return 0, err
+	}
+	h.deleted++
+	at, err := h.Until(ctx, clustertest.Replaced(born, h.size))
+	return at.Sub(begun), err
+}
+
+// expectNoneDoubled: for each pod that was deleted one has been made, and at no
+// time was there one too many.
+func (h *herd) expectNoneDoubled(t *testing.T) {
+	t.Helper()
+	until(t, h.Arena, clustertest.RolledOut("web", first, h.size))
+	if born, want := h.Born(), h.size+h.deleted; born != want {
+		t.Errorf("%d pods were made, want %d: %d, and one for each of %d that were deleted", born, want, h.size, h.deleted)
+	}
+	if most := h.Most(); most > h.size {
+		t.Errorf("%d pods at a time, want at most %d", most, h.size)
+	}
+}
+
+// expectWithin holds times against a bound. One in twenty may have met a machine
+// that was busy with something else, and must not have lasted three times as long.
+func expectWithin(t *testing.T, what string, took []time.Duration, bound time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	t.Logf("%s: %d times, half of them within %v, the longest %v", what, len(took), took[len(took)/2], took[max(0, len(took)-4):])
+	if late := took[len(took)-1-len(took)/20]; late > bound {
+		t.Errorf("%s: a deleted pod's place was empty for %v, want at most %v", what, late, bound)
+	}
+	if last := took[len(took)-1]; last > 3*bound {
+		t.Errorf("%s: a deleted pod's place was empty for %v", what, last)
+	}
+}
+
+// TestFailover kills the replica that has the work, as a crash would, and deletes a
+// pod at once: another one replaces it within a second.
+func TestFailover(t *testing.T) {
+	const kills = 20
+	s := here(t)
+	m := s.separate(t, 3, s.credentials())
+	h := s.herd(t, "failover", 3)
+	for _, name := range serviceNames {
+		t.Run(name, func(t *testing.T) {
+			var took []time.Duration
+			for range kills {
+				for _, p := range m.services[name][:2] { // the third may still be starting
+					p.ready(t)
+				}
+				victim := m.active(t, name)
+				victim.kill(t)
+				took = append(took, h.heal(t))
+				m.forget(name, victim)
+				m.add(name)
+			}
+			expectWithin(t, name+" killed", took, killBound)
+		})
+	}
+	h.expectNoneDoubled(t)
+	clear(t, h.Arena)
+}
+
+// TestStall stops the replica that has the work, which then holds all that it had
+// in hand and looks alive to the bus, and lets it go on later where it was.
+func TestStall(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 2, s.credentials())
+	h := s.herd(t, "stall", 3)
+	for _, name := range serviceNames {
+		t.Run(name, func(t *testing.T) {
+			var took []time.Duration
+			for range 2 {
+				resume := m.active(t, name).pause(t)
+				took = append(took, h.heal(t), h.heal(t))
+				resume()
+				h.heal(t)
+			}
+			expectWithin(t, name+" stopped", took, stallBound)
+		})
+	}
+	h.expectNoneDoubled(t)
+	clear(t, h.Arena)
+	t.Run("with turns in hand", func(t *testing.T) {
+		for _, name := range []string{"reconcilers", "writer"} {
+			playStallInBirth(t, m, name)
+		}
+	})
+}
+
+// playStallInBirth stops a replica while many pods are being made, and lets it go
+// on when somebody else has made the rest.
+func playStallInBirth(t *testing.T, m *apart, name string) {
+	const many = 80
+	h := &herd{Arena: m.site.arena(t, "stall-"+name), size: many}
+	must(t, h.Deploy(t.Context(), "web", first, many))
+	until(t, h.Arena, clustertest.Replaced(many/8, 0))
+	resume := m.active(t, name).pause(t)
+	begun := time.Now()
+	took := until(t, h.Arena, clustertest.RolledOut("web", first, many)).Sub(begun)
+	resume()
+	t.Logf("with the %s stopped after %d pods, all %d were ready after %v", name, many/8, many, took)
+	for range 3 { // by then whoever was stopped has gone on
+		h.heal(t)
+	}
+	m.active(t, name)
+	h.expectNoneDoubled(t)
+	clear(t, h.Arena)
+}
+
+// pause stops a process as a debugger would; resume lets it go on.
+func (p *service) pause(t *testing.T) (resume func()) {
+	t.Helper()
+	must(t, syscall.Kill(p.PID, syscall.SIGSTOP))
+	resume = sync.OnceFunc(func() { _ = syscall.Kill(p.PID, syscall.SIGCONT) }) // it may have been killed
+	t.Cleanup(resume)
+	return resume
+}
+
+// wired is a replica that reaches the bus and the API server through wires.
+type wired struct {
+	*service
+	wires map[string]*clustertest.Wire
+}
+
+func (m *apart) addWired(t *testing.T, name string) wired {
+	t.Helper()
+	w := wired{wires: map[string]*clustertest.Wire{}}
+	host := strings.TrimPrefix(m.site.config.Host, "https://")
+	for to, target := range map[string]string{"bus": m.nats, "API server": host} {
+		wire, err := clustertest.LayWire(target)
+		must(t, err)
+		t.Cleanup(func() { _ = wire.Close() })
+		w.wires[to] = wire
+	}
+	var more []string
+	if m.kubeconfigs[name] != "" {
+		more = []string{"--master=https://" + w.wires["API server"].Address()}
+	}
+	w.service = m.addAt(name, w.wires["bus"].Address(), more...)
+	return w
+}
+
+// TestCutOff cuts the replica that has the work off from the bus or from the API
+// server, without a word to anybody, and heals the network later.
+func TestCutOff(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 0, s.credentials())
+	var all []wired
+	for range 3 {
+		for _, name := range serviceNames {
+			all = append(all, m.addWired(t, name))
+		}
+	}
+	for _, w := range all {
+		w.ready(t)
+	}
+	h := s.herd(t, "cut", 3)
+	for _, c := range []struct{ name, from string }{
+		{"watcher", "bus"}, {"reconcilers", "bus"}, {"writer", "bus"}, {"watcher", "API server"}, {"writer", "API server"},
+	} {
+		t.Run(c.name+" from "+c.from, func(t *testing.T) {
+			victim := m.active(t, c.name)
+			at := slices.IndexFunc(all, func(w wired) bool { return w.service == victim })
+			all[at].wires[c.from].Set(clustertest.WireCondition{Dead: true})
+			took := []time.Duration{h.heal(t), h.heal(t), h.heal(t)}
+			all[at].wires[c.from].Set(clustertest.WireCondition{})
+			expectWithin(t, c.name+" cut off from the "+c.from, took, cutBound)
+		})
+	}
+	for _, w := range all { // those whose connections had died find out
+		w.ready(t)
+	}
+	for _, name := range serviceNames {
+		m.active(t, name)
+	}
+	h.heal(t)
+	h.expectNoneDoubled(t)
+	clear(t, h.Arena)
+}
+
+// TestRescale replaces every replica of every service, and goes from one to three
+// and back, while pods come and go: nobody waits, and nothing is done twice.
+func TestRescale(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 1, s.credentials())
+	h := s.herd(t, "rescale", 6)
+	var took []time.Duration
+	var failed error
+	var churning sync.WaitGroup
+	enough := make(chan struct{})
+	churning.Go(func() {
+		for failed == nil {
+			select {
+			case <-enough:
+				return
+			default:
+			}
+			var once time.Duration
+			once, failed = h.tryHeal(t.Context())
+			took = append(took, once)
+		}
+	})
+	end := sync.OnceFunc(func() { close(enough); churning.Wait() })
+	defer end()
+	for _, name := range serviceNames {
+		for range 2 {
+			m.add(name)
+		}
+		for _, p := range m.services[name] {
+			p.ready(t)
+		}
+		for _, p := range slices.Clone(m.services[name]) { // a rolling restart
+			m.add(name).ready(t)
+			p.stop(t)
+			m.forget(name, p)
+		}
+		for _, p := range m.services[name][1:] {
+			p.stop(t)
+		}
+		m.services[name] = m.services[name][:1]
+	}
+	end()
+	must(t, failed)
+	expectWithin(t, "replicas coming and going", took, shiftBound)
+	h.expectNoneDoubled(t)
+	clear(t, h.Arena)
+}
