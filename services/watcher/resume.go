@@ -167,6 +167,9 @@ func (k *kindWatch) count(ctx context.Context, newest events.Delta) (whole bool,
 	}
 	k.found(h.tally)
 	has := k.tally.Census()
+	if h.anew {
+		return false, nil
+	}
 	if len(h.broken) == 0 && (!newest.Census.Known || has == newest.Census) {
 		return true, nil
 	}

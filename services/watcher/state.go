@@ -54,6 +54,7 @@ type holding struct {
 	state  *translate.State
 	tally  events.Tally
 	broken []events.Delta // of damaged messages: what they are about, as far as one can tell
+	anew   bool           // it holds nothing, since it has just been made
 }
 
 // readState folds the state stream, which has to hold the log up to a sequence.
@@ -110,7 +111,7 @@ func (k *kindWatch) holds(ctx context.Context) (holding, error) {
 		return holding{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	k.state, k.renew, k.renewed = made.Created, false, time.Now()
-	h := holding{state: translate.NewState()}
+	h := holding{state: translate.NewState(), anew: true}
 	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
 	return h, nil
 }
@@ -181,7 +182,7 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 				return fmt.Errorf("%w: of the state of %s nothing came for %v after %d of %d messages", events.ErrDamaged, kind, mirrorPatience, got, at.Messages)
 			}
 		case err := <-failed:
-			return errors.Join(fmt.Errorf("read the state of %s: interrupted", kind), err)
+			return fmt.Errorf("read the state of %s: interrupted: %w", kind, cmp.Or(err, ctx.Err(), errEnough))
 		}
 	}
 	return nil

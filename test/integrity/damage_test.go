@@ -2,6 +2,8 @@ package integrity_test
 
 import (
 	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -82,6 +84,43 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// TestAStateThatCannotBeRead: the bus does not go past a block that it cannot
+// unpack, and tells nobody but its log. (F13)
+func TestAStateThatCannotBeRead(t *testing.T) {
+	const pods = 700 // of 16 KB, more than a block has
+	w := newWorld(t, 0)
+	for i := range pods {
+		noise := make([]byte, 8<<10)
+		_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(noise)
+		w.api.put(podName(i), hex.EncodeToString(noise))
+	}
+	w.open()
+	stop := w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	stop()
+	w.close()
+	w.views()
+	files := blocks(t, w.store, "STATE_pods")
+	if len(files) < 2 {
+		t.Fatalf("the state has %d blocks; only whole ones are packed", len(files))
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 4
+	if err := os.WriteFile(files[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.watch()
+	w.decide()
+	w.settle()
+	w.truthful()
 }
 
 // told waits until a gap gives a reason.

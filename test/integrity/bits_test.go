@@ -1,0 +1,192 @@
+package integrity_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// bitsTurned is how many bits of the files are turned, one at a time, each before
+// a start of the bus. (10,000 of messages are turned in package events.)
+const bitsTurned = 60
+
+// TestBitsOfTheFiles turns random bits of the files of log and state, as a clean
+// stop and as a crash has left them, and then starts the bus and reads it all:
+// nothing that was changed may pass for what was stored, and nothing may be
+// missing without a trace. (F13)
+func TestBitsOfTheFiles(t *testing.T) {
+	w := newWorld(t, 40)
+	w.open()
+	stop := w.watch()
+	w.eventually(mendedWithin, "the pods are told", func() bool { return len(w.read(subject.StateStream("pods"))) == 41 })
+	for i := range 60 {
+		w.api.put(podName(i%20), fmt.Sprint("node-", i))
+	}
+	w.api.remove(podName(39))
+	w.eventually(mendedWithin, "the changes are told", func() bool {
+		at, err := w.bus.StreamState(t.Context(), subject.StateStream("pods"))
+		return err == nil && at.Last == 41+61
+	})
+	stop()
+	truth := map[string][]events.Message{}
+	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
+		truth[name] = w.read(name)
+	}
+	crashed := w.image()
+	w.close()
+	for name, store := range map[string]string{"stopped": w.store, "crashed": crashed} {
+		t.Run(name, func(t *testing.T) {
+			verdicts := map[string]int{}
+			for range bitsTurned {
+				verdicts[turned(t, store, truth)]++
+			}
+			t.Logf("%d bits: %v", bitsTurned, verdicts)
+			if verdicts["found"]+verdicts["refused"] == 0 {
+				t.Error("none was of any consequence")
+			}
+		})
+	}
+}
+
+// turned turns one bit in a copy of a store, and tells what came of it.
+func turned(t *testing.T, store string, truth map[string][]events.Message) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, os.DirFS(store)); err != nil {
+		t.Fatal(err)
+	}
+	where := turnOne(t, dir)
+	server, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	if err != nil {
+		return "refused"
+	}
+	defer server.Close()
+	b, err := stream.Connect(t.Context(), stream.Options{Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	w := &world{T: t, bus: b}
+	verdict := "harmless"
+	for name, want := range truth {
+		found, err := examine(w, name, want)
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+		if found {
+			verdict = "found"
+		}
+	}
+	return verdict
+}
+
+// turnOne turns a bit of a file of a log or state.
+func turnOne(t *testing.T, dir string) string {
+	t.Helper()
+	var files []string
+	var ends []int64
+	var total int64
+	err := filepath.WalkDir(filepath.Join(dir, "jetstream"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			total += info.Size()
+			files, ends = append(files, path), append(ends, total)
+		}
+		return err
+	})
+	if err != nil || total == 0 {
+		t.Fatalf("%d bytes in %v: %v", total, files, err)
+	}
+	at := rand.Int64N(total)
+	i, _ := slices.BinarySearch(ends, at+1)
+	data, err := os.ReadFile(files[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at -= ends[i] - int64(len(data))
+	bit := rand.IntN(8)
+	data[at] ^= 1 << bit
+	if err := os.WriteFile(files[i], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rel, _ := filepath.Rel(dir, files[i])
+	return fmt.Sprintf("bit %d of byte %d of %s", bit, at, rel)
+}
+
+// examine reads a stream and tells whether a reader would find damage. It is an
+// error if there is damage that a reader would not find.
+func examine(w *world, name string, want []events.Message) (found bool, err error) {
+	stored, needed := map[uint64]events.Message{}, map[uint64]bool{}
+	for _, m := range want {
+		// A state without a mark, or without the end of an object, holds the same.
+		if op := events.Op(m.Get(events.HeaderOp)); name == subject.LogStream("pods") || op == events.Is {
+			needed[m.Sequence] = true
+		}
+		stored[m.Sequence] = m
+	}
+	var chain events.Chain
+	var tally events.Tally
+	var census events.Census
+	last := uint64(0)
+	for _, m := range w.read(name) {
+		if errors.Is(events.Verify(m), events.ErrDamaged) {
+			found = true
+			continue
+		}
+		was, there := stored[m.Sequence]
+		if !there && name == subject.StateStream("pods") {
+			// Something older than what it should be; the census finds it.
+		} else if m.Subject != was.Subject || !bytes.Equal(m.Data, was.Data) || !maps.EqualFunc(m.Header, was.Header, slices.Equal) {
+			return found, fmt.Errorf("message %d of %s passes for what was stored and is not", m.Sequence, name)
+		}
+		delete(needed, m.Sequence)
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			return found, err
+		}
+		d, err := events.DecodeDelta(ref, m)
+		if err != nil {
+			return found, err
+		}
+		tally.Fold(d)
+		census, last = d.Census, m.Sequence
+		if _, ok := chain.Next(m, d); !ok && name == subject.LogStream("pods") {
+			found = true
+		}
+	}
+	newest := want[len(want)-1].Sequence
+	found = found || last < newest || name == subject.StateStream("pods") && tally.Census() != census
+	if len(needed) > 0 && !found && !headOnly(needed, want) {
+		return found, fmt.Errorf("%d messages of %s are missing without a trace", len(needed), name)
+	}
+	return found, nil
+}
+
+// headOnly tells whether what is missing is the beginning of a log, as if it had
+// expired.
+func headOnly(missing map[uint64]bool, want []events.Message) bool {
+	for _, m := range want[:len(missing)] {
+		if !missing[m.Sequence] {
+			return false
+		}
+	}
+	return true
+}
