@@ -67,6 +67,10 @@ type Result struct {
 	Message string `json:"message,omitempty"`
 	// AuditID is the request's id in the API server's audit log.
 	AuditID string `json:"auditID,omitempty"`
+	// Unsure is true for a command that did not succeed when an earlier request for
+	// it may have had its effect: the answer was lost, or the turn was in another
+	// writer's hand before. Nobody can tell any more; the audit log may.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // OK is true when the effect that was wanted is there.

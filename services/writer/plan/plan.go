@@ -290,7 +290,14 @@ func (p *Plan) Results() (results []events.Result, done bool) {
 	}
 	results = make([]events.Result, 0, len(p.deeds))
 	for _, d := range p.deeds {
-		results = append(results, d.result)
+		results = append(results, d.told())
 	}
 	return results, true
+}
+
+// told is a deed's result, which admits what is not known.
+func (d *deed) told() events.Result {
+	r := d.result
+	r.Unsure = !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord
+	return r
 }

@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// TestUnsure: what did not succeed says whether an earlier request may have.
+func TestUnsure(t *testing.T) {
+	gone, refused := Response{Code: 404, Reason: "NotFound"}, Response{Code: 403, Reason: "Forbidden"}
+	for name, c := range map[string]struct {
+		again   bool
+		answers []Response
+		want    bool
+	}{
+		"refused at once":                      {false, []Response{refused}, false},
+		"refused, for a writer that took over": {true, []Response{refused}, true},
+		"refused after an answer was lost":     {false, []Response{{Code: 504}, refused}, true},
+		"gone after an answer was lost":        {false, []Response{{Code: 504}, gone}, true},
+		"refused after it was asked to wait":   {false, []Response{{Code: 429}, refused}, false},
+		"carried out after an answer was lost": {false, []Response{{Code: 504}, {Code: 200}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(turn(events.Command{
+				Verb: events.VerbPatch, Kind: "pods", Version: "v1", Namespace: "default", Name: "p",
+				If: &events.If{UID: "uid"}, PatchType: "application/merge-patch+json", Body: []byte("{}"),
+			}), Options{Again: c.again})
+			for _, a := range c.answers {
+				if requests := p.Next(); len(requests) != 1 {
+					t.Fatalf("%d requests", len(requests))
+				}
+				p.Answer(0, a)
+			}
+			results, done := p.Results()
+			if !done || results[0].Unsure != c.want {
+				t.Errorf("done: %t; the result is %+v", done, results)
+			}
+		})
+	}
+}
