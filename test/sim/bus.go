@@ -87,20 +87,33 @@ func (s *stream) current(m *message) bool { return s.newest[m.delta.Ref] == m.se
 // end is the last sequence of the state stream.
 func (s *stream) end() uint64 { return uint64(len(s.state)) }
 
-// read is what a reader of the state stream finds behind a sequence and up to
-// another one, at most so many messages, and how far it got.
-func (s *stream) read(from, to uint64, most int) (batch []events.Message, at uint64) {
+// read is what a reader finds behind a sequence and up to another one, at most so
+// many messages, and how far it got.
+func (s *stream) read(from, to uint64, most int, held func(*message) bool) (batch []events.Message, at uint64) {
 	at = from
 	for at < to {
 		m := s.state[at]
 		at++
-		if s.current(m) {
+		if held(m) {
 			if batch = append(batch, m.wire); len(batch) == most {
 				break
 			}
 		}
 	}
 	return batch, at
+}
+
+// copy is what the state stream held when it ended at a sequence.
+func (s *stream) copy(end uint64) map[uint64]bool {
+	newest := map[events.Ref]uint64{}
+	for _, m := range s.state[:end] {
+		newest[m.delta.Ref] = m.sequence
+	}
+	held := map[uint64]bool{}
+	for _, sequence := range newest {
+		held[sequence] = true
+	}
+	return held
 }
 
 // live is the newest delta of an object.

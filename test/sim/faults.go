@@ -174,7 +174,7 @@ func (w *World) RestartBehind(i, behind int) {
 	for _, f := range w.replicas[i].followers {
 		if end := int(f.stream.end()); end > 0 {
 			f.old = uint64(max(end-behind, 1))
-			f.goal = min(f.goal, f.old)
+			f.copied, f.goal = f.stream.copy(f.old), min(f.goal, f.old)
 		}
 	}
 	w.hold()
@@ -282,6 +282,13 @@ func (w *World) LoseTail(s *stream, n int, state bool) {
 	w.guard.lost(s.kind.Name)
 	s.lose(n, state)
 	w.reopen(s)
+	for _, r := range w.replicas {
+		for _, f := range r.followers {
+			if f.stream == s && f.folded > uint64(len(s.log)) {
+				f.breaks = -1 // it reads on where nothing is
+			}
+		}
+	}
 }
 
 func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }

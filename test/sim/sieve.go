@@ -164,7 +164,7 @@ type Record struct {
 
 // Play plays a scenario, with a blow or without.
 func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
-	o.Script, o.Pace = s.Script, -1
+	o.Script = s.Script
 	w := New(o, controllers)
 	return w, w.Run()
 }
@@ -172,7 +172,7 @@ func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
 // Recorded plays a scenario without a blow and keeps what happened.
 func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, error) {
 	r := &Record{Scenario: s, options: o}
-	o.Script, o.Pace = s.Script, -1
+	o.Script = s.Script
 	w := New(o, controllers)
 	w.recorded = r
 	if err := w.Run(); err != nil {

@@ -332,8 +332,11 @@ func (w *World) release() (some bool) {
 	w.until = time.Time{}
 	for _, r := range w.replicas {
 		for _, f := range r.followers {
-			some = some || f.old > 0 && f.old < f.stream.end()
-			f.old = 0
+			if some = some || f.old > 0 && f.old < f.stream.end(); f.old > 0 {
+				f.old, f.copied = 0, nil
+				f.again()
+				f.open()
+			}
 		}
 	}
 	for _, s := range w.servers {
