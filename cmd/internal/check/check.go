@@ -212,8 +212,13 @@ type Figures struct {
 	Hidden int `json:"hidden"`
 	// Repeated are the requests for commands that had been asked for before.
 	Repeated int `json:"repeated"`
-	// Unanswered are the requests whose server was killed.
+	// Unanswered are the requests of which the audit log does not know whether they
+	// had an effect: their server was killed, or timed out.
 	Unanswered int `json:"unanswered"`
+	// Unsure are the results that say of themselves that nobody knows, and Late
+	// those of them whose command was carried out.
+	Unsure int `json:"unsure"`
+	Late   int `json:"late"`
 	// Busiest is the most writes of one object in one minute.
 	Busiest int `json:"busiest"`
 }
@@ -223,8 +228,9 @@ type books struct {
 	*History
 	turns    map[place]*Turn
 	outcomes map[place][]*Outcome
-	// stored are the writes that were carried out, by command; open are those that
-	// were never answered.
+	// stored are the writes that were carried out, by command; open are those of
+	// which the audit log does not know: they were never answered, or with an error
+	// that came too late to undo them, such as a timeout.
 	stored, open map[command][]*Write
 	// by is who made a revision of an object, as far as it was one of us.
 	by map[edition]*Write
@@ -232,8 +238,8 @@ type books struct {
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden and busiest are found by rules, for the figures.
-	hidden, busiest int
+	// hidden, busiest and late are found by rules, for the figures.
+	hidden, busiest, late int
 }
 
 // command is one command of a turn.
@@ -292,6 +298,9 @@ func (b *books) openAudit() {
 		if w.Ended {
 			ended[w.ID]++
 		}
+		if w.Ended && w.Code >= 500 {
+			b.open[c] = append(b.open[c], w)
+		}
 		if w.Stored() {
 			b.stored[c] = append(b.stored[c], w)
 			if w.UID != "" && w.Revision != 0 {
@@ -314,7 +323,14 @@ func (b *books) openAudit() {
 }
 
 func (b *books) figures() Figures {
-	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest}
+	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late}
+	for _, o := range b.Outcomes {
+		for _, r := range o.Results {
+			if r.Unsure {
+				f.Unsure++
+			}
+		}
+	}
 	for _, t := range b.Turns {
 		f.Commands += len(t.Commands)
 	}

@@ -172,6 +172,16 @@ func TestWhatIsNoViolation(t *testing.T) {
 			gone.Sync = true
 			renumber(h, slices.Replace(log, i, i+1, gone, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone.Revision}))
 		}},
+		{name: "an outcome that admits that nobody knows", forge: func(h *History) {
+			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
+		}},
+		{name: "a server that gave up too late", forge: func(h *History) {
+			for i := range h.Writes {
+				if w := &h.Writes[i]; w.Ended && w.ID == "TURN_"+setter+".1.0" {
+					w.Code = 504
+				}
+			}
+		}},
 		{name: "a server that was killed before it noted what it did", forge: func(h *History) {
 			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.Ended && w.ID == "TURN_"+setter+".1.0" })
 		}},

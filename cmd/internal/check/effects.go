@@ -58,6 +58,8 @@ func complete(b *books) []Violation {
 		switch r, told := b.result(c); {
 		case !told:
 			found = append(found, violation(texts(b.stored[c]), "%v was carried out, and has no outcome", c))
+		case r.Unsure:
+			b.late++
 		case !r.OK():
 			found = append(found, violation(texts(b.stored[c]), "%v was carried out, and its outcome is %s: %s", c, r.Status, r.Message))
 		}
@@ -105,8 +107,9 @@ func (b *books) result(c command) (events.Result, bool) {
 	return events.Result{}, false
 }
 
-// proven is true for a command whose request was received by an API server that
-// was killed before it noted the end, and whose effect is in the storage.
+// proven is true for a command whose request was received by an API server that was
+// killed before it noted the end, or gave it up too late, and whose effect is in the
+// storage.
 func (b *books) proven(c command, r events.Result) bool {
 	if turn := b.turns[c.place]; turn != nil && c.at < len(turn.Commands) && turn.Commands[c.at].Verb == events.VerbRecord {
 		return true // it changes nothing
