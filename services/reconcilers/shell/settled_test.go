@@ -92,3 +92,21 @@ func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
 	}
 	o.none()
 }
+
+// A change that comes while a turn is being stored has a turn of its own, as soon
+// as that is done.
+func TestAChangeDuringARoundHasItsTurn(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))
+	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
+	if len(o.wakes) != 1 || len(o.recalls) != 0 {
+		t.Fatalf("during the round there are wakes %+v and recalls %v", o.wakes, o.recalls)
+	}
+	o.desk.Scheduled(web, o.wakes[0].At, nil)
+	o.run()
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	want(t, "before the turn is stored", s, "")
+	o.answer(events.Act, 1, nil)
+	want(t, "after", s, "done")
+}
