@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -70,6 +69,9 @@ type Server struct {
 // again (the server's log names those that do not). One of a cluster listens, and
 // waits for the others; see [Server.Healthy].
 //
+// A log or state that cannot be read is set aside and begins anew; the server's
+// log says so.
+//
 // Errors: the settings make no sense, the directory cannot be made or written,
 // another process is using it, or what is in it cannot be read; the error says
 // which, and the server is not started.
@@ -91,7 +93,17 @@ func Serve(options ServerOptions) (*Server, error) {
 	return s, nil
 }
 
+// start starts the server, and once more without the streams that it could not
+// read, if that is of use.
 func (s *Server) start() error {
+	err := s.launch()
+	if worthwhile, failed := s.setAside(err); !worthwhile {
+		return errors.Join(err, failed)
+	}
+	return s.launch()
+}
+
+func (s *Server) launch() error {
 	settings, err := s.options.server()
 	if err != nil {
 		return err
@@ -201,8 +213,7 @@ func (s *Server) complete(expected []string, log *serverLog) error {
 	if len(damaged) == 0 {
 		return nil
 	}
-	return fmt.Errorf("damaged streams %s (%s): restore them from a backup, or remove their folders to begin them anew",
-		strings.Join(damaged, ", "), log.lastWarning())
+	return &damagedError{streams: damaged, why: log.lastWarning()}
 }
 
 // streamsOnDisk are the names of the streams in a data directory.

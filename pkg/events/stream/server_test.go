@@ -56,6 +56,32 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
+	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	_ = b.Close()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	folder := damage(t, dir, subject.TurnStream("c"))
+	damage(t, dir, subject.LogStream("pods"))
+	_, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "TURN_c") || strings.Contains(err.Error(), "OUTCOME_c") {
+		t.Fatalf("a server on a damaged directory: %v, want the stream's name", err)
+	}
+	// The directory is free again, for whoever repairs it.
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, stream.ServerOptions{Dir: dir})
+}
+
+// TestDamagedLogIsSetAside, and begins anew with its state: what it held the API
+// server still has.
+func TestDamagedLogIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, stream.ServerOptions{Dir: dir})
+	b := connect(t, stream.Options{Server: s})
 	for _, k := range []kinds.Kind{kinds.Pods.Kind, kinds.Deployments.Kind} {
 		if err := b.EnsureKind(t.Context(), k); err != nil {
 			t.Fatal(err)
@@ -65,19 +91,11 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	meta := filepath.Join(dir, "jetstream", "$G", "streams", "EV_pods", "meta.inf")
-	if err := os.WriteFile(meta, []byte(`{"name":"EV_pods"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := stream.Serve(stream.ServerOptions{Dir: dir})
-	if err == nil || !strings.Contains(err.Error(), "EV_pods") || strings.Contains(err.Error(), "EV_deployments") {
-		t.Fatalf("a server on a damaged directory: %v, want the stream's name", err)
-	}
-	// The directory is free again, for whoever repairs it.
-	if err := os.RemoveAll(filepath.Dir(meta)); err != nil {
-		t.Fatal(err)
-	}
+	damage(t, dir, subject.LogStream("pods"))
 	b = connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir})})
+	if aside, err := filepath.Glob(filepath.Join(dir, "damaged", "EV_pods-*", "meta.inf")); err != nil || len(aside) != 1 {
+		t.Errorf("set aside are %v, %v", aside, err)
+	}
 	// STATE_pods has lost its log: both are made anew.
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
@@ -93,6 +111,16 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	if !errors.Is(err, errRead) {
 		t.Fatal(err)
 	}
+}
+
+// damage makes a stream unreadable, and gives its folder.
+func damage(t *testing.T, dir, name string) (folder string) {
+	t.Helper()
+	folder = filepath.Join(dir, "jetstream", "$G", "streams", name)
+	if err := os.WriteFile(filepath.Join(folder, "meta.inf"), []byte(`{"name":"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 var errRead = errors.New("read")
