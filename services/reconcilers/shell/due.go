@@ -19,9 +19,19 @@ type due struct {
 
 // leavesTrace tells whether a result is of something that can be seen. What was
 // found unchanged may be unseen as yet: a birth that was carried out twice, say,
-// whose first outcome was never stored.
+// whose first outcome was never stored. And what stood in the way of a command has
+// to be seen before the same is decided again.
 func leavesTrace(r events.Result) bool {
-	return r.Status == events.Applied || r.Status == events.Unchanged && (r.Version != "" || r.Removed)
+	switch r.Status {
+	case events.Applied:
+		return true
+	case events.Unchanged:
+		return r.Version != "" || r.Removed
+	case events.Conflict, events.Failed:
+		return r.Version != ""
+	default:
+		return false
+	}
 }
 
 // await has the lane looked at whenever a kind that it waits for is folded.

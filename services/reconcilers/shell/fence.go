@@ -87,7 +87,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
 			l.dues = append(l.dues, u)
 		}
-		if r.Version != "" && r.Ref == d.own(e.key) {
+		if r.OK() && r.Version != "" && r.Ref == d.own(e.key) {
 			e.wrote = r.Version
 		}
 	}

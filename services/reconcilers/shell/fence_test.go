@@ -170,3 +170,22 @@ func TestOutcomeTicketSurvivesForgetting(t *testing.T) {
 	o.none()
 	want(t, "after its effect is seen again", s, "done")
 }
+
+// What stood in the way of a command is seen before the next try: on the view that
+// it was decided on, the same would be decided again, and refused again.
+func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
+	for _, status := range []events.Status{events.Conflict, events.Failed} {
+		o := begun(t, Settings{Pace: -1})
+		o.outcome(events.Act, 10, events.Result{
+			Status: status, UID: "uid-web", Version: "7",
+			Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
+		})
+		o.pass(time.Second)
+		o.none()
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 2, 0, ""))
+		o.run()
+		if turn := o.take(events.Act); turn.ResourceVersion != "7" || len(turn.Commands) != 2 {
+			t.Errorf("after a %s: %+v", status, turn.Turn)
+		}
+	}
+}

@@ -37,7 +37,8 @@ type deed struct {
 	lost   bool // a write's answer was lost: what is there may be ours
 	loose  bool // delete without the resourceVersion condition
 	asked  bool
-	last   Response // the answer before, when something was asked
+	last   Response  // the answer before, when something was asked
+	failed *Response // why a write was given up whose answers were lost
 	body   []byte
 	result events.Result
 }
@@ -83,7 +84,7 @@ func (d *deed) request() Request {
 	case write:
 		d.write(&r)
 	case compare:
-		if c.Verb != events.VerbDelete {
+		if c.Verb == events.VerbCreate || c.Verb != events.VerbDelete && d.doubled() {
 			r.Verb = Read
 		}
 	case survey:
@@ -123,12 +124,16 @@ func (d *deed) options() *metav1.DeleteOptions {
 }
 
 // unsure is true while a birth may have happened unseen: the answer to it was
-// lost, the turn was delivered before, or somebody has its name. Such a command is
-// not given up, however long it takes: who decides next would decide on a world
-// without it.
+// lost, the turn was delivered before, or somebody has its name; and while it is
+// looked for what has become of a command. Such a command is not given up, however
+// long it takes: who decides next would decide on a world without it.
 func (d *deed) unsure() bool {
-	return d.command.Verb == events.VerbCreate && (d.lost || d.again || d.step == compare || d.step == survey)
+	return d.step == survey || d.command.Verb == events.VerbCreate && (d.doubled() || d.step == compare)
 }
+
+// doubled tells whether an effect that is there may be the command's own: the
+// answer to it was lost, or the turn was delivered before.
+func (d *deed) doubled() bool { return d.lost || d.again }
 
 // answer takes the answer to request.
 func (d *deed) answer(r Response) {
@@ -136,7 +141,7 @@ func (d *deed) answer(r Response) {
 	if r.again() {
 		d.lost = d.lost || (d.step == write && r.lost())
 		if r.Spent && !d.unsure() {
-			d.end(r, events.Failed)
+			d.exhaust(r)
 		}
 		return // the same step again
 	}
@@ -155,6 +160,16 @@ func (d *deed) answer(r Response) {
 		d.afterSurvey(r)
 	case finished:
 	}
+}
+
+// exhaust gives up a command that has no time left. One that may have been carried
+// out is looked for first.
+func (d *deed) exhaust(r Response) {
+	if d.doubled() {
+		d.failed, d.step = &r, survey
+		return
+	}
+	d.end(r, events.Failed)
 }
 
 func (d *deed) afterAlive(r Response) {
@@ -221,9 +236,7 @@ func (d *deed) afterWrite(r Response) {
 	case r.ok():
 		d.end(r, d.effect(r))
 		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object)
-	case r.Code == 409 && c.Verb == events.VerbCreate && r.Reason == string(metav1.StatusReasonAlreadyExists),
-		r.Code == 409 && c.Verb == events.VerbDelete,
-		r.Code == 409 && c.Verb == events.VerbUpdate && (d.again || d.lost):
+	case r.Code == 409 && (c.Verb != events.VerbCreate || r.Reason == string(metav1.StatusReasonAlreadyExists)):
 		d.step = compare
 	case r.Code == 409:
 		d.end(r, events.Conflict)
@@ -261,21 +274,38 @@ func gone(c events.Command, o Object) bool {
 
 // afterCompare judges a 409 by what is there.
 func (d *deed) afterCompare(r Response) {
-	if !r.ok() && !r.notFound() {
+	birthOrDeath := d.command.Verb == events.VerbCreate || d.command.Verb == events.VerbDelete
+	switch {
+	case !r.ok() && !r.notFound() && birthOrDeath:
 		d.end(r, events.Refused)
-		return
-	}
-	switch d.command.Verb {
-	case events.VerbCreate:
+	case d.command.Verb == events.VerbCreate:
 		d.compareBirth(r)
-	case events.VerbDelete:
+	case d.command.Verb == events.VerbDelete:
 		d.compareDeath(r)
+	case r.notFound():
+		d.end(r, events.Absent)
+	case d.doubled() && d.changed(r):
+		d.found(r)
 	default:
-		if r.ok() && r.Object.UID == uidOf(d.command) && updated(d.body, r.Body, d.command.Subresource) {
-			d.found(r)
-			return
-		}
+		// The result bears the version that stood in the way. Who decides next waits
+		// until it has been seen: on the old one the same would be decided again.
 		d.conflict(r, "Conflict", "the object has changed")
+	}
+}
+
+// changed tells whether a live object is what an update or a patch makes of it.
+func (d *deed) changed(r Response) bool {
+	c := d.command
+	if !r.ok() || r.Object.UID != uidOf(c) {
+		return false
+	}
+	switch {
+	case c.Verb == events.VerbUpdate:
+		return updated(d.body, r.Body, c.Subresource)
+	case c.Verb == events.VerbPatch && c.PatchType == types.MergePatchType:
+		return merged(d.body, r.Body)
+	default:
+		return false
 	}
 }
 
@@ -322,6 +352,10 @@ func (d *deed) skip() {
 }
 
 func (d *deed) giveUp() {
+	if d.failed != nil {
+		d.end(*d.failed, events.Failed)
+		return
+	}
 	if d.refused != (Refusal{}) {
 		d.refuse(d.refused.Reason, d.refused.Message)
 		return
@@ -336,8 +370,13 @@ func (d *deed) afterSurvey(r Response) {
 		d.removed(r)
 	case c.Verb == events.VerbDelete && r.ok() && r.Object.Deleting,
 		c.Verb == events.VerbCreate && r.ok() && born(d.body, r.Body),
-		c.Verb == events.VerbUpdate && r.ok() && r.Object.UID == uidOf(c) && updated(d.body, r.Body, c.Subresource):
+		d.changed(r):
 		d.found(r)
+	case d.failed != nil && r.ok():
+		// Who decides next waits until this version has been seen: it may be what
+		// the command has made.
+		d.failed.Object = r.Object
+		d.giveUp()
 	default:
 		d.giveUp()
 	}

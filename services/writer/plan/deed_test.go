@@ -39,6 +39,11 @@ func TestWhatAnswersMean(t *testing.T) {
 	sameOwners := Response{Code: 200, Object: Object{UID: "uid", Owners: versioned.If.SameOwners}}
 	put := update("web", "1", `{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":2}}`)
 	put.If.UID = "uid"
+	freed := events.Command{
+		Verb: events.VerbPatch, Kind: "replicasets.apps", Version: "v1", Namespace: "ns", Name: "web",
+		PatchType: types.MergePatchType, If: &events.If{UID: "uid", ResourceVersion: "1"},
+		Body: json.RawMessage(`{"metadata":{"uid":"uid","resourceVersion":"1","finalizers":["b"],"ownerReferences":null}}`),
+	}
 	ownerless := birth("default")
 	ownerless.Body = json.RawMessage(`{"metadata":{}}`)
 
@@ -57,7 +62,11 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"ownerless there", ownerless, false, []Response{taken, live("uid", "9", `{"metadata":{}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"quota", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Message: "exceeded quota"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Message: "exceeded quota"}},
 		{"namespace goes", birth("p"), false, []Response{{Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden", Cause: "NamespaceTerminating"}},
-		{"never reachable", versioned, false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}}, events.Result{Status: events.Failed, Reason: "NoAnswer"}},
+		{"a delete that may have happened, and has not", versioned, false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}, {Spent: true}, live("uid", "9", "")}, events.Result{Status: events.Failed, UID: "uid", Version: "9", Reason: "NoAnswer"}},
+		{"a delete that may have happened, and has", versioned, false, []Response{noAnswer, {Spent: true, Reason: "NoAnswer"}, nothing}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"an update that may have happened, and has not", put, false, []Response{{Code: 504, Spent: true}, live("uid", "9", `{"spec":{"replicas":1}}`)}, events.Result{Status: events.Failed, UID: "uid", Version: "9", Code: 504}},
+		{"an update that may have happened, and has", put, false, []Response{{Code: 504, Spent: true}, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":2}}`)}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"a delete that cannot have happened", versioned, false, []Response{{Code: 429}, {Code: 429, Spent: true}}, events.Result{Status: events.Failed, Code: 429}},
 		{"too busy for a birth", birth("p"), false, []Response{{Code: 429}, {Code: 429, Spent: true}}, events.Result{Status: events.Failed, Code: 429}},
 		{"a birth whose name is taken, by whom is not told", birth("p"), false, []Response{taken, {Code: 429, Spent: true}, live("uid", "9", owned)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"a birth that an earlier delivery may have made", birth("p"), true, []Response{{Code: 429, Spent: true}, taken, live("uid", "9", owned)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
@@ -65,7 +74,14 @@ func TestWhatAnswersMean(t *testing.T) {
 
 		{"updated", put, false, []Response{live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
 		{"updated nothing", put, false, []Response{live("uid", "1", "")}, events.Result{Status: events.Unchanged, UID: "uid", Version: "1"}},
-		{"update too late", put, false, []Response{moved}, events.Result{Status: events.Conflict, Code: 409, Reason: "Conflict"}},
+		{"update too late", put, false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+		{"update too late, it is gone", put, false, []Response{moved, nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
+		{"update too late, what is there is not told", put, false, []Response{moved, {Code: 403, Reason: "Forbidden"}}, events.Result{Status: events.Conflict, Code: 409, Reason: "Conflict"}},
+		{"patched, reply lost", freed, false, []Response{noAnswer, moved, live("uid", "9", `{"metadata":{"finalizers":["b"]}}`)}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+		{"patched before", freed, true, []Response{moved, live("uid", "9", `{"metadata":{"finalizers":["b"],"labels":{"x":"y"}}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
+		{"patched before, changed since", freed, true, []Response{moved, live("uid", "9", `{"metadata":{"finalizers":["a","b"]}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+		{"patch before, not on this owner", freed, true, []Response{moved, live("uid", "9", `{"metadata":{"finalizers":["b"],"ownerReferences":[{"uid":"o"}]}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
+		{"patch too late", freed, false, []Response{moved, live("uid", "9", `{"metadata":{"finalizers":["b"]}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 		{"updated before", put, true, []Response{moved, live("uid", "9", `{"kind":"ReplicaSet","metadata":{"uid":"uid","labels":{"a":"b"},"generation":2},"spec":{"replicas":2},"status":{"replicas":1}}`)}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"updated before, changed since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":3}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 		{"updated before, more since", put, true, []Response{moved, live("uid", "9", `{"metadata":{"uid":"uid","labels":{"a":"b"}},"spec":{"replicas":2,"paused":true}}`)}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
@@ -101,7 +117,7 @@ func TestWhatAnswersMean(t *testing.T) {
 			if got.Ref != story.command.Ref() {
 				t.Errorf("the result is about %v", got.Ref)
 			}
-			got.Ref = events.Ref{}
+			got.Ref, got.Unsure = events.Ref{}, false // see TestUnsure
 			if story.want.Message == "" {
 				got.Message = ""
 			}

@@ -57,6 +57,36 @@ func updated(body, live json.RawMessage, subresource string) bool {
 	return within(want, have) && within(have, want)
 }
 
+// merged tells whether a live object is already what a merge patch makes of it. The
+// conditions in the patch do not count.
+func merged(patch, live json.RawMessage) bool {
+	want, have := read(patch), read(live)
+	if want == nil || have == nil {
+		return false
+	}
+	if metadata, ok := want["metadata"].(map[string]any); ok {
+		delete(metadata, "uid")
+		delete(metadata, "resourceVersion")
+	}
+	return carries(want, have)
+}
+
+// carries tells whether every field of a merge patch is in an object: objects are
+// merged, null takes a field away, and all else is replaced.
+func carries(want, have any) bool {
+	fields, ok := want.(map[string]any)
+	if !ok {
+		return within(want, have) && within(have, want)
+	}
+	there, _ := have.(map[string]any)
+	for field, value := range fields {
+		if !carries(value, there[field]) {
+			return false
+		}
+	}
+	return true
+}
+
 // sameOwners tells whether two lists of owners are the same, in any order.
 func sameOwners(a, b []metav1.OwnerReference) bool {
 	if len(a) != len(b) {
