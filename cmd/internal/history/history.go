@@ -57,40 +57,37 @@ func (p Past) Make(ctx context.Context, b bus.Bus) error {
 	return work.Wait()
 }
 
-// present is what the state of the kind holds.
+// present is what the bus holds of the kind, and what its next delta has to say
+// about that.
 type present struct {
 	objects []events.Delta
-	mark    events.Message
+	mark    events.Delta
+	tally   events.Tally
+	after   events.Link
 }
 
 var errRead = errors.New("read")
 
-func (p Past) read(ctx context.Context, b bus.Bus) (now present, err error) {
-	log, state := subject.LogStream(p.Kind), subject.StateStream(p.Kind)
+func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
+	now, log, state := &present{}, subject.LogStream(p.Kind), subject.StateStream(p.Kind)
 	mark, there, err := b.Last(ctx, log, subject.Mark(p.Kind))
 	if err != nil {
-		return now, err
+		return nil, err
 	}
 	if !there {
-		return now, errors.New("no mark: was the watcher running?")
+		return nil, errors.New("no mark: was the watcher running?")
 	}
-	now.mark = mark
+	if now.mark, err = decode(mark); err != nil {
+		return nil, err
+	}
 	end, err := b.StreamState(ctx, log)
 	if err != nil {
-		return now, err
+		return nil, err
 	}
 	err = b.Follow(ctx, state, 1, func(batch []events.Message) error {
 		for _, m := range batch {
-			ref, err := subject.ParseDelta(m.Subject)
-			if err != nil {
+			if err := now.take(m); err != nil {
 				return err
-			}
-			d, err := events.DecodeDelta(ref, m)
-			if err != nil {
-				return err
-			}
-			if d.Op == events.Is {
-				now.objects = append(now.objects, d)
 			}
 			if m.Sequence >= end.Last {
 				return errRead
@@ -100,17 +97,41 @@ func (p Past) read(ctx context.Context, b bus.Bus) (now present, err error) {
 	})
 	switch {
 	case err == nil:
-		return now, ctx.Err()
+		return nil, ctx.Err()
 	case !errors.Is(err, errRead):
-		return now, err
+		return nil, err
 	case len(now.objects) == 0:
-		return now, errors.New("no object to make a past for")
+		return nil, errors.New("no object to make a past for")
 	}
 	return now, nil
 }
 
+// take takes in a message of the state.
+func (n *present) take(m events.Message) error {
+	d, err := decode(m)
+	if err != nil {
+		return err
+	}
+	n.tally.Fold(d)
+	if n.after = d.After; d.Op != events.Mark {
+		n.after = events.Link{Sequence: m.Sequence, Sum: m.Get(events.HeaderSum)}
+	}
+	if d.Op == events.Is {
+		n.objects = append(n.objects, d)
+	}
+	return nil
+}
+
+func decode(m events.Message) (events.Delta, error) {
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil {
+		return events.Delta{}, err
+	}
+	return events.DecodeDelta(ref, m)
+}
+
 // deltas tells the past, and at its end everything again as it is.
-func (p Past) deltas(ctx context.Context, b bus.Bus, now present) error {
+func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 	log, err := b.Append(ctx, p.Kind)
 	if err != nil {
 		return err
@@ -118,33 +139,44 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now present) error {
 	defer log.Close()
 	n := p.Messages * 8 / 10
 	for i := range n - n%(2*life) { // whoever came has gone
-		if err := log.Append(ctx, told(now.delta(i))); err != nil {
+		if err := now.tell(ctx, log, now.delta(i)); err != nil {
 			return err
 		}
 		if p.Told != nil && i%report == 0 && i > 0 {
 			p.Told(i)
 		}
 	}
-	for _, d := range now.objects {
-		if err := log.Append(ctx, told(d)); err != nil {
+	for _, d := range append(now.objects, now.mark) {
+		if err := now.tell(ctx, log, d); err != nil {
 			return err
 		}
-	}
-	if err := log.Append(ctx, events.Message{Subject: now.mark.Subject, Header: now.mark.Header, Data: now.mark.Data}); err != nil {
-		return err
 	}
 	return log.Flush(ctx)
 }
 
-func told(d events.Delta) events.Message {
+// tell appends a delta, as the watcher does: with what there is behind it, and
+// which message was before it.
+func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) error {
+	n.tally.Fold(d)
+	d.Census, d.After = n.tally.Census(), n.after
 	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
-	return m
+	m.Subject = subject.Mark(d.Kind)
+	if d.Op != events.Mark {
+		m.Subject = subject.Delta(d.Ref)
+	}
+	m = events.Seal(m)
+	if err := log.Append(ctx, m); err != nil {
+		return err
+	}
+	if d.Op != events.Mark {
+		n.after = events.Link{Sequence: log.Last(), Sum: m.Get(events.HeaderSum)}
+	}
+	return nil
 }
 
 // delta is the delta at a place of the past: by turns an earlier version of an
 // object that is there, and a moment in the life of one that is gone.
-func (n present) delta(i int) events.Delta {
+func (n *present) delta(i int) events.Delta {
 	which, gone := i/2, i%2 == 1
 	if gone {
 		which /= life

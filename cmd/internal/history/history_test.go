@@ -43,6 +43,7 @@ func TestThePresentStaysAsItIs(t *testing.T) {
 	if last.Op != events.Mark {
 		t.Errorf("the newest delta is %q, want the mark that a watcher resumes from", last.Op)
 	}
+	expectBooks(ctx, t, b)
 	for stream, least := range map[string]uint64{
 		subject.LogStream("pods"): 750, subject.TurnStream(controller): 100, subject.OutcomeStream(controller): 100,
 	} {
@@ -138,6 +139,7 @@ func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, 
 			case events.Is:
 				there[ref.String()] = last.ResourceVersion
 			case events.Gone:
+				delete(there, ref.String())
 				gone++
 			case events.Mark, events.Gap:
 			}
@@ -151,6 +153,45 @@ func fold(ctx context.Context, t *testing.T, b *stream.Bus) (last events.Delta, 
 		t.Fatal(err)
 	}
 	return last, there, gone
+}
+
+// expectBooks demands of the log what its readers check: no message is missing
+// before another, and each says what there is behind it.
+func expectBooks(ctx context.Context, t *testing.T, b *stream.Bus) {
+	t.Helper()
+	end, err := b.StreamState(ctx, subject.LogStream("pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	var chain events.Chain
+	var tally events.Tally
+	err = b.Follow(ctx, subject.LogStream("pods"), 1, func(batch []events.Message) error {
+		for _, m := range batch {
+			ref, err := subject.ParseDelta(m.Subject)
+			if err != nil {
+				return err
+			}
+			d, err := events.DecodeDelta(ref, m)
+			if err != nil {
+				return err
+			}
+			if hole, ok := chain.Next(m, d); !ok {
+				return fmt.Errorf("message %d: %s", m.Sequence, hole.Reason)
+			}
+			if tally.Fold(d); d.Census.Known && d.Census != tally.Census() {
+				return fmt.Errorf("message %d says that there is %v, and there is %v", m.Sequence, d.Census, tally.Census())
+			}
+			if m.Sequence == end.Last {
+				done()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // expectAnswered demands that the only delivery left is of a message that is
