@@ -1,7 +1,6 @@
 package events
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -142,7 +141,8 @@ func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last 
 	return Unsure, nil
 }
 
-// Link is a message's place in its log, and its sum.
+// Link is a message's place in its log, and its sum; none where the message was
+// stored by a version that knew no sums.
 type Link struct {
 	Sequence uint64
 	Sum      string
@@ -153,19 +153,15 @@ func (l Link) String() string {
 	if l.Sequence == 0 {
 		return ""
 	}
-	return strconv.FormatUint(l.Sequence, 10) + " " + l.Sum
+	return strings.TrimSpace(strconv.FormatUint(l.Sequence, 10) + " " + l.Sum) // a server trims headers, too
 }
 
 func parseLink(text string) (l Link, err error) {
 	if text == "" {
 		return l, nil
 	}
-	sequence, sum, found := strings.Cut(text, " ")
-	if l.Sequence, err = strconv.ParseUint(sequence, 10, 64); err != nil {
-		return l, err
-	}
-	if l.Sum = sum; !found {
-		return l, fmt.Errorf("%q is not a sequence and a sum", text)
-	}
-	return l, nil
+	sequence, sum, _ := strings.Cut(text, " ")
+	l.Sum = sum
+	l.Sequence, err = strconv.ParseUint(sequence, 10, 64)
+	return l, err
 }

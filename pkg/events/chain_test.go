@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -69,5 +70,24 @@ func TestAMessageInPlaceOfAnotherIsNoticed(t *testing.T) {
 		if _, ok := chain.Next(m, deltas[i]); ok != (i < 2) {
 			t.Errorf("message %d: ok %t", i+1, ok)
 		}
+	}
+}
+
+// The first delta of this version stands behind one that bears no sum.
+func TestALinkToAnOlderVersionsMessage(t *testing.T) {
+	ref := events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}
+	d := events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: "7", After: events.Link{Sequence: 68}}
+	m := events.EncodeDelta(d)
+	m.Subject = "ev.pods.0.ns.a"
+	m = events.Seal(m)
+	for key, values := range m.Header { // as a NATS server gives them back
+		m.Header[key] = []string{strings.TrimSpace(values[0])}
+	}
+	if err := events.Verify(m); err != nil {
+		t.Error(err)
+	}
+	back, err := events.DecodeDelta(ref, m)
+	if err != nil || back.After != d.After {
+		t.Errorf("the link came back as %v (%v), want %v", back.After, err, d.After)
 	}
 }
