@@ -14,6 +14,11 @@ type Outcome struct {
 	// Turn is the turn's sequence in its stream.
 	Turn    uint64   `json:"turn"`
 	Results []Result `json:"results"`
+	// UID and ResourceVersion are the turn's: the key's own object as it was when
+	// that was decided. Empty when there was none, or the version means nothing any
+	// more since its epoch has ended.
+	UID             types.UID `json:"uid,omitempty"`
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
 	// Epochs are those of the kinds that the commands are about, as the writer
 	// knew them when it was done.
 	Epochs Epochs    `json:"epochs,omitempty"`

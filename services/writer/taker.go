@@ -248,7 +248,10 @@ const settling = 90 * time.Second
 func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
-		Results: results, Epochs: t.epochsOf(ctx, results), At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
+		Results: results, Epochs: t.epochsOf(ctx, turn, results), At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
+	}
+	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {
+		outcome.UID, outcome.ResourceVersion = turn.UID, turn.ResourceVersion
 	}
 	message, err := events.EncodeJSON(outcome, turn.Trace)
 	if err != nil {
@@ -279,10 +282,13 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	return nil
 }
 
-// epochsOf are the epochs of the kinds that results are about; none where they
-// cannot be looked up, which leaves it to the reader to tell by the time.
-func (t *taker) epochsOf(ctx context.Context, results []events.Result) events.Epochs {
+// epochsOf are the epochs of the kinds that a turn and its results are about; none
+// where they cannot be looked up, which leaves it to the reader to tell by the time.
+func (t *taker) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
 	var about []kinds.Name
+	if turn.Kind != "" {
+		about = append(about, turn.Kind)
+	}
 	for _, r := range results {
 		if r.Version != "" && !slices.Contains(about, r.Ref.Kind) {
 			about = append(about, r.Ref.Kind)

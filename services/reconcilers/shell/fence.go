@@ -91,6 +91,9 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 			e.wrote = r.Version
 		}
 	}
+	if l == &e.act {
+		l.dues = append(l.dues, d.decided(e, o)...)
+	}
 	d.await(e, l)
 	if o.OK() {
 		l.failures, l.notBefore = 0, time.Time{}
