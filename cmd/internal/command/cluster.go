@@ -21,6 +21,9 @@ const reach = 10 * time.Second
 // Errors: no cluster is named, the kubeconfig is broken, the server cannot be
 // reached, or it refuses the credentials. Each says what to do.
 func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
+	if err := noticeDeath(); err != nil {
+		return nil, err
+	}
 	config, err := o.load()
 	if err != nil {
 		return nil, err
@@ -43,6 +46,21 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 	default:
 		return nil, fmt.Errorf("the API server at %s does not answer: %w; check the address in --kubeconfig and that it is running", config.Host, err)
 	}
+}
+
+// noticeDeath sets the pace at which a connection to the API server that nothing
+// comes through any more is found dead: client-go reads it from the environment,
+// and would take 45 s. Whoever runs us may have set another one.
+func noticeDeath() error {
+	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+		if _, set := os.LookupEnv(name); set {
+			continue
+		}
+		if err := os.Setenv(name, "5"); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // load reads the kubeconfig that was named, or $KUBECONFIG, or the pod's

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -161,4 +162,19 @@ func TestGraceEnds(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+func TestDeadConnectionsAreNoticedSoonUnlessToldOtherwise(t *testing.T) {
+	const idle, ping = "HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"
+	t.Setenv(idle, "7")
+	t.Setenv(ping, "") // so that it is put back afterwards
+	if err := os.Unsetenv(ping); err != nil {
+		t.Fatal(err)
+	}
+	if err := noticeDeath(); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv(idle) != "7" || os.Getenv(ping) != "5" {
+		t.Errorf("the pace is %s and %s s, want 7, as it was set, and 5", os.Getenv(idle), os.Getenv(ping))
+	}
 }

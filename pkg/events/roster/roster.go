@@ -41,6 +41,8 @@ import (
 const (
 	heartbeat = 150 * time.Millisecond
 	silence   = 600 * time.Millisecond
+	// glance is how often a replica looks who is silent.
+	glance = heartbeat / 3
 )
 
 // Config of a roster.
@@ -54,7 +56,7 @@ type Config struct {
 	// host's network every process is the first.
 	ID string
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
-	// asked at every heartbeat and must not block.
+	// asked at every glance and must not block.
 	Fit func() bool
 }
 
@@ -90,10 +92,10 @@ func (r *Roster) Run(ctx context.Context) {
 	var listening sync.WaitGroup
 	listening.Go(func() { r.listen(ctx) })
 	defer listening.Wait()
-	tick := time.NewTicker(heartbeat)
+	tick := time.NewTicker(glance)
 	defer tick.Stop()
-	for {
-		r.beat()
+	for at := 0; ; at++ {
+		r.turn(at%int(heartbeat/glance) == 0)
 		select {
 		case <-ctx.Done():
 			r.say(beat{ID: r.config.ID, Bye: true})
@@ -103,15 +105,18 @@ func (r *Roster) Run(ctx context.Context) {
 	}
 }
 
-// beat is said before anybody here acts on it: who takes over begins when the
-// others let go.
-func (r *Roster) beat() {
+// turn looks who is there. What is new is said before anybody here acts on it:
+// who takes over begins when the others let go.
+func (r *Roster) turn(due bool) {
 	fit := r.config.Fit()
 	r.mu.Lock()
+	before := r.book.standing
 	changed := r.book.turn(time.Now(), fit)
 	say := beat{ID: r.config.ID, Standing: r.book.standing}
 	r.mu.Unlock()
-	r.say(say)
+	if due || say.Standing != before {
+		r.say(say)
+	}
 	if changed {
 		r.tell()
 	}
