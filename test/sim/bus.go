@@ -30,6 +30,7 @@ type stream struct {
 	log    []*message
 	state  []*message
 	newest map[events.Ref]uint64 // in the state, by object; the zero Ref is for marks
+	tally  events.Tally          // of what the state holds
 	// breaks counts how often readers met a state that had lost what they knew.
 	breaks int
 }
@@ -55,6 +56,8 @@ func (b *Bus) append(d events.Delta, expect uint64) error {
 	if uint64(len(s.log)) != expect {
 		return bus.ErrOvertaken
 	}
+	s.tally.Fold(d)
+	d.Census = s.tally.Census()
 	m := &message{sequence: expect + 1, delta: d, wire: events.EncodeDelta(d)}
 	m.wire.Subject = b.subject(d)
 	m.wire.Stream, m.wire.Sequence, m.wire.Time = subject.StateStream(d.Kind), m.sequence, b.now()
@@ -132,9 +135,10 @@ func (s *stream) lose(n int, state bool) {
 		return
 	}
 	s.state = s.state[:len(s.log):len(s.log)]
-	s.newest = map[events.Ref]uint64{}
+	s.newest, s.tally = map[events.Ref]uint64{}, events.Tally{}
 	for _, m := range s.state {
 		s.newest[m.delta.Ref] = m.sequence
+		s.tally.Fold(m.delta)
 	}
 	s.breaks++
 }
@@ -142,7 +146,7 @@ func (s *stream) lose(n int, state bool) {
 // empty makes both streams anew.
 func (s *stream) empty(now time.Time) {
 	s.log, s.state, s.newest = nil, nil, map[events.Ref]uint64{}
-	s.made = now
+	s.made, s.tally = now, events.Tally{}
 	s.breaks++
 }
 

@@ -282,13 +282,6 @@ func (w *World) LoseTail(s *stream, n int, state bool) {
 	w.guard.lost(s.kind.Name)
 	s.lose(n, state)
 	w.reopen(s)
-	for _, r := range w.replicas {
-		for _, f := range r.followers {
-			if f.stream == s && f.folded > uint64(len(s.log)) {
-				f.breaks = -1 // it reads on where nothing is
-			}
-		}
-	}
 }
 
 func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }

@@ -86,11 +86,7 @@ type follower struct {
 	goal    uint64 // where the stream ended when following began
 	marked  bool   // the kind has been told whole once
 	opened  bool
-	// live: it has caught up with the state once, and follows the log since. While
-	// it catches up, what it holds is of many moments, and its desks are shut: an
-	// object may be missing whose birth was overtaken by a later change.
-	live   bool
-	breaks int
+	breaks  int
 	// old is where the follower's copy of the stream ends while it is an old one;
 	// 0: it is up to date.
 	old    uint64
@@ -138,10 +134,6 @@ func (f *follower) act() {
 		f.forget()
 		return
 	}
-	if f.overtaken() {
-		f.again()
-		return
-	}
 	batch, at := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8), f.held)
 	f.folded = at
 	if len(batch) > 0 {
@@ -156,38 +148,16 @@ func (f *follower) act() {
 	f.open()
 }
 
-// held tells whether a message is there to be read: a log holds all, a state what
-// nothing has overtaken, and an old copy of it what nothing had.
-func (f *follower) held(m *message) bool {
-	return f.live || f.stream.current(m) || f.copied[m.sequence]
-}
-
-// overtaken tells whether a message that was kept from the follower has been
-// overtaken: then it was cut off, and has to catch up.
-func (f *follower) overtaken() bool {
-	for i, h := range f.holds {
-		if !h.since.IsZero() && !f.stream.current(f.stream.state[h.sequence-1]) {
-			f.holds = slices.Delete(f.holds, i, i+1)
-			return true
-		}
-	}
-	return false
-}
-
-// again begins to catch up.
-func (f *follower) again() {
-	for _, d := range f.desks {
-		d.Shut(f.stream.kind.Name)
-	}
-	f.goal, f.live, f.opened = f.stream.end(), false, false
-}
+// held tells whether a message is there to be read: a state holds what nothing has
+// overtaken, and an old copy of it what nothing had.
+func (f *follower) held(m *message) bool { return f.stream.current(m) || f.copied[m.sequence] }
 
 // open opens the desks as soon as the memory is whole.
 func (f *follower) open() {
 	if f.opened || f.folded < f.goal || !f.marked {
 		return
 	}
-	f.opened, f.live = true, true
+	f.opened = true
 	for _, d := range f.desks {
 		d.Open(f.stream.kind.Name)
 	}
@@ -204,7 +174,7 @@ func (f *follower) forget() {
 	for _, d := range f.desks {
 		d.Forgot(kind, keys[d.Name()])
 	}
-	f.folded, f.goal, f.marked, f.opened, f.live = 0, f.stream.end(), false, false, false
+	f.folded, f.goal, f.marked, f.opened = 0, f.stream.end(), false, false
 	f.breaks, f.old, f.copied, f.holds = f.stream.breaks, 0, nil, nil
 }
 

@@ -332,11 +332,8 @@ func (w *World) release() (some bool) {
 	w.until = time.Time{}
 	for _, r := range w.replicas {
 		for _, f := range r.followers {
-			if some = some || f.old > 0 && f.old < f.stream.end(); f.old > 0 {
-				f.old, f.copied = 0, nil
-				f.again()
-				f.open()
-			}
+			some = some || f.old > 0 && f.old < f.stream.end()
+			f.old, f.copied = 0, nil
 		}
 	}
 	for _, s := range w.servers {

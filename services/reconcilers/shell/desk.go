@@ -44,14 +44,16 @@ type Desk struct {
 	hand     []*ticket
 	held     map[events.Ref]int // tickets in hand, by object
 	renewing bool
-	askedAll bool
-	storing  int
-	surveys  int                  // begun
-	surveyed int                  // the newest that has ended
-	attended time.Time            // when a writer was last heard
-	inHand   map[uint64]time.Time // when a writer last had each turn in hand
-	tally    Tally
-	parked   map[events.Key]*entry
+	// squinting are keys that would act and wait for a view of one moment.
+	squinting []*entry
+	askedAll  bool
+	storing   int
+	surveys   int                  // begun
+	surveyed  int                  // the newest that has ended
+	attended  time.Time            // when a writer was last heard
+	inHand    map[uint64]time.Time // when a writer last had each turn in hand
+	tally     Tally
+	parked    map[events.Key]*entry
 }
 
 // Tally counts what a desk did. All but Depth, Hand and Parked only grow.

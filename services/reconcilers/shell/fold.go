@@ -59,6 +59,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 		k.position = max(k.position, f.sequence)
 	}
 	k.settle()
+	k.blurs()
 	m.dependents.settle()
 	for _, controller := range m.names {
 		r := m.readers[controller]

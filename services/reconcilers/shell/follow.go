@@ -112,6 +112,9 @@ func (f *Follower) judge(ctx context.Context) error {
 		return nil
 	}
 	verdict, err := f.doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
+	if verdict != events.Unsure && f.Memory.sharpen(f.Kind.Name) {
+		f.tell(func(d *Desk) { d.Folded(f.Kind.Name) })
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("look whether %s is whole: %w", f.Kind.Name, err)

@@ -42,6 +42,8 @@ type kindMemory struct {
 	tally  events.Tally  // of the deltas folded
 	told   events.Census // what there is, as the last message folded has it
 	broken error         // the last message whose sums did not hold
+	// blurred: what is held is of no one moment.
+	blurred bool
 
 	all          shelf
 	namespaces   index[string]

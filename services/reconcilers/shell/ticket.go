@@ -50,6 +50,7 @@ func (d *Desk) Folded(kind kinds.Name) {
 	d.admit(kind)
 	d.recheck(kind)
 	d.note(d.memory.touched(d.name))
+	d.sharp()
 }
 
 // admit lets in the tickets that waited for the memory.

@@ -85,6 +85,10 @@ func (d *Desk) ask(e *entry) (a answer) {
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
+		if a.act && s.blurred() {
+			a.act = false
+			d.squinting = append(d.squinting, e)
+		}
 		a.seen, a.epochs = s.seen(), s.epochs()
 		own := d.own(e.key)
 		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
