@@ -33,7 +33,7 @@ const (
 // scene is a writer between a bus and an API server, both in memory.
 type scene struct {
 	*testing.T
-	bus *memory.Bus
+	bus bus.Bus
 	api *fakeserver.Server
 	// started is told of every writer that is made; may be nil.
 	started func(*writer.Service)

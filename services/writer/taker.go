@@ -108,13 +108,9 @@ func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, k
 	if !t.hand.claim(place{t.profile.Name, m.Sequence}) {
 		return func(d bus.Delivery) { d.Later(beat) }, true
 	}
-	last, ok, err := t.config.Bus.Last(ctx, m.Stream, m.Subject)
-	if err == nil && ok && last.Sequence > m.Sequence {
-		return bus.Delivery.Done, true
-	}
-	settled := false
-	if err == nil || errors.Is(err, events.ErrDamaged) {
-		settled, err = t.settled(ctx, m, lane, key)
+	settled, err := t.settled(ctx, m, lane, key)
+	if err == nil && !settled {
+		settled, err = t.followed(ctx, m)
 	}
 	switch {
 	case err != nil:
@@ -124,6 +120,16 @@ func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, k
 	default:
 		return nil, false
 	}
+}
+
+// followed tells whether there is a later turn of the key and lane. A turn that
+// cannot be read has its place all the same, but nobody can tell where.
+func (t *taker) followed(ctx context.Context, m events.Message) (bool, error) {
+	last, ok, err := t.config.Bus.Last(ctx, m.Stream, m.Subject)
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
+	}
+	return ok && last.Sequence > m.Sequence, err
 }
 
 // read is the turn in a message. What it says about itself must agree with the
@@ -219,6 +225,18 @@ func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane,
 		return false, nil
 	}
 	return false, err
+}
+
+// history tells whether an old turn, met on the way to newer ones, has its outcome.
+func (t *taker) history(ctx context.Context) func(events.Message) bool {
+	return func(m events.Message) bool {
+		_, lane, key, err := subject.ParseTurn(m.Subject)
+		if err != nil || lane == events.Park {
+			return err == nil
+		}
+		settled, err := t.settled(ctx, m, lane, key)
+		return err == nil && settled
+	}
 }
 
 // unless is the grip on a turn that somebody else may have had, and ends as soon

@@ -65,6 +65,10 @@ type Config struct {
 	Concurrent map[string]int
 	// MaxAge is how old a turn may be to be carried out; 0 means 2 minutes.
 	MaxAge time.Duration
+	// Since is how far back turns are delivered when the bus has forgotten which
+	// have been; 0 means 30 s. A desk that waits for the outcome of an older one
+	// stores it again.
+	Since time.Duration
 	// Patience is how long a command is tried again; 0 means 30 s.
 	Patience time.Duration
 	// Drain is how long the turns in hand may take when the writer stops; 0
@@ -156,6 +160,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxAge <= 0 {
 		c.MaxAge = 2 * time.Minute
 	}
+	if c.Since <= 0 {
+		c.Since = 30 * time.Second
+	}
 	if c.Drain <= 0 {
 		c.Drain = 10 * time.Second
 	}
@@ -211,7 +218,7 @@ func (s *Service) Run(ctx context.Context) error {
 		readers.Go(func() error {
 			w := bus.Work{
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
-				AckWait: ackWait, MaxPending: ahead * cap(t.slots), Since: s.config.MaxAge,
+				AckWait: ackWait, MaxPending: ahead * cap(t.slots), Since: s.config.Since, Known: t.history(reading),
 			}
 			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.holding(working), d) })
 		})

@@ -134,10 +134,13 @@ type Work struct {
 	// Since bounds how far back deliveries reach; 0 means to the start of the
 	// stream. A consumer that does not exist yet starts with what was stored that
 	// long ago, and so does one that goes through its history once more: it is made
-	// anew when it delivers something older for the first time with more than
-	// [Backlog] messages behind it. What is not delivered for that reason whoever
-	// works must find out about by other means.
+	// anew when it delivers something older for the first time, with more than
+	// [Backlog] messages behind it, that Known says has been dealt with. What is not
+	// delivered for that reason whoever works must find out about by other means.
 	Since time.Duration
+	// Known tells whether a message has been dealt with; nil: every old one has. It
+	// is asked about few.
+	Known func(events.Message) bool
 	// Volatile keeps what has been answered in the server's memory instead of
 	// writing it to disk with every answer. A server that restarts forgets the
 	// consumer, and it is made anew; whoever works must then find out by other

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
@@ -32,14 +34,18 @@ func trouble(broken chan<- error, err error) {
 // history tells whether a delivery shows that the consumer goes through its
 // history. A message that is older than the consumer may have been delivered by
 // the one before.
-func (w *worker) history(p *place) bool {
+func (w *worker) history(m jetstream.Msg, p *place) bool {
 	if w.work.Since <= 0 || p.attempt > 1 {
 		return false
 	}
 	if p.time.Before(w.made) {
 		p.attempt++
 	}
-	return time.Since(p.time) > w.work.Since && p.pending > bus.Backlog
+	if p.pending <= bus.Backlog || time.Since(p.time) <= w.work.Since || time.Since(w.asked) < doubt {
+		return false
+	}
+	w.asked = time.Now()
+	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
 }
 
 // watch ends the session when the consumer stands beyond the end of its stream.

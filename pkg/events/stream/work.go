@@ -63,6 +63,7 @@ type worker struct {
 
 	made   time.Time // when the consumer of this session was
 	astray bool      // it has lost its place
+	asked  time.Time // when it was last asked whether a message is known
 	// silent is how often in a row nobody answered for the consumer.
 	silent int
 }
@@ -200,7 +201,7 @@ func (d *desk) receive(m jetstream.Msg) {
 		w.bus.options.Log.Error("a delivery without a place", "stream", w.work.Stream, "error", err)
 		return
 	}
-	if w.history(&p) {
+	if w.history(m, &p) {
 		d.closed = true
 		trouble(d.broken, errAstray)
 		return

@@ -1,0 +1,141 @@
+package writer_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+)
+
+var historical = flag.Int("history", 5_000, "turns that have been answered before the bus forgets it")
+
+// newJetStreamScene is a scene on a real bus.
+func newJetStreamScene(t *testing.T) *scene {
+	t.Helper()
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := stream.Connect(t.Context(), stream.Options{Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = b.Close()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &scene{T: t, bus: b, api: fakeserver.New(t)}
+	s.must(b.EnsureController(t.Context(), controller))
+	return s
+}
+
+// past stores turns and their outcomes, as they lie there when all is done.
+func (s *scene) past(n int) {
+	s.Helper()
+	turns := make(chan int)
+	var storing sync.WaitGroup
+	for range 64 {
+		storing.Go(func() {
+			for i := range turns {
+				name := fmt.Sprint("past-", i)
+				m := turnOf(s.T, name, nil, births(name, 1)...)
+				at, err := s.bus.Put(s.Context(), m, name)
+				if err == nil {
+					o := events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: name}}
+					m, err = events.EncodeJSON(o, events.Trace{})
+					m.Subject = subject.Outcome(controller, o.Lane, o.Key)
+				}
+				if err == nil {
+					_, err = s.bus.Put(s.Context(), m, name)
+				}
+				if err != nil {
+					s.Error(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		turns <- i
+	}
+	close(turns)
+	storing.Wait()
+}
+
+// live stores turns, one after the other, and gives the longest time that one
+// took until it had its outcome.
+func (s *scene) live(n int) time.Duration {
+	s.Helper()
+	var took []time.Duration
+	for i := range n {
+		began, key := time.Now(), fmt.Sprint("live-", i)
+		s.store(key, nil, births(key, 1)...)
+		s.outcome(key)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	s.Logf("%d live turns: median %v, longest %v", n, took[n/2], took[n-1])
+	return took[n-1]
+}
+
+// None of a long history is done again when the bus has forgotten that it was
+// answered, and what is new does not wait behind it: neither when the consumer is
+// no more, nor when it begins at the start once more.
+func TestRedeliveryOfEverything(t *testing.T) {
+	const since = 2 * time.Second
+	for name, forget := range map[string]func(*scene){
+		"the consumer is lost": func(*scene) {},
+		"its place is lost": func(s *scene) {
+			ctx, cancel := context.WithCancel(s.Context())
+			job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, MaxPending: 1}
+			s.must(s.bus.Work(ctx, job, func(d bus.Delivery) { d.Later(0); cancel() }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newJetStreamScene(t)
+			s.past(*historical)
+			stored := time.Now()
+			s.eventually("age", func() bool { return time.Since(stored) > since+time.Second })
+			forget(s)
+			before := s.outcomes()
+			s.writer(func(c *writer.Config) { c.Since = since })
+			if longest := s.live(50); longest > 2*time.Second {
+				t.Errorf("a live turn took %v", longest)
+			}
+			if got := s.outcomes() - before; got != 50 {
+				t.Errorf("%d outcomes of 50 live turns", got)
+			}
+			if made := len(s.api.Paths()); made > 100 { // pods, and Events about them
+				t.Errorf("%d objects were made", made)
+			}
+		})
+	}
+}
+
+// History that is as young as that is looked at, turn by turn; it is not done again
+// either.
+func TestRedeliveryOfTheRecentPast(t *testing.T) {
+	s := newJetStreamScene(t)
+	s.past(*historical / 2)
+	before := s.outcomes()
+	s.writer(func(c *writer.Config) { c.Since = time.Hour })
+	s.live(50)
+	s.eventually("answer to everything", func() bool { return s.unanswered() == 0 })
+	if got := s.outcomes() - before; got != 50 {
+		t.Errorf("%d outcomes of 50 live turns", got)
+	}
+	if made := len(s.api.Paths()); made > 100 {
+		t.Errorf("%d objects were made", made)
+	}
+}
