@@ -87,7 +87,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 // that nothing is left to be done when a kind falls to this one.
 func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
-		if s.warm[kind.Name] || s.mine(kind.Name) {
+		if s.warm[kind.Name] || s.mine(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
 			continue
 		}
 		select {

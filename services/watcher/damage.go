@@ -104,12 +104,13 @@ func (k *kindWatch) look(ctx context.Context) error {
 // Damage that comes back at once is in what the state stream holds, and it is
 // made anew.
 func (k *kindWatch) asked(d events.Damage) error {
-	again := time.Since(k.mendedAt) < mendEvery
+	again := time.Since(k.heard) < mendEvery
 	switch {
 	case d.End < k.mended, again && time.Since(k.renewed) < mendEvery:
 		return nil
 	case again:
 		k.renew = true
 	}
+	k.heard = time.Now()
 	return fmt.Errorf("%w: a reader found that %s", events.ErrDamaged, d.Hole.Reason)
 }

@@ -7,8 +7,10 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
@@ -20,6 +22,9 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	}
 	var err error
 	if !k.ensured {
+		if orphaned(ctx, k.bus, k.kind.Name) {
+			k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
+		}
 		err = k.bus.EnsureKind(ctx, k.kind)
 	}
 	if errors.Is(err, bus.ErrSettings) {
@@ -33,6 +38,16 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	}
 	k.ensured = true
 	return nil
+}
+
+// orphaned tells whether a kind has a state and no log, which are going to be
+// made anew together.
+func orphaned(ctx context.Context, b bus.Bus, kind kinds.Name) bool {
+	if _, err := b.StreamState(ctx, subject.LogStream(kind)); !errors.Is(err, bus.ErrNoStream) {
+		return false
+	}
+	_, err := b.StreamState(ctx, subject.StateStream(kind))
+	return err == nil
 }
 
 // settle handles streams with other settings than wanted.

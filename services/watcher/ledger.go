@@ -16,10 +16,10 @@ type ledger struct {
 	created time.Time    // when the log was made; zero: not known
 
 	hole     events.Hole // what the next gap stands for
-	mended   uint64      // where the last relist ended, and when
-	mendedAt time.Time
-	renew    bool      // the next reading of the state makes it anew
-	renewed  time.Time // when that was done last
+	mended   uint64      // where the last relist ended
+	heard    time.Time   // when a reader's report was followed last
+	renew    bool        // the next reading of the state makes it anew
+	renewed  time.Time   // when that was done last
 	looks    int
 	behind   uint64 // where the state stood when it was behind, and since when
 	behindAt time.Time

@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +17,7 @@ import (
 // relist compares everything that is there with everything that is known, says
 // the difference, and gives the watch that goes on from there.
 func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
-	first := k.appender.Last() == 0 && k.cursor.Version == ""
+	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.hole.Reason == ""
 	h, err := k.holds(ctx)
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 	if err := k.mark(ctx); err != nil {
 		return err
 	}
-	k.hole, k.mended, k.mendedAt = events.Hole{}, k.appender.Last(), time.Now()
+	k.hole, k.mended = events.Hole{}, k.appender.Last()
 	return nil
 }
 

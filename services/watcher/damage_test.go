@@ -1,0 +1,233 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// worn is a bus whose disk has damaged some messages, and lost others.
+type worn struct {
+	bus.Bus
+	damaged, lost map[string]bool // "<stream> <sequence>"
+}
+
+func at(stream string, sequence uint64) string { return fmt.Sprint(stream, " ", sequence) }
+
+// wear gives a message as the disk has it.
+func (w *worn) wear(m events.Message) (events.Message, bool) {
+	place := at(m.Stream, m.Sequence)
+	if w.damaged[place] {
+		m.Header = maps.Clone(m.Header)
+		m.Header[events.HeaderRV] = []string{"1" + m.Get(events.HeaderRV)}
+	}
+	return m, !w.lost[place]
+}
+
+func (w *worn) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	m, there, err := w.Bus.At(ctx, stream, sequence)
+	if !there || err != nil {
+		return m, there, err
+	}
+	m, there = w.wear(m)
+	return m, there, nil
+}
+
+func (w *worn) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	return w.Bus.Follow(ctx, stream, from, func(batch []events.Message) error {
+		kept := batch[:0]
+		for _, m := range batch {
+			if m, there := w.wear(m); there {
+				kept = append(kept, m)
+			}
+		}
+		return handle(kept)
+	})
+}
+
+func hole(t *testing.T, d events.Delta) (h events.Hole) {
+	t.Helper()
+	if err := json.Unmarshal(d.Body, &h); err != nil || d.Op != events.Gap {
+		t.Fatalf("%s %s: %v", d.Op, d.Body, err)
+	}
+	return h
+}
+
+// TestWhatADiskDidIsMended: each time the first watcher tells of three pods and
+// stops, the disk does something, and the second one begins. (F13)
+func TestWhatADiskDidIsMended(t *testing.T) {
+	log, state := subject.LogStream("pods"), subject.StateStream("pods")
+	for name, tc := range map[string]struct {
+		wear []string // what is damaged; with a minus, what is lost
+		said []string // by the second watcher
+		from uint64
+		why  string
+	}{
+		"nothing":                        {nil, nil, 0, ""},
+		"the end of the log is damaged":  {[]string{at(log, 4)}, []string{"gap", "mark"}, 4, "the end of the log is damaged"},
+		"the end of the log is lost":     {[]string{"-" + at(log, 4)}, []string{"gap", "mark"}, 0, "not there any more"},
+		"what lies before it is damaged": {[]string{at(log, 3)}, []string{"gap", "mark"}, 3, "lost or damaged"},
+		"what lies before it is lost":    {[]string{"-" + at(log, 3)}, []string{"gap", "mark"}, 3, "lost or damaged"},
+		"an object is damaged":           {[]string{at(state, 2)}, []string{"is", "gap", "mark"}, 0, "3 objects, 1 of them damaged, where the log says 3"},
+		"an object is lost":              {[]string{"-" + at(state, 1)}, []string{"is", "gap", "mark"}, 0, "2 objects, 0 of them damaged, where the log says 3"},
+		"all objects are damaged":        {[]string{at(state, 1), at(state, 2), at(state, 3)}, []string{"is", "is", "is", "gap", "mark"}, 0, "3 of them damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b := serve(t), memory.New(memory.Options{})
+			for _, pod := range []string{"a", "b", "c"} {
+				s.change("ADDED", pod, 0)
+			}
+			_, stop := start(t, s, b, "one")
+			until(t, func() bool { return len(logOf(t, b)) == 4 })
+			stop()
+			w := &worn{b, map[string]bool{}, map[string]bool{}}
+			for _, place := range tc.wear {
+				if rest, lost := strings.CutPrefix(place, "-"); lost {
+					w.lost[rest] = true
+				} else {
+					w.damaged[place] = true
+				}
+			}
+			_, stop = start(t, s, w, "two")
+			until(t, func() bool { return len(logOf(t, b)) == 4+len(tc.said) })
+			s.change("ADDED", "d", 0)
+			until(t, func() bool { return len(logOf(t, b)) == 5+len(tc.said) })
+			stop()
+			said := logOf(t, b)[4:]
+			for i, want := range append(slices.Clone(tc.said), "is") {
+				if string(said[i].Op) != want {
+					t.Fatalf("the second watcher said %v, want %v", ops(said), tc.said)
+				}
+			}
+			if len(tc.said) > 0 {
+				if h := hole(t, said[len(tc.said)-2]); h.From != tc.from || !strings.Contains(h.Reason, tc.why) {
+					t.Errorf("the gap says %+v", h)
+				}
+			}
+			if c := said[len(said)-1].Census; c.Objects != 4 {
+				t.Errorf("the census behind the last delta is %v", c)
+			}
+		})
+	}
+}
+
+// TestAGhostIsBuried: an object went while nobody watched, and the state's message
+// of it is damaged.
+func TestAGhostIsBuried(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.change("ADDED", "ghost", 0)
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 3 })
+	stop()
+	var of uint64
+	for i, d := range logOf(t, b) {
+		if d.Ref.Name == "ghost" {
+			of = uint64(i + 1)
+		}
+	}
+	s.change("DELETED", "ghost", 0)
+	s.forget()
+	start(t, s, &worn{b, map[string]bool{at(subject.StateStream("pods"), of): true}, nil}, "two")
+	until(t, func() bool { return len(logOf(t, b)) == 6 })
+	if got := fmt.Sprint(ops(logOf(t, b)[3:])); got != "[gone ghost gap mark]" {
+		t.Errorf("the relist told %s", got)
+	}
+	if c := logOf(t, b)[5].Census; c.Objects != 1 {
+		t.Errorf("the census is %v, want one object", c)
+	}
+}
+
+// TestReadersAreHeard: what a reader reports is looked into once, however often it
+// says so, and when it comes back at once the state is made anew.
+func TestReadersAreHeard(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 2 })
+	made := stateMade(t, b)
+	told := func(end uint64, reason string) {
+		data, err := json.Marshal(events.Damage{Kind: "pods", Hole: events.Hole{Reason: reason}, End: end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, func() bool {
+			if err := b.Say(events.DamageTopic, data); err != nil {
+				t.Fatal(err)
+			}
+			log := logOf(t, b)
+			return len(log) >= 4 && strings.Contains(hole(t, log[len(log)-2]).Reason, reason)
+		})
+	}
+	told(2, "it lacks an object")
+	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark gap mark]" {
+		t.Errorf("the log is %s: of one damage there is one gap", got)
+	}
+	if !stateMade(t, b).Equal(made) {
+		t.Error("the state was made anew at once")
+	}
+	told(4, "it still does")
+	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark gap mark is a gap mark]" {
+		t.Errorf("the log is %s: a new state needs everything", got)
+	}
+	if stateMade(t, b).Equal(made) {
+		t.Error("the state was not made anew")
+	}
+}
+
+func stateMade(t *testing.T, b bus.Bus) time.Time {
+	t.Helper()
+	at, err := b.StreamState(t.Context(), subject.StateStream("pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.Created
+}
+
+// TestTheLogIsReadThrough: holes that no gap tells of yet are found, and recorded
+// once.
+func TestTheLogIsReadThrough(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	for i := range 20 {
+		s.change("ADDED", fmt.Sprint("p", i), 0)
+	}
+	service, _ := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 21 })
+	stream := subject.LogStream("pods")
+	w := &worn{b, map[string]bool{at(stream, 5): true}, map[string]bool{at(stream, 9): true, at(stream, 10): true}}
+	pass := func() []events.Hole {
+		scrubber := scrubber{bus: w, kind: "pods"}
+		found, err := scrubber.pass(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	found := pass()
+	if len(found) != 3 || found[0].From != 5 || found[1].From != 5 || found[2].From != 9 || found[2].To != 10 {
+		t.Fatalf("found %+v", found)
+	}
+	service.mu.Lock()
+	watch := service.kinds["pods"].watch
+	service.mu.Unlock()
+	watch.mu.Lock()
+	watch.findings = found
+	watch.mu.Unlock()
+	until(t, func() bool { return len(logOf(t, b)) == 25 })
+	if got := fmt.Sprint(ops(logOf(t, b)[21:])); got != "[gap gap gap mark]" {
+		t.Errorf("recorded was %s", got)
+	}
+	if again := pass(); len(again) != 0 {
+		t.Errorf("found again: %+v", again)
+	}
+}
