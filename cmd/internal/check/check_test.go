@@ -54,6 +54,15 @@ func TestEachRuleBites(t *testing.T) {
 			w.Revision = s.change("t", func(o *Object) { o.Replicas = 1 })
 			s.h.Writes = append(s.h.Writes, w)
 		}},
+		{rule: "I6", name: "a patch came twice", tell: func(s *story) {
+			release := func() int64 {
+				return s.change("q", func(o *Object) { o.Finalizers = append(slices.Clone(o.Finalizers), "more") })
+			}
+			s.turn(sweeper, "q", deed{events.VerbPatch, "q", release})
+			w := *lastWrite(&s.h, "TURN_"+sweeper)
+			w.Revision = release()
+			s.h.Writes = append(s.h.Writes, w)
+		}},
 		{rule: "I6", name: "two outcomes", forge: func(h *History) { h.Outcomes = append(h.Outcomes, h.Outcomes[0]) }},
 		{rule: "I8", name: "two turns at a time", forge: func(h *History) { h.Outcomes[0].At = h.Outcomes[0].At.Add(time.Hour) }},
 		{rule: "I8", name: "no outcome in between", forge: func(h *History) { h.Outcomes = h.Outcomes[1:] }},
@@ -164,6 +173,14 @@ func TestWhatIsNoViolation(t *testing.T) {
 		}},
 		{name: "a repeated delete of what is on its way out", forge: func(h *History) {
 			h.Writes = append(h.Writes, *lastWrite(h, "TURN_"+sweeper+".2."))
+		}},
+		{name: "a repeated patch that finds nothing to change", tell: func(s *story) {
+			s.turn(sweeper, "q", deed{events.VerbPatch, "q", func() int64 {
+				return s.change("q", func(o *Object) { o.Finalizers = []string{"more"} })
+			}})
+			w := *lastWrite(&s.h, "TURN_"+sweeper)
+			w.Revision = s.change("q", func(o *Object) { o.Ready = true }) // somebody else's
+			s.h.Writes = append(s.h.Writes, w)
 		}},
 		{name: "a change that a gap confesses and a relist makes good", forge: func(h *History) {
 			log := slices.Clone(h.Logs[pods])

@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -20,13 +22,28 @@ func once(b *books) []Violation {
 				effects[edition{uid: w.OnlyUID}] = true // of one uid, there is only one end
 				continue
 			}
-			effects[edition{w.UID, w.Revision}] = true
+			if e := (edition{w.UID, w.Revision}); w.Verb != "patch" || b.reowned(e) {
+				effects[e] = true
+			}
 		}
 		if len(effects) > 1 && !settling(b.stored[c]) {
 			found = append(found, violation(evidence, "%v had %d effects", c, len(effects)))
 		}
 	}
 	return append(found, b.doubled()...)
+}
+
+// reowned tells whether a revision changed owners or finalizers, which is what our
+// patches are for. A patch that finds nothing to change is answered with a revision
+// that somebody else made.
+func (b *books) reowned(e edition) bool {
+	life := b.lives[e.uid]
+	i := slices.IndexFunc(life, func(c *Change) bool { return c.Revision == e.revision })
+	if i <= 0 {
+		return true
+	}
+	was, is := &life[i-1].Object, &life[i].Object
+	return life[i].Gone || !slices.Equal(was.Finalizers, is.Finalizers) || !reflect.DeepEqual(was.Owners, is.Owners)
 }
 
 // settling is true for deletes of one object: what is being deleted already may
