@@ -53,15 +53,15 @@ type Object struct {
 	Finalizers []string
 	Owners     []metav1.OwnerReference
 
-	// Active pods have neither ended nor been deleted; Ready ones run too.
-	Active, Ready bool
+	// Active pods have neither ended nor been deleted.
+	Active bool
 	// Replicas is what a Deployment or ReplicaSet asks for, and Surge how many more
 	// a Deployment may have for a while.
 	Replicas, Surge int32
 	// Generation, and what the status says.
 	Generation, Observed      int64
 	Total, Updated, Available int32
-	// Empty is true for a ConfigMap or namespace that lacks what belongs into it.
+	// Empty is true for a ConfigMap that lacks the root certificate it is for.
 	Empty bool
 }
 

@@ -34,6 +34,9 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I1", name: "a pod has lost its owner", tell: func(s *story) { s.remove("t") }},
 		{rule: "I1", name: "the status is of an older generation", tell: func(s *story) { s.change("e", func(o *Object) { o.Generation++ }) }},
 		{rule: "I1", name: "an object waits for ever", tell: func(s *story) { s.change("e", func(o *Object) { o.Deleting = true }) }},
+		{rule: "I1", name: "a namespace lacks its account", tell: func(s *story) {
+			s.put(Object{Ref: events.Ref{Kind: namespaces, Name: "n"}, UID: "n"})
+		}},
 		{rule: "I2", name: "one pod too many", tell: func(s *story) {
 			s.turn(setter, "t", deed{events.VerbCreate, "r", s.newPod("r", "t")})
 		}},
@@ -179,7 +182,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 				return s.change("q", func(o *Object) { o.Finalizers = []string{"more"} })
 			}})
 			w := *lastWrite(&s.h, "TURN_"+sweeper)
-			w.Revision = s.change("q", func(o *Object) { o.Ready = true }) // somebody else's
+			w.Revision = s.change("q", func(o *Object) { o.Observed++ }) // somebody else's
 			s.h.Writes = append(s.h.Writes, w)
 		}},
 		{name: "a change that a gap confesses and a relist makes good", forge: func(h *History) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
 )
 
 // bounded looks at every birth of a pod, and at every growth of a ReplicaSet. What
@@ -91,6 +93,15 @@ func converged(b *books) []Violation {
 	return found
 }
 
+func (w *world) has(ref events.Ref) bool {
+	for _, o := range w.objects {
+		if o.Ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
 // missing says what an object that is at rest would not look like.
 func (w *world) missing(uid types.UID, o *Object) []string {
 	var all []string
@@ -102,6 +113,10 @@ func (w *world) missing(uid types.UID, o *Object) []string {
 	say(o.Deleting, "is on its way out")
 	say(o.Empty, "lacks what belongs into it")
 	switch o.Ref.Kind {
+	case namespaces:
+		for _, of := range []events.Ref{{Kind: "serviceaccounts", Namespace: o.Ref.Name, Name: "default"}, {Kind: "configmaps", Namespace: o.Ref.Name, Name: "kube-root-ca.crt"}} {
+			say(!w.has(of), "lacks %v", of)
+		}
 	case deployments:
 		asked := int32(0)
 		for _, set := range w.owned[uid] {

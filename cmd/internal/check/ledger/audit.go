@@ -115,15 +115,3 @@ func (l line) write() check.Write {
 	}
 	return w
 }
-
-// Newest is when the last write of ours that the log holds was made; the zero time
-// when there is none.
-func Newest(writes []check.Write) time.Time {
-	var at time.Time
-	for _, w := range writes {
-		if !w.Foreign && w.At.After(at) {
-			at = w.At
-		}
-	}
-	return at
-}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -190,9 +189,6 @@ func objectOf(kind kinds.Kind, object metav1.Object) check.Object {
 	switch object := object.(type) {
 	case *corev1.Pod:
 		o.Active = !o.Deleting && object.Status.Phase != corev1.PodFailed && object.Status.Phase != corev1.PodSucceeded
-		o.Ready = slices.ContainsFunc(object.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
 	case *appsv1.ReplicaSet:
 		o.Replicas, o.Observed, o.Total = *object.Spec.Replicas, object.Status.ObservedGeneration, object.Status.Replicas
 	case *appsv1.Deployment:
