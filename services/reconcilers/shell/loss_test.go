@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -54,56 +54,43 @@ func TestLostWakesAreSetAgain(t *testing.T) {
 	}
 }
 
+// tape is a bus with one stream.
+type tape struct {
+	bus.Bus
+	held map[uint64]string // subjects
+}
+
+func (t tape) At(_ context.Context, _ string, at uint64) (events.Message, bool, error) {
+	subject, ok := t.held[at]
+	return events.Message{Subject: subject, Sequence: at}, ok, nil
+}
+
 // What a stream has lost is told by its end, its birth, or the place of a message
 // that was there; what it has dropped by its age is not lost.
 func TestLossesAreTold(t *testing.T) {
-	const controller = "toy"
-	stream := subject.TurnStream(controller)
-	type scene struct {
-		bus *memory.Bus
-		put func(names ...string)
-		w   *witness
-	}
+	whole := map[uint64]string{3: "a", 4: "b", 5: "c"}
 	for name, tc := range map[string]struct {
-		happens func(*testing.T, scene)
-		lost    bool
+		state bus.State
+		held  map[uint64]string
+		lost  bool
 	}{
-		"nothing":  {func(*testing.T, scene) {}, false},
-		"growth":   {func(_ *testing.T, s scene) { s.put("d", "e") }, false},
-		"the end":  {func(t *testing.T, s scene) { truncate(t, s.bus, stream, 1) }, true},
-		"replaced": {func(t *testing.T, s scene) { truncate(t, s.bus, stream, 2); s.put("x", "y") }, true},
-		"anew":     {func(_ *testing.T, s scene) { s.w.created = s.w.created.Add(-time.Hour) }, true},
-		"expired":  {func(_ *testing.T, s scene) { s.w.sequence = 0 }, false},
+		"nothing":        {bus.State{First: 3, Last: 5, Created: epoch}, whole, false},
+		"growth":         {bus.State{First: 3, Last: 9, Created: epoch}, whole, false},
+		"the end":        {bus.State{First: 3, Last: 4, Created: epoch}, whole, true},
+		"everything":     {bus.State{First: 1, Last: 0, Created: epoch}, nil, true},
+		"made anew":      {bus.State{First: 3, Last: 5, Created: epoch.Add(time.Hour)}, whole, true},
+		"in its place":   {bus.State{First: 3, Last: 9, Created: epoch}, map[uint64]string{5: "x"}, true},
+		"a hole":         {bus.State{First: 3, Last: 9, Created: epoch}, map[uint64]string{6: "x"}, true},
+		"dropped by age": {bus.State{First: 6, Last: 9, Created: epoch}, map[uint64]string{6: "x"}, false},
+		"empty by age":   {bus.State{First: 6, Last: 5, Created: epoch}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scene{bus: memory.New(memory.Options{}), w: &witness{}}
-			if err := s.bus.EnsureController(t.Context(), controller); err != nil {
-				t.Fatal(err)
-			}
-			l := newLedger(controller)
-			s.put = func(names ...string) {
-				for _, n := range names {
-					at := subject.Turn(controller, events.Act, events.Key{Namespace: "ns", Name: n})
-					sequence, err := s.bus.Store(t.Context(), events.Message{Subject: at, Data: []byte("{}")}, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
-					l.saw(stream, sequence, at)
-				}
-			}
-			s.put("a", "b", "c")
-			state, err := s.bus.StreamState(t.Context(), stream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.note(stream, state, false)
-			*s.w = l.of(stream)
-			tc.happens(t, s)
-			state, err = s.bus.StreamState(t.Context(), stream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lost, err := loss(context.Background(), s.bus, stream, *s.w, state)
+			l := newLedger("toy")
+			stream := subject.TurnStream("toy")
+			l.saw(stream, 5, "c")
+			l.saw(stream, 4, "b") // heard later
+			l.note(stream, bus.State{First: 3, Last: 5, Created: epoch}, false)
+			lost, err := loss(t.Context(), tape{held: tc.held}, stream, l.of(stream), tc.state)
 			if err != nil || (lost != nil) != tc.lost {
 				t.Errorf("lost: %v (%v)", lost, err)
 			}
@@ -111,9 +98,13 @@ func TestLossesAreTold(t *testing.T) {
 	}
 }
 
-func truncate(t *testing.T, b *memory.Bus, stream string, last uint64) {
-	t.Helper()
-	if err := b.Truncate(stream, last); err != nil {
-		t.Fatal(err)
+// A loss is reported once: after it nothing older is known.
+func TestALossIsToldOnce(t *testing.T) {
+	l, stream := newLedger("toy"), subject.TurnStream("toy")
+	l.saw(stream, 5, "c")
+	now := bus.State{First: 1, Last: 2, Created: epoch}
+	l.note(stream, now, true)
+	if lost, err := loss(t.Context(), tape{}, stream, l.of(stream), now); err != nil || lost != nil {
+		t.Errorf("lost again: %v (%v)", lost, err)
 	}
 }
