@@ -254,9 +254,11 @@ func TestCutOff(t *testing.T) {
 			expectWithin(t, c.name+" cut off from the "+c.from, took, cutBound)
 		})
 	}
+	healed := time.Now()
 	for _, w := range all { // those whose connections had died find out
 		w.ready(t)
 	}
+	t.Logf("with the network healed, all were ready after %v", time.Since(healed))
 	for _, name := range serviceNames {
 		m.active(t, name)
 	}
