@@ -66,22 +66,21 @@ func (s *session) verdict() error {
 
 func (s *session) figures() {
 	r, f := &s.report, s.report.Figures
-	kinds, failed := map[string]int{}, 0
+	kinds, played := map[string]int{}, 0
 	for _, strike := range r.Strikes {
-		kinds[string(strike.Kind)] += len(strike.Targets)
-		if strike.Error != "" {
-			failed++
-			s.say("fault %d was not played: %s", strike.Number, strike.Error)
+		kinds[string(strike.Kind)] += strike.Hit
+		if strike.Hit > 0 {
+			played++
 		}
-	}
-	total := 0
-	for _, n := range kinds {
-		total += n
+		if strike.Error != "" {
+			s.say("fault %d went wrong: %s", strike.Number, strike.Error)
+		}
 	}
 	did, not := sum(r.Done), sum(r.Failed)
 	s.say("")
 	s.say("seed           %d", r.Seed)
-	s.say("faults         %d, which hit %d targets: %s", len(r.Strikes)-failed, total, counts(kinds))
+	s.say("faults         %d, which hit %d targets: %s", played, sum(kinds), counts(kinds))
+	s.say("               %d more found nobody to hit", len(r.Strikes)-played)
 	s.say("requests met   %d refused, or their answers lost", r.Met)
 	s.say("load           %d actions of users in %v (%.1f a second): %s", did, r.Load.Round(time.Second), float64(did)/r.Load.Seconds(), counts(r.Done))
 	s.say("               %d actions failed: %s", not, counts(r.Failed))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -81,22 +82,29 @@ func (s *slot) ended(p *localcluster.Process) time.Duration {
 func (s *slot) kill(politely bool, away time.Duration) error {
 	s.mu.Lock()
 	p := s.process
+	if p == nil || !p.Running() {
+		s.mu.Unlock()
+		return errAway
+	}
 	s.away, s.asked = away, true
 	s.mu.Unlock()
-	switch {
-	case p == nil || !p.Running():
-		return nil // its place is empty as it is
-	case politely:
+	if politely {
 		return p.Stop()
-	default:
-		return p.Kill()
 	}
+	return p.Kill()
 }
+
+// errAway is for faults that find nobody to hit: an earlier one is not over yet.
+var errAway = errors.New("it does not run at the moment")
 
 // pause stops the process where it is, and lets it go on later.
 func (s *slot) pause(ctx context.Context, d time.Duration) error {
 	s.mu.Lock()
 	p := s.process
+	if p == nil || !p.Running() {
+		s.mu.Unlock()
+		return errAway
+	}
 	s.pauses++
 	s.mu.Unlock()
 	if err := send(p, syscall.SIGSTOP); err != nil {
@@ -115,7 +123,7 @@ func (s *slot) pause(ctx context.Context, d time.Duration) error {
 }
 
 func send(p *localcluster.Process, what syscall.Signal) error {
-	if p == nil || !p.Running() {
+	if !p.Running() {
 		return nil
 	}
 	if err := syscall.Kill(p.PID, what); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ type strike struct {
 	fault.Fault
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended"` // all is whole again, as far as this fault goes
+	Hit   int       `json:"hit"`   // how many of the targets were there to be hit
 	Error string    `json:"error,omitempty"`
 }
 
@@ -35,7 +37,8 @@ func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writ
 		fmt.Fprintln(output, f)
 		all.Go(func() {
 			s := strike{Fault: f, Began: time.Now()}
-			if err := p.strike(ctx, f, struck); err != nil {
+			var err error
+			if s.Hit, err = p.strike(ctx, f, struck); err != nil {
 				s.Error = err.Error()
 			}
 			s.Ended = time.Now()
@@ -49,8 +52,8 @@ func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writ
 	return played
 }
 
-// strike does one fault to all of its targets at once.
-func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fault)) error {
+// strike does one fault to all of its targets at once, and tells how many it hit.
+func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fault)) (hit int, err error) {
 	errs := make([]error, len(f.Targets))
 	var all sync.WaitGroup
 	for i, target := range f.Targets {
@@ -58,12 +61,15 @@ func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fau
 	}
 	struck(f)
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
+	for _, one := range errs {
+		switch {
+		case one == nil:
+			hit++
+		case !errors.Is(one, errAway):
+			err = one
 		}
 	}
-	return nil
+	return hit, err
 }
 
 // comeBack bounds how long a process may take to be ready again, as far as its fault

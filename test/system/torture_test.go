@@ -27,7 +27,7 @@ func TestTorture(t *testing.T) {
 	}
 	t.Logf("%s", out)
 	var found struct {
-		Strikes []struct{ Error string } `json:"strikes"`
+		Strikes []struct{ Hit int } `json:"strikes"`
 		Figures struct{ Changes, Turns, Writes, Deltas int }
 	}
 	text, err := os.ReadFile(report)
@@ -35,12 +35,12 @@ func TestTorture(t *testing.T) {
 	must(t, json.Unmarshal(text, &found))
 	played := 0
 	for _, s := range found.Strikes {
-		if s.Error == "" {
+		if s.Hit > 0 {
 			played++
 		}
 	}
 	// Enough must have happened for the verdict to say something.
-	if f := found.Figures; played < 18 || f.Changes < 200 || f.Turns < 50 || f.Writes < 50 || f.Deltas < 200 {
+	if f := found.Figures; played < 15 || f.Changes < 200 || f.Turns < 50 || f.Writes < 50 || f.Deltas < 200 {
 		t.Errorf("%d faults were played, and the figures are %+v: too few to show anything", played, f)
 	}
 }
