@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +61,86 @@ func TestALaterWakeReplacesNoEarlierOne(t *testing.T) {
 	begun(3, epoch.Add(-time.Minute))
 	if len(o.wakes) != 2 || !o.wakes[1].At.Equal(epoch.Add(59*time.Minute)) {
 		t.Errorf("the earlier wake was not set: %+v", o.wakes)
+	}
+}
+
+// What is set aside is answered only when the reason is on record.
+func TestParkingThatFailsIsRepeated(t *testing.T) {
+	o := open(t, Settings{Attempts: 1})
+	bad := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
+	away := errors.New("the bus is away")
+	parks := func(what string) {
+		t.Helper()
+		if got := o.takeRecalls(); len(got) != 1 || got[0] != events.Park {
+			t.Fatalf("%s: recalls are %v", what, got)
+		}
+	}
+	parks("at first")
+	o.desk.Recalled(web, events.Park, Past{}, away)
+	o.pass(time.Second)
+	parks("after a recall that failed")
+	o.desk.Recalled(web, events.Park, Past{}, nil)
+	o.take(events.Park)
+	o.answer(events.Park, 0, away)
+	want(t, "while nothing is stored", bad, "")
+	o.pass(time.Second)
+	parks("after a record that failed")
+	o.desk.Recalled(web, events.Park, Past{Sequence: 7}, nil)
+	if park := o.take(events.Park); park.expect != 7 {
+		t.Errorf("stored behind %d, want 7", park.expect)
+	}
+	o.answer(events.Park, 8, nil)
+	if !strings.HasPrefix(bad.answer, "hopeless: ") {
+		t.Errorf("the ticket was answered %q", bad.answer)
+	}
+}
+
+// A change whose ticket went to another replica has a turn here, too, a little
+// later; one that has had its turn has no second.
+func TestAChangeWithoutATicketIsLookedAt(t *testing.T) {
+	o := open(t, Settings{Second: time.Second})
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.pass(999 * time.Millisecond)
+	if len(o.recalls) > 0 {
+		t.Fatalf("looked at too early: recalls are %v", o.recalls)
+	}
+	o.pass(time.Millisecond)
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+
+	other := open(t, Settings{Second: time.Second})
+	other.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	before := other.desk.Tally().Nothing
+	other.pass(time.Minute)
+	if got := other.desk.Tally().Nothing; got != before {
+		t.Errorf("looked at %d times after its turn", got-before)
+	}
+}
+
+// The ends of objects are remembered for a while, and not for ever.
+func TestEndsAreForgotten(t *testing.T) {
+	m := NewMemory()
+	m.Register(toy().Describe())
+	m.Follow(kinds.Pods.Kind)
+	end := func(name string, at uint64, passed time.Duration) {
+		message := delta(kinds.Pods.Kind, events.Gone, aPod(name, "web", int(at)), at)
+		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
+		d, err := events.DecodeDelta(ref, message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.At = epoch.Add(passed)
+		again := events.EncodeDelta(d)
+		again.Subject, again.Sequence = message.Subject, at
+		m.Fold(kinds.Pods.Name, []events.Message{again})
+	}
+	end("a", 1, 0)
+	end("b", 2, tombstoneAge)
+	if n := len(m.kinds[kinds.Pods.Name].gone); n != 2 {
+		t.Errorf("%d ends are remembered, want 2", n)
+	}
+	end("c", 3, tombstoneAge+time.Second)
+	if n := len(m.kinds[kinds.Pods.Name].gone); n != 2 {
+		t.Errorf("%d ends are remembered, want the last 2", n)
 	}
 }
