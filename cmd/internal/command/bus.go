@@ -45,7 +45,7 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			klog.FromContext(ctx).Info("NATS is listening", "address", server.listen, "data", server.dataDir)
 			return service.run(ctx, []part{{
 				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
-				checks: map[string]func() error{"cluster": running.Healthy},
+				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(),
 			}})
 		},
 	}.cobra()
@@ -114,7 +114,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 // otherwise to --nats-url.
 func (o *busOptions) open(ctx context.Context, name string, server *stream.Server) (*stream.Bus, error) {
 	options := stream.Options{
-		URL: o.url, Server: server, Name: "millrace-" + name, Credentials: o.credentials,
+		URL: o.url, Server: server, Name: "millrace-" + name, Credentials: o.credentials, Monitoring: o.monitoring,
 		Replicas: o.replicas, LogAge: o.maxAge, LogBytes: o.maxBytes, Log: logger("bus"),
 	}
 	if server == nil && o.url == "" {

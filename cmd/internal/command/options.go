@@ -76,6 +76,8 @@ type busOptions struct {
 	url         string
 	credentials string
 	caFile      string
+	monitoring  []string
+	auditGrade  bool
 	replicas    int
 	maxAge      time.Duration
 	maxBytes    int64
@@ -89,6 +91,10 @@ func (o *busOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.url, "nats-url", o.url, "`address` of the NATS server, or several with commas")
 	f.StringVar(&o.credentials, "nats-credentials", o.credentials, "`file` with NATS credentials (JWT and seed)")
 	f.StringVar(&o.caFile, "nats-ca-file", o.caFile, "`file` with the certificate authority of the NATS server")
+	f.StringSliceVar(&o.monitoring, "nats-monitoring", o.monitoring,
+		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222; without them nobody can tell when NATS syncs (for millrace bus the health address)")
+	f.BoolVar(&o.auditGrade, "require-audit-grade", o.auditGrade,
+		"do not start on a bus whose settings could lose something that it has acknowledged; the log says what is missing in any case")
 	f.IntVar(&o.replicas, "stream-replicas", o.replicas, "copies of every stream: 1, or 3 on a cluster of three")
 	o.addRetention(f)
 }

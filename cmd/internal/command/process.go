@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ type part struct {
 	run        func(ctx context.Context) error
 	checks     map[string]func() error
 	collectors []prometheus.Collector
+	// pages are served on the health address, by path.
+	pages map[string]http.Handler
 }
 
 // run runs parts until the context ends or one of them fails, and serves their
@@ -53,6 +56,9 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 		server := health.New(live, ready, registry)
 		if o.profiling {
 			server.Profile()
+		}
+		for _, p := range parts {
+			server.Serves(p.pages)
 		}
 		go func() {
 			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {

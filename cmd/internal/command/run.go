@@ -75,6 +75,9 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	defer b.Close()
+	if err := o.bus.audit(ctx, b); err != nil {
+		return err
+	}
 
 	watching, err := o.watch.part(config, b, o.bus.maxAge, chosen)
 	if err != nil {
@@ -91,5 +94,5 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	for _, c := range chosen {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
-	return o.service.run(ctx, []part{deciding, writing, watching})
+	return o.service.run(ctx, []part{deciding, writing, watching, auditPart(b)})
 }

@@ -96,6 +96,9 @@ func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []recon
 		return err
 	}
 	defer b.Close()
+	if err := s.at.audit(ctx, b); err != nil {
+		return err
+	}
 	chosen, err := s.ctrl.choose()
 	if err != nil {
 		return err
@@ -104,7 +107,7 @@ func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []recon
 	if err != nil {
 		return err
 	}
-	return s.service.run(ctx, []part{p})
+	return s.service.run(ctx, []part{p, auditPart(b)})
 }
 
 // choose gives the controllers that the flags ask for.

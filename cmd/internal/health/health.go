@@ -32,17 +32,24 @@ type Server struct {
 	live, ready map[string]Check
 	registry    *prometheus.Registry
 	profiling   bool
+	pages       map[string]http.Handler
 }
 
 // New makes a server. live are the checks that a restart would mend; ready are
 // all others. Names must be distinct.
 func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
-	return &Server{live: live, ready: ready, registry: registry}
+	return &Server{live: live, ready: ready, registry: registry, pages: map[string]http.Handler{}}
 }
 
 // Profile makes the server serve /debug/pprof too.
 func (s *Server) Profile() *Server {
 	s.profiling = true
+	return s
+}
+
+// Serves makes the server serve more pages, by path.
+func (s *Server) Serves(pages map[string]http.Handler) *Server {
+	maps.Copy(s.pages, pages)
 	return s
 }
 
@@ -63,6 +70,9 @@ func (s *Server) Handler() http.Handler {
 		}
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	for path, page := range s.pages {
+		mux.Handle("GET "+path, page)
+	}
 	if s.profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -144,4 +145,10 @@ func (s *Server) others() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for
+// [Options.Monitoring] and for exporters.
+func (s *Server) Monitoring() map[string]http.Handler {
+	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
 }

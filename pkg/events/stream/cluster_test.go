@@ -79,6 +79,7 @@ type cluster struct {
 	dirs           []string
 	listen, routes []string
 	servers        []*stream.Server // nil: does not run
+	sync           bool             // always
 }
 
 // newCluster is a cluster of which nothing runs yet. The servers must know each
@@ -111,7 +112,7 @@ func serveCluster(t *testing.T) *cluster {
 func (c *cluster) options(i int) stream.ServerOptions {
 	return stream.ServerOptions{
 		Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i),
-		Cluster: stream.ClusterOptions{Listen: c.routes[i], Routes: c.routes},
+		Cluster: stream.ClusterOptions{Listen: c.routes[i], Routes: c.routes}, SyncAlways: c.sync,
 	}
 }
 

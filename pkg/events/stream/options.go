@@ -22,6 +22,10 @@ type Options struct {
 	// Name of the connection, as the server's operator sees it.
 	Name string
 
+	// Monitoring are the URLs of the servers' monitoring endpoints; only they tell
+	// when a server syncs ([Bus.Audit]).
+	Monitoring []string
+
 	// Credentials is a file with the user's JWT and nkey seed; empty: none.
 	Credentials string
 	// TLS of the connection; nil: as the URL's scheme says.

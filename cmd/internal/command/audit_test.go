@@ -1,0 +1,56 @@
+package command
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// TestRequireAuditGrade: a bus that could lose something is refused with all that
+// is wrong and how to mend it, if that is asked for.
+func TestRequireAuditGrade(t *testing.T) {
+	server := serverOptions{dataDir: t.TempDir(), sync: 1}
+	running, err := server.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = running.Close() })
+	o := newBusOptions()
+	b, err := o.open(t.Context(), "test", running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if err := o.audit(t.Context(), b); err != nil {
+		t.Errorf("refused without being asked to: %v", err)
+	}
+	o.auditGrade = true
+	err = o.audit(t.Context(), b)
+	if err == nil {
+		t.Fatal("a single server that syncs now and then is not refused")
+	}
+	for _, want := range []string{"not audit grade", "--stream-replicas=3", "sync_interval: always", "--require-audit-grade"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+}
+
+// TestTellSaysThingsOnce: what is missing is said when it comes and when it goes.
+func TestTellSaysThingsOnce(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	one, other := stream.Shortcoming{Reason: "one", What: "this", Cure: "that"}, stream.Shortcoming{Reason: "other"}
+	said := map[string]bool{}
+	for _, found := range [][]stream.Shortcoming{{one}, {one}, {one, other}, {other}, nil, nil} {
+		said = tell(logger, said, found)
+	}
+	text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	for line, n := range map[string]int{"not audit grade: this": 1, "not audit grade": 2, "again": 2, `reason="one"`: 2} {
+		if got := strings.Count(text, line); got != n {
+			t.Errorf("%q was said %d times, want %d:\n%s", line, got, n, text)
+		}
+	}
+}

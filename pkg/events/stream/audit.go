@@ -1,0 +1,248 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Shortcoming is one reason why the record is not one that an audit can rest on:
+// how something that was acknowledged may yet be lost.
+type Shortcoming struct {
+	// Reason is one of a few words, for metrics.
+	Reason string
+	// What may happen, and Cure what prevents it.
+	What, Cure string
+	// Passing: no setting is wrong, something is away or off for the moment.
+	Passing bool
+}
+
+// String is the shortcoming in a sentence.
+func (s Shortcoming) String() string { return s.What + "; " + s.Cure }
+
+// The reasons.
+const (
+	reasonReplicas = "replicas" // fewer than three copies
+	reasonServers  = "servers"  // fewer than three servers are there
+	reasonSync     = "sync"     // what is acknowledged is not on disk yet
+	reasonUnseen   = "unseen"   // nobody can tell whether it is
+	reasonVersion  = "version"  // the server is older than what was tested
+	reasonPayload  = "payload"  // large objects do not fit
+	reasonClock    = "clock"    // server and service disagree about the time
+)
+
+var reasons = []string{reasonReplicas, reasonServers, reasonSync, reasonUnseen, reasonVersion, reasonPayload, reasonClock}
+
+const (
+	// enough copies, on as many servers: one may be lost and nothing is, and the
+	// next may be lost while the first is mended and nothing is but time.
+	enough = 3
+	// leastPayload holds the largest object that etcd takes by default, 1.5 MiB,
+	// as JSON.
+	leastPayload = 4 << 20
+	// mostSkew is how far clocks may differ: wakes and ages go by the server's.
+	mostSkew = 2 * time.Second
+	// fetchTimeout bounds one question to a monitoring endpoint.
+	fetchTimeout = 5 * time.Second
+)
+
+// leastVersion is the oldest server that the suites have been run against.
+var leastVersion = [2]int{2, 15}
+
+// observed is what can be seen of the bus.
+type observed struct {
+	replicas int // copies that our streams have
+	online   int // of those of a stream, how many are there; 0: not known
+	version  string
+	payload  int64
+	skew     time.Duration
+	sync     map[string]time.Duration // by server, how often it syncs; 0: always
+	mute     []string                 // monitoring endpoints that did not answer, with the reason
+}
+
+// Audit looks at what keeps the record, and says what is missing for one that an
+// audit can rest on; nothing when all is well. The last answer is in the metric
+// millrace_bus_audit_grade.
+//
+// A server tells only its monitoring endpoint when it syncs, so without
+// [Options.Monitoring], and without a server in this process, that is missing.
+func (b *Bus) Audit(ctx context.Context) ([]Shortcoming, error) {
+	seen, err := b.observe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the bus: %w", err)
+	}
+	found := seen.judge()
+	for _, reason := range reasons {
+		good := 1.0
+		if slices.ContainsFunc(found, func(s Shortcoming) bool { return s.Reason == reason }) {
+			good = 0
+		}
+		b.stats.audit.WithLabelValues(reason).Set(good)
+	}
+	return found, nil
+}
+
+func (b *Bus) observe(ctx context.Context) (observed, error) {
+	seen := observed{
+		replicas: b.options.Replicas, version: b.conn.ConnectedServerVersion(), payload: b.conn.MaxPayload(),
+		sync: map[string]time.Duration{},
+	}
+	if s := b.options.Server; s != nil {
+		v, err := s.nats.Varz(nil)
+		if err != nil {
+			return seen, err
+		}
+		seen.add(v)
+	}
+	for _, endpoint := range b.options.Monitoring {
+		v, err := varz(ctx, endpoint)
+		if err != nil {
+			seen.mute = append(seen.mute, err.Error())
+			continue
+		}
+		seen.add(v)
+	}
+	asked := time.Now()
+	info, err := b.info(ctx, subject.WakeStream) // every installation has it
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		return seen, nil // it will be made with what we ask for
+	case err != nil:
+		return seen, err
+	}
+	seen.replicas = info.Config.Replicas
+	seen.skew = apart(info.TimeStamp, asked, time.Now())
+	if info.Cluster != nil && info.Config.Replicas > 1 {
+		seen.online = 1
+		for _, peer := range info.Cluster.Replicas {
+			if peer.Current && !peer.Offline {
+				seen.online++
+			}
+		}
+	}
+	return seen, nil
+}
+
+// add notes what a server says of itself.
+func (o *observed) add(v *server.Varz) {
+	o.payload = min(o.payload, int64(v.MaxPayload))
+	if older(v.Version, o.version) {
+		o.version = v.Version
+	}
+	if config := v.JetStream.Config; config != nil {
+		o.sync[v.Name] = config.SyncInterval
+		if config.SyncAlways {
+			o.sync[v.Name] = 0
+		}
+	}
+}
+
+// apart is how far a moment lies outside of the time in which it was told.
+func apart(told, asked, answered time.Time) time.Duration {
+	switch {
+	case told.IsZero():
+		return 0
+	case told.Before(asked):
+		return asked.Sub(told)
+	default:
+		return max(told.Sub(answered), 0)
+	}
+}
+
+// varz asks a monitoring endpoint of NATS.
+func varz(ctx context.Context, endpoint string) (*server.Varz, error) {
+	ctx, done := context.WithTimeout(ctx, fetchTimeout)
+	defer done()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/varz", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", request.URL.Redacted(), response.Status)
+	}
+	v := &server.Varz{}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(v); err != nil {
+		return nil, fmt.Errorf("%s does not answer as NATS does: %w", request.URL.Redacted(), err)
+	}
+	return v, nil
+}
+
+// judge says what is missing, the worst first.
+func (o observed) judge() (found []Shortcoming) {
+	miss := func(reason, cure, what string, args ...any) {
+		found = append(found, Shortcoming{Reason: reason, What: fmt.Sprintf(what, args...), Cure: cure})
+	}
+	pass := func() { found[len(found)-1].Passing = true }
+	if o.replicas < enough {
+		miss(reasonReplicas, "run three NATS servers and set --stream-replicas=3",
+			"every stream has %d copy only, so that the loss of one disk loses the record", o.replicas)
+	}
+	if o.online > 0 && o.online < enough {
+		miss(reasonServers, "bring the missing NATS servers back",
+			"%d of %d copies are there and complete, so that the loss of one more server stops the bus", o.online, o.replicas)
+		pass()
+	}
+	for _, name := range o.late() {
+		miss(reasonSync, "set sync_interval: always in NATS, or --sync-interval=always for millrace bus and run",
+			"NATS server %s syncs every %v, so that a power failure loses what was acknowledged since", name, o.sync[name])
+	}
+	switch {
+	case len(o.sync)+len(o.mute) < max(o.replicas, 1):
+		miss(reasonUnseen, "set --nats-monitoring to the monitoring addresses of all NATS servers",
+			"nobody can tell whether all NATS servers sync every message before they acknowledge it")
+	case len(o.mute) > 0:
+		miss(reasonUnseen, "bring it back, or correct --nats-monitoring", "a NATS server does not say how often it syncs: %s", strings.Join(o.mute, "; "))
+		pass()
+	}
+	if o.version != "" && older(o.version, fmt.Sprintf("%d.%d", leastVersion[0], leastVersion[1])) {
+		miss(reasonVersion, fmt.Sprintf("upgrade NATS to %d.%d or later", leastVersion[0], leastVersion[1]),
+			"NATS %s is older than what Millrace was tested with", o.version)
+	}
+	if o.payload < leastPayload {
+		miss(reasonPayload, "set max_payload: 8MB in NATS", "a message holds %d bytes only, so that large objects are not recorded whole", o.payload)
+	}
+	if o.skew > mostSkew {
+		miss(reasonClock, "synchronise the clocks", "the clocks of NATS and of this machine differ by %v", o.skew.Round(time.Millisecond))
+		pass()
+	}
+	return found
+}
+
+// late are the servers that acknowledge what is not on disk yet.
+func (o observed) late() (names []string) {
+	for name, every := range o.sync {
+		if every > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// older compares versions by their first two numbers; what is none is older than
+// all.
+func older(a, b string) bool {
+	return slices.Compare(numbers(a), numbers(b)) < 0
+}
+
+func numbers(version string) []int {
+	n := make([]int, 2)
+	_, _ = fmt.Sscanf(version, "%d.%d", &n[0], &n[1])
+	return n
+}
