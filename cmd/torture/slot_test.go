@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// place is a slot for shell scripts, kept until the test ends.
+func place(t *testing.T, script string) *slot {
+	t.Helper()
+	shell, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := &localcluster.Cluster{Dir: t.TempDir()}
+	if err := os.MkdirAll(filepath.Join(cluster.Dir, "logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &slot{name: "script", start: func(life int) (*localcluster.Process, error) {
+		return cluster.Run(fmt.Sprintf("script.%d", life), shell, "-c", script)
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan error, 1)
+	go func() { kept <- s.keep(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-kept, cluster.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// life waits until the slot has its nth process, and gives it.
+func (s *slot) life(t *testing.T, n int) *localcluster.Process {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		lives, p := s.lives, s.process
+		s.mu.Unlock()
+		if lives >= n && p != nil && strings.HasSuffix(p.Name, fmt.Sprint(".", n)) {
+			return p
+		}
+	}
+	t.Fatalf("there was no process number %d", n)
+	return nil
+}
+
+const forever = "while true; do sleep 0.02; done"
+
+func TestSlotComesBackAfterAKill(t *testing.T) {
+	s := place(t, forever)
+	first := s.life(t, 1)
+	begun := time.Now()
+	if err := s.kill(false, 200*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if first.Running() {
+		t.Error("it lives")
+	}
+	if err := s.kill(false, 0); !errors.Is(err, errAway) {
+		t.Errorf("killed while nobody was there: %v", err)
+	}
+	s.life(t, 2)
+	if away := time.Since(begun); away < 200*time.Millisecond {
+		t.Errorf("its place was empty for %v, want at least 200 ms", away)
+	}
+	if len(s.crashes) != 0 {
+		t.Errorf("a kill counts as %v", s.crashes)
+	}
+}
+
+// TestSlotNotesCrashes: what ends by itself is started again, and told of.
+func TestSlotNotesCrashes(t *testing.T) {
+	s := place(t, "echo the reason; exit 3")
+	s.life(t, 2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.crashes) == 0 || !strings.Contains(s.crashes[0], "code 3: the reason") {
+		t.Errorf("the ends are %q", s.crashes)
+	}
+}
+
+// TestSlotPauses: a stopped process makes no progress until the last of its pauses
+// is over.
+func TestSlotPauses(t *testing.T) {
+	s := place(t, "n=0; while true; do n=$((n+1)); echo $n; sleep 0.02; done")
+	p := s.life(t, 1)
+	ticks := func() int {
+		text, err := os.ReadFile(p.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "\n")
+	}
+	ended := make(chan error, 2)
+	var ends []context.CancelFunc
+	for range 2 {
+		ctx, end := context.WithCancel(t.Context())
+		ends = append(ends, end)
+		go func() { ended <- s.pause(ctx, time.Hour) }()
+	}
+	stopped := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+		return s.pauses == 2 && err == nil && strings.Contains(string(state), ") T ")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !stopped(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it was never stopped")
+		}
+	}
+	before := ticks()
+	for i, end := range ends {
+		if after := ticks(); after != before {
+			t.Errorf("it went from %d to %d while %d pauses were left", before, after, 2-i)
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ticks() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it never went on")
+		}
+	}
+}
