@@ -1,0 +1,128 @@
+package shell
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// torn is a bus whose streams break off: each Follow hands over what is next and
+// ends with its error, and the last one goes on until its context ends.
+type torn struct {
+	bus.Bus
+	mu     sync.Mutex
+	parts  []part
+	starts []uint64
+}
+
+type part struct {
+	batch []events.Message
+	err   error
+}
+
+func (b *torn) StreamState(context.Context, string) (bus.State, error) {
+	return bus.State{First: 1, Created: epoch}, nil
+}
+
+func (b *torn) Listen(ctx context.Context, _ string, _ func([]byte)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (b *torn) Say(string, []byte) error { return nil }
+
+func (b *torn) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
+	b.mu.Lock()
+	b.starts = append(b.starts, from)
+	var p part
+	if len(b.parts) > 0 {
+		p, b.parts = b.parts[0], b.parts[1:]
+	}
+	b.mu.Unlock()
+	if len(p.batch) > 0 {
+		if err := handle(p.batch); err != nil {
+			return err
+		}
+	}
+	if p.err == nil {
+		<-ctx.Done()
+	}
+	return p.err
+}
+
+// A stream that was made anew has nothing to do with what was folded before.
+func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := delta(kinds.Pods.Kind, events.Is, aPod("old", "", 9), 9)
+		b := &torn{parts: []part{{batch: []events.Message{pod}, err: bus.ErrOvertaken}}}
+		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Follow(ctx) }()
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		if n := f.Memory.Count(kinds.Pods.Name); n != 0 {
+			t.Errorf("%d objects of the old stream are remembered", n)
+		}
+		if b.mu.Lock(); len(b.starts) != 2 || b.starts[1] != 1 {
+			t.Errorf("followed from %v, want the second time from 1", b.starts)
+		}
+		b.mu.Unlock()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While outcomes are not followed some may be missed, so what a desk knows of its
+// keys is in doubt each time that following begins.
+func TestWhatWasMissedIsRecalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := NewMemory()
+		memory.Register(toy().Describe())
+		l := NewLoop(&torn{parts: []part{{err: bus.ErrClosed}}}, toy(), memory, Settings{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.followOutcomes(ctx, func() {})
+		}()
+		for begun := range 2 {
+			e := l.desk.entry(web)
+			e.known = true
+			time.Sleep(time.Second) // virtual: beyond the pause after a break
+			synctest.Wait()
+			(<-l.inbox)()
+			if e.known {
+				t.Errorf("the key is in no doubt although following began for the %d. time", begun+1)
+			}
+		}
+		cancel()
+		<-done
+	})
+}
+
+// What somebody waits for goes before what nobody does.
+func TestTheUrgentGoFirst(t *testing.T) {
+	var q queue
+	idle, urgent, risen := &entry{}, &entry{}, &entry{}
+	q.push(idle, epoch, false)
+	q.push(risen, epoch, false)
+	q.push(urgent, epoch, true)
+	q.push(risen, epoch, true)
+	for i, want := range []*entry{urgent, risen, idle, nil} {
+		if got := q.pop(); got != want {
+			t.Errorf("number %d is another one", i)
+		}
+	}
+	if q.depth != 0 {
+		t.Errorf("the depth of an empty queue is %d", q.depth)
+	}
+}

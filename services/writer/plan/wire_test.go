@@ -1,0 +1,33 @@
+package plan
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What a delete insists on is what its request insists on; the version is let go
+// only for a change that left the owners as they were.
+func TestWhatADeleteInsistsOn(t *testing.T) {
+	c := death("p", "uid")
+	c.If.ResourceVersion = "7"
+	c.If.SameOwners = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs"}}
+	c.Propagation = metav1.DeletePropagationForeground
+	p := New(turn(c), Options{})
+	first := p.Next()[0].Delete
+	if *first.Preconditions.UID != "uid" || *first.Preconditions.ResourceVersion != "7" || *first.PropagationPolicy != metav1.DeletePropagationForeground {
+		t.Errorf("at first it insists on %+v, with %v", first.Preconditions, first.PropagationPolicy)
+	}
+	p.Answer(0, moved)
+	p.Next() // a look
+	p.Answer(0, Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "8", Owners: c.If.SameOwners}})
+	second := p.Next()[0].Delete
+	if *second.Preconditions.UID != "uid" || second.Preconditions.ResourceVersion != nil {
+		t.Errorf("after a change that did not matter it insists on %+v", second.Preconditions)
+	}
+
+	bare := New(turn(death("p", "uid")), Options{}).Next()[0].Delete
+	if *bare.Preconditions.UID != "uid" || bare.Preconditions.ResourceVersion != nil || bare.PropagationPolicy != nil {
+		t.Errorf("a plain delete insists on %+v, with %v", bare.Preconditions, bare.PropagationPolicy)
+	}
+}
