@@ -215,7 +215,7 @@ func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane,
 	if err == nil && ok {
 		var outcome events.Outcome
 		if err = events.DecodeJSON(last, &outcome); err == nil {
-			return outcome.Turn >= m.Sequence, nil
+			return outcome.Turn >= m.Sequence && !bus.Before(last, m), nil
 		}
 		t.config.Log.Error("an outcome cannot be read", "controller", controller, "sequence", last.Sequence, "err", err)
 		t.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
@@ -276,7 +276,9 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 		return err
 	}
 	message.Subject = subject.Outcome(turn.Controller, turn.Lane, turn.Key)
-	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10)
+	// The time tells the turn from one that had its place before the end of the
+	// stream was lost.
+	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10) + ":" + strconv.FormatInt(m.Time.UnixNano(), 10)
 	put := func() error {
 		_, err := t.config.Bus.Put(ctx, message, id)
 		if errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrClosed) {

@@ -59,6 +59,9 @@ type Streams interface {
 	Renew(ctx context.Context, kind kinds.Kind) error
 	// Forget removes the streams of a kind that the API server no longer serves.
 	Forget(ctx context.Context, kind kinds.Name) error
+	// Prune removes a message from the state stream of its kind, unless there is a
+	// newer one of its subject; it is no error when it is not there. The log keeps it.
+	Prune(ctx context.Context, kind kinds.Name, subject string, sequence uint64) error
 	// StreamState is where a stream stands.
 	StreamState(ctx context.Context, stream string) (State, error)
 }
@@ -119,6 +122,14 @@ type Reader interface {
 	// At is the message at a sequence; ok is false when it is not there (any more).
 	At(ctx context.Context, stream string, sequence uint64) (m events.Message, ok bool, err error)
 }
+
+// skew is how far the clocks of the servers may be apart that stamp messages.
+const skew = time.Second
+
+// Before tells whether a message was certainly stored before another one, in
+// whatever streams. A stream that lost its end gives the same sequences once more,
+// so an outcome that was stored before a turn is of an earlier turn in its place.
+func Before(m, other events.Message) bool { return m.Time.Add(skew).Before(other.Time) }
 
 // Work describes a durable consumer.
 type Work struct {

@@ -38,24 +38,27 @@ func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint6
 // between is of a turn that is known or of a later one, never a missing one.
 func recall(ctx context.Context, b bus.Reader, controller string, key events.Key, lane events.Lane) (Past, error) {
 	var past Past
-	m, ok, err := b.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
+	turn, ok, err := b.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
 	if err != nil {
 		return past, fmt.Errorf("recall turn of %s for %v: %w", controller, key, err)
 	}
 	if ok {
-		past.Sequence = m.Sequence
+		past.Sequence = turn.Sequence
 		// A turn that cannot be read still has its place in the order.
-		if t := new(events.Turn); events.DecodeJSON(m, t) == nil {
+		if t := new(events.Turn); events.DecodeJSON(turn, t) == nil {
 			past.Turn = t
 		}
 	}
-	m, ok, err = b.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
+	m, ok, err := b.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
 	if err != nil && !errors.Is(err, events.ErrDamaged) {
 		return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
 	}
 	// An outcome that cannot be read is as good as none: the turn will be repeated
 	// and found done.
 	if o := new(events.Outcome); err == nil && ok && events.DecodeJSON(m, o) == nil {
+		if bus.Before(m, turn) && o.Turn >= turn.Sequence {
+			o.Turn = turn.Sequence - 1 // of a turn that was lost, and whose place this one has taken
+		}
 		past.Outcome = o
 	}
 	return past, nil

@@ -1,0 +1,134 @@
+package turns_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// The writers' consumer passes over a turn, as after an acknowledgement floor that
+// has jumped: nobody will ever be handed it. It is noticed and served.
+func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.decides()
+	w.want("a")
+	w.eventually("the turn is stored", servedWithin, func() bool { return w.messages(subject.TurnStream(copier)) == 1 })
+	w.skip()
+	stop := w.writes()
+	took := w.eventually("the copy is there", servedWithin, func() bool { return w.births("a") == 1 })
+	t.Logf("served after %v", took)
+	w.eventually("the outcome is there", servedWithin, func() bool { return w.messages(subject.OutcomeStream(copier)) == 1 })
+	turn, sequence, outcome := w.last("a")
+	if turn.Repeats != 1 || sequence != 2 || outcome.Turn != 2 || !outcome.OK() {
+		t.Errorf("turn %d repeats %d; the outcome is %+v", sequence, turn.Repeats, outcome)
+	}
+	stop()
+	w.close()
+}
+
+// skip has a worker in the writers' name answer what is there, and do nothing.
+func (w *world) skip() {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	defer cancel()
+	job := bus.Work{Stream: subject.TurnStream(copier), Durable: "writer", AckWait: time.Second, Since: time.Hour}
+	w.must(w.bus.Work(ctx, job, func(d bus.Delivery) { d.Done(); cancel() }))
+}
+
+// save copies a stream's messages as they are on the disk; what it gives puts them
+// back, as if everything stored since had been lost. The bus must be closed both
+// times.
+func (w *world) save(name string) (restore func()) {
+	w.Helper()
+	found, err := filepath.Glob(filepath.Join(w.store, "jetstream", "*", "streams", name, "msgs"))
+	if err != nil || len(found) != 1 {
+		w.Fatalf("the messages of %s are in %v (%v)", name, found, err)
+	}
+	copied := filepath.Join(w.TempDir(), "msgs")
+	w.must(os.CopyFS(copied, os.DirFS(found[0])))
+	return func() {
+		w.Helper()
+		w.must(os.RemoveAll(found[0]))
+		w.must(os.CopyFS(found[0], os.DirFS(copied)))
+	}
+}
+
+// settle has a copy made and waits until its outcome is stored.
+func (w *world) settle(name string) {
+	w.Helper()
+	before := w.messages(subject.OutcomeStream(copier))
+	w.want(name)
+	w.eventually(name+" is settled", servedWithin, func() bool { return w.messages(subject.OutcomeStream(copier)) > before })
+}
+
+// session runs everything for a while.
+func (w *world) session(run func()) {
+	w.Helper()
+	w.open()
+	decided, written := w.decides(), w.writes()
+	run()
+	decided()
+	written()
+	w.close()
+}
+
+// The power fails. The outcomes of the last turns are lost, which the writers had
+// answered: these turns look as if they were under way for ever.
+func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
+	w := newWorld(t)
+	w.session(func() { w.settle("a") })
+	lose := w.save(subject.OutcomeStream(copier))
+	w.session(func() { w.settle("b") })
+	lose()
+	w.session(func() {
+		w.remove("a")
+		took := w.eventually("the copy of a is made anew", servedWithin, func() bool { return w.births("a") == 2 })
+		t.Logf("a, whose outcome is there, after %v", took)
+		w.remove("b")
+		took = w.eventually("the copy of b is made anew", servedWithin, func() bool { return w.births("b") == 2 })
+		t.Logf("b, whose outcome was lost, after %v", took)
+		w.settle("c")
+	})
+	for name, want := range map[string]int{"a": 2, "b": 2, "c": 1} {
+		if got := w.births(name); got != want {
+			t.Errorf("%s was made %d times, want %d", name, got, want)
+		}
+	}
+}
+
+// The power fails. The last turns are lost, whose tickets were answered, and the
+// writers' consumer stands behind what is not there any more.
+func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
+	w := newWorld(t)
+	w.session(func() { w.settle("a") })
+	lose := w.save(subject.TurnStream(copier))
+	w.session(func() {
+		w.settle("b")
+		w.settle("c")
+	})
+	lose()
+	w.session(func() {
+		w.want("d")
+		w.remove("b")
+		took := w.eventually("both are there", servedWithin, func() bool { return w.births("b") == 2 && w.births("d") == 1 })
+		t.Logf("served after %v", took)
+		for _, name := range []string{"b", "d"} {
+			took := w.eventually("the outcome of "+name+" is its own", 5*time.Second, func() bool {
+				_, sequence, outcome := w.last(name)
+				return outcome.Turn == sequence && sequence > 0
+			})
+			t.Logf("settled after %v", took)
+		}
+	})
+	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 1} {
+		if got := w.births(name); got != want {
+			t.Errorf("%s was made %d times, want %d", name, got, want)
+		}
+	}
+}

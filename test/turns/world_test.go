@@ -1,0 +1,297 @@
+package turns_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/writer"
+)
+
+const copier = "copier"
+
+// servedWithin bounds how long a turn may be lost.
+const servedWithin = 30 * time.Second
+
+// world is a toy API server with ConfigMaps, and a bus with its files.
+type world struct {
+	*testing.T
+	store  string
+	server *stream.Server
+	bus    *stream.Bus
+	api    *httptest.Server
+
+	mu      sync.Mutex
+	log     bus.Appender
+	version int
+	objects map[string]*corev1.ConfigMap
+	made    map[string]int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, store: t.TempDir(), objects: map[string]*corev1.ConfigMap{}, made: map[string]int{}}
+	w.api = httptest.NewServer(http.HandlerFunc(w.serve))
+	t.Cleanup(w.api.Close)
+	return w
+}
+
+// open starts the bus on its files, and tells it that all is said.
+func (w *world) open() {
+	w.Helper()
+	var err error
+	w.server, err = stream.Serve(stream.ServerOptions{Dir: w.store})
+	w.must(err)
+	w.bus = w.connect()
+	w.must(w.bus.EnsureKind(w.Context(), kinds.ConfigMaps.Kind))
+	w.must(w.bus.EnsureController(w.Context(), copier))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log, err = w.bus.Append(w.Context(), kinds.ConfigMaps.Name)
+	w.must(err)
+	m := events.EncodeDelta(events.Delta{Kind: kinds.ConfigMaps.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(w.version), At: time.Now()})
+	m.Subject = subject.Mark(kinds.ConfigMaps.Name)
+	w.append(m)
+}
+
+func (w *world) connect() *stream.Bus {
+	w.Helper()
+	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server})
+	w.must(err)
+	return b
+}
+
+func (w *world) close() {
+	w.Helper()
+	_ = w.bus.Close()
+	w.must(w.server.Close())
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) append(m events.Message) {
+	if err := w.log.Append(w.Context(), m); err != nil {
+		w.Errorf("append: %v", err)
+	}
+	if err := w.log.Flush(w.Context()); err != nil {
+		w.Errorf("append: %v", err)
+	}
+}
+
+// put stores an object and tells the bus.
+func (w *world) put(name string) *corev1.ConfigMap {
+	w.version++
+	version := strconv.Itoa(w.version)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
+	w.objects[name] = object
+	w.tell(events.Is, object)
+	return object
+}
+
+func (w *world) tell(op events.Op, object *corev1.ConfigMap) {
+	body, err := kinds.Encode(kinds.ConfigMaps.Kind, object)
+	if err != nil {
+		w.Errorf("encode %s: %v", object.Name, err)
+	}
+	ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: "ns", Name: object.Name}
+	m := events.EncodeDelta(events.Delta{
+		Kind: ref.Kind, Ref: ref, Op: op, UID: object.UID, ResourceVersion: object.ResourceVersion,
+		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
+	})
+	m.Subject = subject.Delta(ref)
+	w.append(m)
+}
+
+// remove takes a copy away, as a user does.
+func (w *world) remove(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	object := w.objects["copy-"+name]
+	delete(w.objects, object.Name)
+	w.version++
+	object.ResourceVersion = strconv.Itoa(w.version)
+	w.tell(events.Gone, object)
+}
+
+// want asks for a copy, as a user does.
+func (w *world) want(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.put("want-" + name)
+}
+
+func (w *world) births(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.made["copy-"+name]
+}
+
+// serve answers creates, and reads by name, also in the form of a list.
+func (w *world) serve(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := path.Base(r.URL.Path)
+	if selected, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
+		name = selected
+	}
+	object, there := w.objects[name]
+	switch {
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/configmaps"):
+		var body corev1.ConfigMap
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			reply(out, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+			return
+		}
+		if w.objects[body.Name] != nil {
+			reply(out, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+			return
+		}
+		w.made[body.Name]++
+		answer(out, http.StatusCreated, w.put(body.Name))
+	case r.Method == http.MethodGet && there:
+		answer(out, http.StatusOK, object)
+	default:
+		reply(out, http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+}
+
+func reply(out http.ResponseWriter, code int, reason metav1.StatusReason) {
+	answer(out, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
+	})
+}
+
+func answer(out http.ResponseWriter, code int, body any) {
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(code)
+	_ = json.NewEncoder(out).Encode(body) // a client that went away is part of the tests
+}
+
+// view is what the copier sees of a name.
+type view struct {
+	name    string
+	missing bool
+}
+
+// copies wants "copy-x" for every "want-x".
+func copies() reconcile.Any {
+	return reconcile.Controller[view]{
+		Name: copier, Queue: copier,
+		Inputs: []reconcile.Input{{Kind: kinds.ConfigMaps.Kind, Keys: func(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+			if now.None() {
+				now = was
+			}
+			_, name, _ := strings.Cut(now.GetName(), "-")
+			return []events.Key{{Namespace: "ns", Name: name}}
+		}}},
+		Writes: reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name}},
+		Observe: func(s reconcile.Snapshot, k events.Key) (view, bool) {
+			_, wanted := s.Get(kinds.ConfigMaps.Name, k.Namespace, "want-"+k.Name)
+			_, there := s.Get(kinds.ConfigMaps.Name, k.Namespace, "copy-"+k.Name)
+			return view{k.Name, wanted && !there}, true
+		},
+		Decide: func(v view, _ time.Time) reconcile.Decision {
+			if !v.missing {
+				return reconcile.Nothing("there")
+			}
+			return reconcile.Do("missing", reconcile.Create(kinds.ConfigMaps.Kind, "ns", "copy-"+v.name, []byte(`{}`)))
+		},
+	}
+}
+
+// decides runs reconcilers until stop is called.
+func (w *world) decides() (stop func()) {
+	w.Helper()
+	b := w.connect()
+	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: []reconcile.Any{copies()}})
+	w.must(err)
+	return w.run(b, s.Run)
+}
+
+// writes runs a writer until stop is called.
+func (w *world) writes() (stop func()) {
+	w.Helper()
+	b := w.connect()
+	s, err := writer.New(writer.Config{
+		REST: &rest.Config{Host: w.api.URL}, Bus: b,
+		Controllers: []writer.Profile{{Name: copier, Allowed: func(events.Command) bool { return true }}},
+	})
+	w.must(err)
+	return w.run(b, s.Run)
+}
+
+func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Errorf("run: %v", err)
+		}
+		_ = b.Close()
+	})
+	w.Cleanup(stop)
+	return stop
+}
+
+func (w *world) eventually(what string, within time.Duration, holds func() bool) (took time.Duration) {
+	w.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if time.Since(began) > within {
+			w.Fatalf("after %v still not: %s", within, what)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// messages is how many messages a stream holds.
+func (w *world) messages(stream string) uint64 {
+	w.Helper()
+	s, err := w.bus.StreamState(w.Context(), stream)
+	w.must(err)
+	return s.Messages
+}
+
+// last is the newest turn and the newest outcome about a name.
+func (w *world) last(name string) (turn events.Turn, sequence uint64, outcome events.Outcome) {
+	w.Helper()
+	key := events.Key{Namespace: "ns", Name: name}
+	m, ok, err := w.bus.Last(w.Context(), subject.TurnStream(copier), subject.Turn(copier, events.Act, key))
+	if w.must(err); ok {
+		w.must(events.DecodeJSON(m, &turn))
+	}
+	sequence = m.Sequence
+	m, ok, err = w.bus.Last(w.Context(), subject.OutcomeStream(copier), subject.Outcome(copier, events.Act, key))
+	if w.must(err); ok {
+		w.must(events.DecodeJSON(m, &outcome))
+	}
+	return turn, sequence, outcome
+}
