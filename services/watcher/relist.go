@@ -22,8 +22,8 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.found(h.tally)
-	if k.cursor.Version != "" { // streams that were made anew do not know it
+	k.tally, k.counted = h.tally, false // until all of it has been said, it is no census
+	if k.cursor.Version != "" {         // streams that were made anew do not know it
 		h.state.Fold(translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false)), 0)
 	}
 	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()
@@ -67,6 +67,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 			return err
 		}
 	}
+	k.counted = true
 	if err := k.mark(ctx); err != nil {
 		return err
 	}

@@ -109,6 +109,7 @@ func read(kind kinds.Kind, message events.Message) fact {
 func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	d := f.delta
 	k.told = d.Census // that of the last message counts, if it has one
+	k.listing = !d.Census.Known && (d.Sync || d.Op == events.Gap)
 	if f.broken != nil {
 		k.broken = f.broken
 		return change{}, false

@@ -180,13 +180,17 @@ func (f *Follower) open(ctx context.Context) {
 	f.tell(func(d *Desk) { d.Open(f.Kind.Name) })
 }
 
-// believed tells whether nothing speaks against what has been folded. After
-// damage a census has to speak for it.
+// believed tells whether nothing speaks against what has been folded: damage, a
+// relist that has not ended, or a census. After damage a census has to speak for
+// it.
 func (f *Follower) believed(ctx context.Context) bool {
 	if f.trouble.what() != nil {
 		return false
 	}
 	w := f.Memory.wholeness(f.Kind.Name)
+	if w.listing {
+		return false
+	}
 	doubt := f.doubt // the judge's own goes by batches
 	verdict, err := doubt.Judge(w.said, w.has, w.position, f.reach(ctx))
 	return err == nil && (verdict == events.Whole || verdict == events.Untold)

@@ -74,6 +74,25 @@ func TestOpensWhenToldWhole(t *testing.T) {
 	pod := func(at uint64) events.Message {
 		return delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", at), "", int(at)), at)
 	}
+	again := func(at uint64, census string) events.Message {
+		m := pod(at)
+		m.Header[events.HeaderSync] = []string{"true"}
+		if census != "" {
+			m.Header[events.HeaderCensus] = []string{census}
+		}
+		return m
+	}
+	whole := func(pods ...uint64) string {
+		var tally events.Tally
+		for _, at := range pods {
+			d, err := events.DecodeDelta(events.Ref{Kind: "pods", Namespace: aPod("", "", 0).GetNamespace(), Name: fmt.Sprint("p", at)}, pod(at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tally.Fold(d)
+		}
+		return tally.Census().String()
+	}
 	long := time.Now().Add(-2 * listedBefore)
 	for name, tc := range map[string]struct {
 		goal edge
@@ -87,6 +106,8 @@ func TestOpensWhenToldWhole(t *testing.T) {
 		"listed, half folded":                 {edge{sequence: 9, stored: time.Now()}, []events.Message{pod(1), markAt(kinds.Pods.Kind, "2", 3)}, false},
 		"its mark has expired":                {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, true},
 		"its mark has expired, half folded":   {edge{sequence: 2, stored: long}, []events.Message{pod(1)}, false},
+		"being listed anew":                   {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, "")}, false},
+		"said again, all there":               {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, whole(2))}, true},
 		"nothing there, its mark has expired": {edge{spent: true}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

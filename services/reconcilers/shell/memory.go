@@ -39,9 +39,10 @@ type kindMemory struct {
 	last    map[name]types.UID
 	damaged map[name]damage
 
-	tally  events.Tally  // of the deltas folded
-	told   events.Census // what there is, as the last message folded has it
-	broken error         // the last message whose sums did not hold
+	tally   events.Tally  // of the deltas folded
+	told    events.Census // what there is, as the last message folded has it
+	listing bool          // that message is of a relist that has not ended
+	broken  error         // the last message whose sums did not hold
 	// blurred: what is held is of no one moment.
 	blurred bool
 
@@ -144,6 +145,7 @@ func (m *Memory) stand(kind kinds.Name) (position uint64, marked bool) {
 type wholeness struct {
 	said, has events.Census
 	position  uint64
+	listing   bool // what is there is only being said
 	broken    error
 }
 
@@ -151,7 +153,7 @@ func (m *Memory) wholeness(kind kinds.Name) (w wholeness) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if k, ok := m.kinds[kind]; ok {
-		w = wholeness{k.told, k.tally.Census(), k.position, k.broken}
+		w = wholeness{k.told, k.tally.Census(), k.position, k.listing, k.broken}
 	}
 	return w
 }

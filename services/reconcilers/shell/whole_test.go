@@ -1,0 +1,122 @@
+package shell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// said gives a message the census that some pods make.
+func said(m events.Message, pods ...events.Message) events.Message {
+	var tally events.Tally
+	for _, p := range pods {
+		tally.Fold(read(kinds.Pods.Kind, p).delta)
+	}
+	m.Header = maps.Clone(m.Header)
+	m.Header[events.HeaderCensus] = []string{tally.Census().String()}
+	return events.Seal(m)
+}
+
+// TestWhatIsNotWholeIsNotBelieved: what a follower makes of what it has folded, at
+// the end of its stream.
+func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
+	pod := func(at uint64) events.Message {
+		return delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", at), "", int(at)), at)
+	}
+	one, two, mark := pod(1), pod(2), markAt(kinds.Pods.Kind, "2", 3)
+	damaged := events.Seal(two)
+	damaged.Header[events.HeaderRV] = []string{"200"}
+	for name, tc := range map[string]struct {
+		told   []events.Message
+		broken bool
+	}{
+		"whole":               {[]events.Message{one, two, said(mark, one, two)}, false},
+		"no census":           {[]events.Message{one, two, mark}, false},
+		"one is missing":      {[]events.Message{two, said(mark, one, two)}, true},
+		"one too many":        {[]events.Message{one, two, said(mark, two)}, true},
+		"one is another":      {[]events.Message{one, two, said(mark, one, pod(3))}, true},
+		"one is damaged":      {[]events.Message{one, damaged, mark}, true},
+		"the mark is damaged": {[]events.Message{one, two, {Subject: mark.Subject, Sequence: 3, Header: map[string][]string{events.HeaderSum: {"0"}}}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var trouble []error
+			f := Follower{
+				Bus: edges{state: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 3},
+				Troubled: func(err error) { trouble = append(trouble, err) },
+			}
+			f.Memory.Follow(f.Kind)
+			f.Memory.Fold(f.Kind.Name, tc.told)
+			err := f.judge(t.Context())
+			if tc.broken != errors.Is(err, events.ErrDamaged) || !tc.broken && err != nil {
+				t.Fatalf("judged %v", err)
+			}
+			if !tc.broken {
+				return
+			}
+			// Folded again, it stays shut until a census agrees.
+			f.damaged(t.Context(), err)
+			if f.open(t.Context()); f.opened || len(trouble) != 1 || trouble[0] == nil {
+				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
+			}
+			f.Memory.Forget(f.Kind.Name)
+			f.Memory.Fold(f.Kind.Name, []events.Message{one, two, mark})
+			if err := f.judge(t.Context()); err != nil || f.believed(t.Context()) {
+				t.Errorf("without a census: %v", err)
+			}
+			mended := said(markAt(kinds.Pods.Kind, "3", 4), one, two)
+			f.Memory.Fold(f.Kind.Name, []events.Message{mended})
+			if err := f.judge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if f.open(t.Context()); !f.opened || len(trouble) != 2 || trouble[1] != nil {
+				t.Errorf("mended, opened %t, told %v", f.opened, trouble)
+			}
+		})
+	}
+}
+
+// heard is a bus that keeps what is said.
+type heard struct {
+	edges
+	said chan []byte
+}
+
+func (h heard) Say(topic string, data []byte) error {
+	if topic == events.DamageTopic {
+		h.said <- data
+	}
+	return nil
+}
+
+// TestTroubleIsSaidUntilItEnds, so that a watcher that comes late hears it.
+func TestTroubleIsSaidUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trouble trouble
+		b := heard{said: make(chan []byte, 100)}
+		go trouble.complain(t.Context(), b)
+		wait := func(want int) {
+			t.Helper()
+			<-time.After(10 * complainEvery)
+			synctest.Wait()
+			if got := len(b.said); got != want {
+				t.Fatalf("in ten seconds it was said %d times, want %d", got, want)
+			}
+		}
+		wait(0)
+		trouble.begin(events.ErrDamaged, events.Damage{Kind: "pods", End: 7})
+		wait(10)
+		var d events.Damage
+		if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
+			t.Errorf("said was %+v, %v", d, err)
+		}
+		trouble.end()
+		wait(9)
+	})
+}
