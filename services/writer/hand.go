@@ -164,6 +164,11 @@ func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 		}
 		wait(ctx, beat)
 	}
+	// What has been handed back must not seem to be in hand for another while.
+	_, said := h.beat()
+	if err := b.Say(events.Writers, said.Encode()); err != nil {
+		log.Debug("cannot say that nothing is in hand", "err", err)
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -23,6 +23,8 @@ const (
 	// 20,000 a second that took 3 % of them with 256, and none with this.
 	workMessages = 1024
 
+	// drainTime bounds how long fetched deliveries are waited for to be given back.
+	drainTime = 500 * time.Millisecond
 	// everybody is the one group that the ranks of a consumer are among.
 	everybody = "all"
 
@@ -87,9 +89,7 @@ func (w *worker) session(ctx context.Context) error {
 	if err != nil {
 		return translated(request, err)
 	}
-	// Drain and not Stop: what has been fetched is given back at once, so that
-	// others need not wait for AckWait.
-	defer consuming.Drain()
+	defer drain(consuming)
 	defer desk.close()
 	go w.watch(request, broken)
 	select {
@@ -102,6 +102,18 @@ func (w *worker) session(ctx context.Context) error {
 	case err := <-broken:
 		w.astray = errors.Is(err, errAstray)
 		return translated(request, err)
+	}
+}
+
+// drain gives back what has been fetched, so that others need not wait for AckWait.
+// Whoever works may close the connection next.
+func drain(consuming jetstream.ConsumeContext) {
+	consuming.Drain()
+	limit := time.NewTimer(drainTime)
+	defer limit.Stop()
+	select {
+	case <-consuming.Closed():
+	case <-limit.C:
 	}
 }
 

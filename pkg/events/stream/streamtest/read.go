@@ -327,25 +327,33 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 	first := ranked(1)
 	reached(first, second)
 	store(100)
-	for range 99 {
-		k.next(first).Done()
+	// The last one is left unanswered, and comes again to the same worker.
+	left := uint64(stored)
+	held := func(attempt int) bus.Delivery {
+		for {
+			d := k.next(first)
+			if d.Message().Sequence == left && d.Attempt() >= attempt {
+				return d
+			}
+			if d.Message().Sequence != left {
+				d.Done()
+			}
+		}
 	}
-	left := k.next(first)
-	again := k.next(first)
-	if again.Attempt() != 2 || again.Message().Sequence != left.Message().Sequence {
-		t.Errorf("then came message %d, attempt %d", again.Message().Sequence, again.Attempt())
-	}
-	again.Later(0)
-	again = k.next(first)
+	held(1)
+	held(2).Later(0)
+	held(3)
 	k.silence(second, 50*time.Millisecond)
 	k.stop(first)
 	store(1)
-	young, old := k.next(second), k.next(second)
-	if young.Message().Sequence != uint64(stored) || old.Message().Sequence != again.Message().Sequence {
-		t.Errorf("the second got messages %d and %d, want %d and %d", young.Message().Sequence, old.Message().Sequence, stored, again.Message().Sequence)
+	for want := map[uint64]bool{left: true, uint64(stored): true}; len(want) > 0; {
+		d := k.next(second)
+		if n := d.Message().Sequence; n != left && n != uint64(stored) {
+			t.Errorf("the second got message %d, want %d and %d", n, left, stored)
+		}
+		delete(want, d.Message().Sequence)
+		d.Done()
 	}
-	young.Done()
-	old.Done()
 	reached(ranked(0), second)
 }
 
