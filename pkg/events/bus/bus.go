@@ -71,6 +71,8 @@ type State struct {
 	First, Last uint64 // sequences; First is Last+1 when it is empty
 	Messages    uint64
 	Created     time.Time
+	// Now is the moment by the server's clock, which stamps messages.
+	Now time.Time
 }
 
 // Publisher stores messages.

@@ -30,6 +30,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Settings", testSettings},
 		{"Forget", testForget},
 		{"Renew", testRenew},
+		{"Prune", testPrune},
 		{"Sealed", testSealed},
 		{"NoStream", testNoStream},
 		{"Append", testAppend},
