@@ -34,6 +34,7 @@ type options struct {
 	limit time.Duration
 	steps int
 	list  bool
+	stale bool
 }
 
 func main() {
@@ -43,6 +44,7 @@ func main() {
 	flag.Float64Var(&o.least, "least", 95, "percentage of mutants that must be killed")
 	flag.DurationVar(&o.limit, "limit", time.Minute, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more")
 	flag.IntVar(&o.steps, "steps", 0, "run only so many of the tests that each mutant names, for a quick look; 0 means all")
+	flag.BoolVar(&o.stale, "leave-out-stale", false, "go on with the mutants that fit the tree although some do not; the exit code tells all the same")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.Parse()
 
@@ -90,6 +92,12 @@ func run(ctx context.Context, o options) error {
 		}
 		return nil
 	}
+	chosen, stale := fitting(root, chosen)
+	if stale != nil {
+		if fmt.Fprintln(os.Stderr, stale); !o.stale {
+			return errors.New("nothing was tried; --leave-out-stale tries the others")
+		}
+	}
 	scratch, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return fmt.Errorf("make a directory for broken files: %w", err)
@@ -100,5 +108,5 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	return report(os.Stdout, findings, o.least)
+	return errors.Join(report(os.Stdout, findings, o.least), stale)
 }

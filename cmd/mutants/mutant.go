@@ -20,9 +20,9 @@ type mutant struct {
 }
 
 // catalogue is every mutant that is written down, in the order of files and
-// lines. Each is known to fit the tree.
+// lines.
 //
-// Errors: a file cannot be read, or a mutant is stale; all that are, are named.
+// Errors: a file cannot be read.
 func catalogue(root string) ([]mutant, error) {
 	files, err := filepath.Glob(filepath.Join(root, "cmd", "mutants", "testdata", "*.txt"))
 	if err != nil {
@@ -47,16 +47,25 @@ func catalogue(root string) ([]mutant, error) {
 		}
 		all = append(all, read...)
 	}
+	return all, nil
+}
+
+// fitting are the mutants that fit the tree.
+//
+// Errors: some do not; each is named, with what it looked for.
+func fitting(root string, all []mutant) (fit []mutant, err error) {
 	var stale []string
 	for _, m := range all {
 		if _, err := m.broken(root); err != nil {
 			stale = append(stale, err.Error())
+			continue
 		}
+		fit = append(fit, m)
 	}
 	if len(stale) > 0 {
-		return nil, fmt.Errorf("%d mutants do not fit the tree any more:\n%s", len(stale), strings.Join(stale, "\n"))
+		err = fmt.Errorf("%d mutants do not fit the tree any more; write the same break for the code as it is now:\n%s", len(stale), strings.Join(stale, "\n"))
 	}
-	return all, nil
+	return fit, err
 }
 
 // parse reads a file of mutants:

@@ -25,6 +25,9 @@ func TestEveryMutantFitsTheTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := fitting(root, all); err != nil {
+		t.Fatal(err)
+	}
 	if len(all) < 60 {
 		t.Errorf("%d mutants, want at least 60", len(all))
 	}
