@@ -22,6 +22,16 @@
 // a backup, a new epoch begins, in which everything is said again; a version
 // means something only within its epoch.
 //
+// # Damage
+//
+// Every delta says how many objects there are behind it and what their hashes
+// come to, and which message it was stored behind. The watcher holds log and state
+// against that when a session begins, and their ends every ten seconds; readers
+// who find that something does not fit say so, and it looks again. What is wrong
+// is mended by a relist: the state is told what it lacks or has wrong, or is made
+// anew where it cannot be read, and the Gap says why and which messages were lost.
+// Slowly the whole log is read through. See docs/adr/0009.
+//
 // # More than one watcher
 //
 // Any number may run, all of them active: each kind falls to one of them (package

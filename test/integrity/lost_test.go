@@ -155,6 +155,35 @@ func TestAReaderThatTheLogHasPassed(t *testing.T) {
 	}
 }
 
+// TestDeletesBehindACompaction: while nobody watches, a thousand pods go and the
+// API server forgets how. (F10)
+func TestDeletesBehindACompaction(t *testing.T) {
+	const pods = 1000
+	w := newWorld(t, pods)
+	w.open()
+	stop := w.watch()
+	w.decide()
+	w.settle()
+	stop()
+	for i := range pods {
+		w.api.remove(podName(i))
+	}
+	w.api.forget()
+	w.watch()
+	w.settle()
+	w.told("has forgotten the changes")
+	gone := 0
+	for _, m := range w.read(subject.LogStream("pods")) {
+		if m.Get(events.HeaderOp) == string(events.Gone) {
+			gone++
+		}
+	}
+	if gone != pods {
+		t.Errorf("the log tells of the end of %d pods, want %d", gone, pods)
+	}
+	w.sound()
+}
+
 var errEnough = errors.New("enough")
 
 // cut takes the last messages of a stream off its files.

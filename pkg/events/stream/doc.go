@@ -22,6 +22,12 @@
 //   - A log is never read through direct gets: its mirror would answer them
 //     too, without the messages that it has coalesced away. So EV has
 //     allow_direct off, and STATE inherits mirror_direct off from it.
+//   - What is stored is sealed with sums, which readers verify on decode
+//     ([events.Verify]). The server itself leaves damaged messages out without a
+//     word, and at a block that it cannot unpack it stands still: a reader asks,
+//     when nothing comes, whether there is something, and ends with ErrDamaged.
+//   - A server that was killed removes a stream of which one packed block is
+//     damaged. So those blocks are set aside before it starts ([Serve]).
 //   - The server drops what a connection may not do and tells only the
 //     connection's error handler; requests would wait for their timeout. The
 //     handler ends the request that was refused instead, and [Bus.Healthy]

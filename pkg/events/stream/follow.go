@@ -28,8 +28,8 @@ const (
 	readerIdle = time.Minute
 	// stuckPoll is how often the server is asked whether it still has something
 	// for a reader to whom nothing comes, and stuckPolls how often in a row it
-	// may say so.
-	stuckPoll  = 3 * time.Second
+	// may say so in a session.
+	stuckPoll  = 2 * time.Second
 	stuckPolls = 2
 )
 
@@ -45,6 +45,7 @@ type follower struct {
 	last    time.Time // when the message before next was stored
 	read    bool      // next is behind a message that has been read
 	created time.Time // when the stream was made, as of the first session
+	stuckAt uint64    // what a session before waited for in vain; 0: none did
 }
 
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
@@ -126,7 +127,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 
 // stuck counts how often in a row the server had something and nothing came. A
 // server that cannot read a block of messages does not go past it, and tells
-// nobody but its log.
+// nobody but its log. A session that only lost its request is begun anew.
 func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before int) (int, error) {
 	info, err := source.Info(ctx)
 	switch {
@@ -136,6 +137,9 @@ func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before 
 		return 0, nil
 	case before+1 < stuckPolls:
 		return before + 1, nil
+	case f.stuckAt != f.next:
+		f.stuckAt = f.next
+		return 0, errShaken
 	}
 	return 0, fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, info.NumPending, f.next)
 }

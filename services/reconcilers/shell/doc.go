@@ -17,6 +17,11 @@
 // For the same reason it is what a controller declares, and never what the memory
 // follows by now, that says which effects are awaited.
 //
+// Nor does it decide on what is damaged. A follower holds what it has folded
+// against the census that the watcher says with each change, and a message against
+// its sums. If they differ, the desks are shut, the kind is forgotten, and the
+// watchers are asked to look again, until a census agrees.
+//
 // The goroutines are all in the loop:
 //
 //	one follower per kind       STATE_<kind>          -> Memory.Fold -> every desk
