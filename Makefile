@@ -39,7 +39,7 @@ demo: ## play create, heal, roll, undo and delete against what `make run` starte
 test: unit oracle sim system ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
 unit: ## stories, laws, conformance, architecture, and the bugs of history
-	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
+	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/integrity/...
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
 	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
