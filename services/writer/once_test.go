@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -92,6 +93,26 @@ func TestARepetitionThatIsTooOldIsSurveyed(t *testing.T) {
 	}
 	if s.api.Created(pods+"done-0") != 1 || s.api.Created(pods+"not-0") != 0 {
 		t.Error("a turn that was too old was carried out")
+	}
+}
+
+// A turn that has lain on the bus for too long is not carried out, whatever the
+// clock of this writer says: an hour too early or too late is nothing.
+func TestAgeIsThatOfTheBus(t *testing.T) {
+	for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
+		s := newScene(t)
+		old := s.say(turnOf(t, "old", nil, births("old", 1)...))
+		stored := time.Now()
+		s.eventually("age", func() bool { return time.Since(stored) > time.Second })
+		s.writer(func(c *writer.Config) {
+			c.MaxAge, c.Clock = time.Second, clocktesting.NewFakePassiveClock(time.Now().Add(wrong))
+		})
+		if r := s.outcomeOf("old", old).Results[0]; r.Reason != "TooOld" || s.api.Created(pods+"old-0") != 0 {
+			t.Errorf("%v off: %+v", wrong, r)
+		}
+		if o := s.outcomeOf("new", s.say(turnOf(t, "new", nil, births("new", 1)...))); !o.OK() {
+			t.Errorf("%v off: %+v", wrong, o)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 // goes for one that is old: the consumer may have forgotten about it, together
 // with everything before it.
 func (t *taker) fresh(d bus.Delivery) bool {
-	return d.Attempt() <= 1 && t.config.Clock.Since(d.Message().Time) <= ackWait
+	return d.Attempt() <= 1 && t.time.now().Sub(d.Message().Time) <= ackWait
 }
 
 // carry carries a turn out and gives the answer to its delivery.
@@ -122,6 +122,17 @@ func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, k
 	}
 }
 
+// aged refuses a turn that was stored too long ago, by the clock of the bus: the
+// reconcilers' and the writer's own may be wrong. A repetition has been stored just
+// now; of that only the reconcilers know how old it is.
+func (t *taker) aged(m events.Message, turn events.Turn) plan.Refusal {
+	if turn.Repeats > 0 {
+		return plan.Aged(turn, t.config.Clock.Now(), t.config.MaxAge)
+	}
+	turn.Now = m.Time
+	return plan.Aged(turn, t.time.now(), t.config.MaxAge)
+}
+
 // followed tells whether there is a later turn of the key and lane. A turn that
 // cannot be read has its place all the same, but nobody can tell where.
 func (t *taker) followed(ctx context.Context, m events.Message) (bool, error) {
@@ -146,7 +157,7 @@ func read(m events.Message, lane events.Lane, key events.Key, controller string)
 
 func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool, holds func() bool) func(bus.Delivery) {
 	began := t.config.Clock.Now()
-	refusal, err := t.refusal(ctx, turn)
+	refusal, err := t.refusal(ctx, m, turn)
 	if err != nil {
 		return t.later(m, err)
 	}
@@ -176,8 +187,8 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 }
 
 // refusal is why the whole turn may not be carried out.
-func (t *taker) refusal(ctx context.Context, turn events.Turn) (plan.Refusal, error) {
-	if old := plan.Aged(turn, t.config.Clock.Now(), t.config.MaxAge); old != (plan.Refusal{}) {
+func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn) (plan.Refusal, error) {
+	if old := t.aged(m, turn); old != (plan.Refusal{}) {
 		return old, nil
 	}
 	now, err := t.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))

@@ -76,7 +76,8 @@ type Config struct {
 	Drain time.Duration
 	// Log is where remarks go; nil means the default logger.
 	Log *slog.Logger
-	// Clock is the time that ages are measured by; nil means the system's.
+	// Clock is the time of the outcomes; nil means the system's. How old a turn is
+	// the bus tells.
 	Clock clock.PassiveClock
 }
 
@@ -107,6 +108,7 @@ type Service struct {
 	metrics *metrics
 	hand    *hand
 	epochs  *epochs
+	time    busTime
 	share   *share
 
 	mu   sync.Mutex
@@ -210,6 +212,13 @@ func (s *Service) Run(ctx context.Context) error {
 		if err := s.config.Bus.EnsureController(ctx, p.Name); err != nil {
 			return s.become(fmt.Errorf("make the streams of %s: %w", p.Name, err))
 		}
+	}
+	for _, p := range s.config.Controllers[:min(1, len(s.config.Controllers))] {
+		stream := subject.TurnStream(p.Name)
+		if err := s.time.read(ctx, s.config.Bus, stream); err != nil {
+			return s.become(fmt.Errorf("read the clock of the bus: %w", err))
+		}
+		background.Go(func() { s.time.keep(working, s.config.Bus, stream) })
 	}
 	s.become(nil)
 	readers, reading := errgroup.WithContext(ctx)

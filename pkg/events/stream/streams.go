@@ -180,7 +180,7 @@ func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 }
 
 func stateOf(info *jetstream.StreamInfo) bus.State {
-	s := bus.State{First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created}
+	s := bus.State{First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created, Now: info.TimeStamp}
 	if s.Messages == 0 {
 		s.First = s.Last + 1
 	}

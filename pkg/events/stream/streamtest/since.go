@@ -33,3 +33,16 @@ func testWorkSince(t *testing.T, b bus.Bus) {
 	}
 	d.Done()
 }
+
+// testStateTellsTheTime: by the clock that stamps messages.
+func testStateTellsTheTime(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	_, err := b.Store(k.ctx, turn("now", "now"), 0)
+	k.must(err)
+	m, _, err := b.At(k.ctx, subject.TurnStream(controller), 1)
+	k.must(err)
+	now := k.state(subject.TurnStream(controller)).Now
+	if age := now.Sub(m.Time); age < -time.Second || age > time.Minute {
+		t.Errorf("what was stored just now, at %v, is %v old at %v", m.Time, age, now)
+	}
+}

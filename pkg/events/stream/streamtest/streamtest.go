@@ -53,6 +53,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"WorkAnswers", testWorkAnswers},
 		{"WorkNew", testWorkNew},
 		{"WorkSince", testWorkSince},
+		{"StateTellsTheTime", testStateTellsTheTime},
 		{"WorkVolatile", testWorkVolatile},
 		{"WorkShared", testWorkShared},
 		{"WorkRanked", testWorkRanked},

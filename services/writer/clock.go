@@ -1,0 +1,49 @@
+package writer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// busTime is the clock of the bus, which stamps the turns: by its own clock, that
+// of a machine whose time is wrong, a writer would refuse every turn as too old. It
+// is read now and then, and goes on by the time that has passed in between, which
+// does not jump.
+type busTime struct {
+	mu    sync.Mutex
+	told  time.Time // by the bus
+	heard time.Time // when that was
+}
+
+// clockRead is how often the clock of the bus is read.
+const clockRead = 10 * time.Second
+
+func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
+	asked := time.Now()
+	state, err := b.StreamState(ctx, stream)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told, t.heard = state.Now, asked
+	return nil
+}
+
+// keep reads the clock again and again until the context ends.
+func (t *busTime) keep(ctx context.Context, b bus.Bus, stream string) {
+	for ctx.Err() == nil {
+		wait(ctx, clockRead)
+		_ = t.read(ctx, b, stream) // while the bus is away, there are no turns either
+	}
+}
+
+// now is never earlier than the bus has it by more than an answer takes.
+func (t *busTime) now() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.told.Add(time.Since(t.heard))
+}
