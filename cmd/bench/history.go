@@ -75,21 +75,25 @@ func (f *field) startsOn(ctx context.Context, a *arena.Arena, store string, more
 		do   func(*unit) error
 	}{{"stopped", (*unit).stop}, {"killed", (*unit).kill}} {
 		var took []time.Duration
+		var used usage
 		for range starts {
 			d, err := f.startAfter(ctx, a, end.do)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", end.name, err)
 			}
-			fmt.Fprintf(os.Stderr, "    first decision %s s after a start on what was %s\n", number(d.Seconds()), end.name)
+			if used, err = usageOf(f.units); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(os.Stderr, "    first decision %s s after a start on what was %s; %s s of processor time, %s MB\n",
+				number(d.Seconds()), end.name, number(used.cpu), number(used.memory))
 			took = append(took, d)
 		}
-		metrics = append(metrics, seconds("first decision after it was "+end.name, quantile(took, 0.5)))
+		metrics = append(metrics,
+			seconds("first decision after it was "+end.name, quantile(took, 0.5)),
+			metric{"processor time of the last such start", "s", used.cpu},
+			metric{"peak memory of the last such start", "MB", used.memory})
 	}
-	u, err := usageOf(f.units)
-	if err != nil {
-		return nil, err
-	}
-	return append(metrics, metric{"peak memory of the last start", "MB", u.memory}), nil
+	return metrics, nil
 }
 
 // startAfter ends the processes, deletes a Pod, and says how long after the start
