@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,14 +81,16 @@ func (k *kindWatch) look(ctx context.Context) error {
 	if err := k.flush(ctx); err != nil {
 		return err
 	}
+	var state bus.State
 	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
-	if err != nil {
-		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	if err == nil {
+		state, err = k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 	}
-	state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, err)
 	case err != nil:
-		return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+		return nil // the bus is away; what is appended says so
 	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
 		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out
 	case state.Last == log.Last || state.Last != k.behind:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -16,6 +17,9 @@ import (
 // maxPad bounds the gaps that are put in the place of lost messages, one for
 // each. Beyond it the state is made anew instead.
 const maxPad = 10_000
+
+// settlePatience is how long a log has to be shorter than it was, to count as cut.
+const settlePatience = time.Second
 
 // resume reads the position in the newest message of the log, and makes sure
 // that log and state, either of which may have been damaged or made anew, are
@@ -72,6 +76,11 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 	if !anew {
 		lost = max(lost, k.stored)
 	}
+	if !anew && lost > log.Last {
+		if err := k.settled(ctx, log, lost); err != nil {
+			return false, err
+		}
+	}
 	k.created, k.stored, k.state = log.Created, log.Last, state.Created
 	switch {
 	case anew:
@@ -96,6 +105,23 @@ func (k *kindWatch) complete(ctx context.Context, log, state bus.State) (bool, e
 		}
 	}
 	return false, k.flush(ctx)
+}
+
+// settled makes sure that a log stays shorter than it was. In a cluster whoever has
+// just become its leader may not have read all that it has.
+//
+// Errors: bus.ErrOvertaken, when it is longer after all.
+func (k *kindWatch) settled(ctx context.Context, log bus.State, lost uint64) error {
+	for end := time.Now().Add(settlePatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
+		now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+		if err != nil {
+			return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+		}
+		if now.Last != log.Last {
+			return fmt.Errorf("look at the log of %s, which goes up to %d and went up to %d: %w", k.kind.Name, now.Last, lost, bus.ErrOvertaken)
+		}
+	}
+	return ctx.Err()
 }
 
 // newest is the last delta of the log, if it can be believed, and the message
