@@ -143,7 +143,7 @@ func New(c Config) (*Service, error) {
 	m := newMetrics()
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
-		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Metrics: m.door,
+		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/utils/clock"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -40,6 +41,9 @@ type Config struct {
 	Patience time.Duration
 	// Timeout bounds one request; 0 means 15 s.
 	Timeout time.Duration
+	// Known tells whether the record has ever known an object of a name, living or
+	// dead. It is asked before a birth that may have happened before; nil asks nobody.
+	Known func(context.Context, events.Ref) (bool, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
 	// Clock is what the age of a proof is told by; nil means the system's.
@@ -173,6 +177,11 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 	}
 	if !r.Verb.Writes() {
 		return d.look(ctx, a, client, r)
+	}
+	if r.Doubtful && d.config.Known != nil {
+		if refusal, known := d.bornBefore(ctx, r); known {
+			return refusal
+		}
 	}
 	return d.send(ctx, client, r, auditID)
 }

@@ -104,6 +104,8 @@ func (d *deed) write(r *Request) {
 	d.tries++
 	r.Verb, r.Try, r.Subresource, r.Body = Verb(c.Verb), d.tries, c.Subresource, d.body
 	switch c.Verb {
+	case events.VerbCreate:
+		r.Doubtful = d.doubled()
 	case events.VerbPatch:
 		r.PatchType = c.PatchType
 	case events.VerbDelete:

@@ -48,6 +48,10 @@ type Request struct {
 	Delete    *metav1.DeleteOptions
 	// Try counts the requests of one command that write, from 1.
 	Try int
+	// Doubtful is true for a birth that may have happened before: the answer to an
+	// earlier request was lost, or the turn was delivered before. Whoever was born
+	// may be dead by now, and its name free again; it must not be born twice.
+	Doubtful bool
 	// Wait is true for a request that repeats one: it waits as long as the API
 	// server asked for (After), or else with backoff.
 	Wait  bool

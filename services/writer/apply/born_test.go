@@ -1,0 +1,61 @@
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// TestNobodyIsBornTwice: the answer to a birth is lost, and before it is tried again
+// somebody has deleted what was born. The name is free, and yet it is not taken
+// again: the record has known its bearer.
+func TestNobodyIsBornTwice(t *testing.T) {
+	for name, again := range map[string]bool{"the answer was lost": false, "the turn was delivered before": true} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeserver.New(t)
+			var lost, asked atomic.Int64
+			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+				if r.Method == "POST" && !again && lost.Add(1) == 1 {
+					return fakeserver.Fault{Lost: true}
+				}
+				return fakeserver.Fault{}
+			})
+			door := open(t, s, func(c *apply.Config) {
+				c.Known = func(_ context.Context, ref events.Ref) (bool, error) {
+					if s.Remove(podPath + ref.Name); asked.Add(1) == 1 {
+						return false, errors.New("the bus is away for a moment")
+					}
+					return true, nil
+				}
+			})
+			before := s.Created(podPath + "web-0")
+			results := carry(t, door, plan.Options{Again: again}, births(1)...)
+			if r := results[0]; r.Status != events.Conflict || !r.Unsure {
+				t.Errorf("the result is %+v, want a conflict that admits that nobody knows", r)
+			}
+			if after := s.Created(podPath + "web-0"); after-before > 1 || again && after > 0 {
+				t.Errorf("it was born %d times", after)
+			}
+		})
+	}
+}
+
+// TestAFirstBirthAsksNobody: the record is in the way of doubtful births only.
+func TestAFirstBirthAsksNobody(t *testing.T) {
+	s := fakeserver.New(t)
+	door := open(t, s, func(c *apply.Config) {
+		c.Known = func(context.Context, events.Ref) (bool, error) {
+			t.Error("the record was asked")
+			return true, nil
+		}
+	})
+	if r := carry(t, door, plan.Options{}, births(1)...)[0]; r.Status != events.Applied {
+		t.Errorf("the result is %+v", r)
+	}
+}
