@@ -23,7 +23,7 @@ func (k *kindWatch) ensure(ctx context.Context) error {
 	var err error
 	if !k.ensured {
 		if orphaned(ctx, k.bus, k.kind.Name) {
-			k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
+			k.inherit(ctx)
 		}
 		err = k.bus.EnsureKind(ctx, k.kind)
 	}
@@ -48,6 +48,19 @@ func orphaned(ctx context.Context, b bus.Bus, kind kinds.Name) bool {
 	}
 	_, err := b.StreamState(ctx, subject.StateStream(kind))
 	return err == nil
+}
+
+// inherit takes from a state without its log how far the kind had been watched: an
+// epoch never comes twice.
+func (k *kindWatch) inherit(ctx context.Context) {
+	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: "the log is not there any more, and its state was"})
+	m, there, err := k.bus.Last(ctx, subject.StateStream(k.kind.Name), subject.Mark(k.kind.Name))
+	if err != nil || !there {
+		return
+	}
+	if mark, err := decode(m); err == nil {
+		k.cursor = translate.Cursor{Version: mark.ResourceVersion, Epoch: mark.Epoch}
+	}
 }
 
 // settle handles streams with other settings than wanted.

@@ -85,6 +85,21 @@ func (a *api) forget() {
 	a.oldest = a.version
 }
 
+// restored takes the storage to what a backup had: the same pods, in versions that
+// are older than those that were told.
+func (a *api) restored() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.history, a.version = nil, 1
+	for name, pod := range a.pods {
+		a.version++
+		pod.ResourceVersion = strconv.Itoa(a.version)
+		pod.Spec.NodeName = "of-the-backup"
+		a.pods[name] = pod
+	}
+	a.version -= 5 // and it has not come as far as it had
+}
+
 // versions are those of all pods, by name.
 func (a *api) versions() map[string]string {
 	a.mu.Lock()

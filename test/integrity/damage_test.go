@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -137,6 +139,41 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 				t.Errorf("the log has %d holes, want %d", holes, tc.holes)
 			}
 		})
+	}
+}
+
+// TestALogThatIsSetAside: the bus cannot tell what a log was. It begins anew, and
+// goes on in the epoch that the state was in. (F13)
+func TestALogThatIsSetAside(t *testing.T) {
+	w := newWorld(t, 20)
+	w.open()
+	stop := w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	stop()
+	w.api.restored()
+	stop = w.watch()
+	w.told("history is not the one that was watched")
+	stop()
+	w.close()
+	w.views()
+	meta := filepath.Join(filepath.Dir(filepath.Dir(blocks(t, w.store, "EV_pods")[0])), "meta.inf")
+	if err := os.Truncate(meta, 10); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.watch()
+	w.decide()
+	w.settle()
+	w.truthful()
+	w.told("the log is not there any more")
+	log := w.read(subject.LogStream("pods"))
+	if epoch := log[len(log)-1].Get(events.HeaderEpoch); epoch != "1" {
+		t.Errorf("the new log is in epoch %q, and the state was in epoch 1", epoch)
+	}
+	if kept, err := filepath.Glob(filepath.Join(w.store, "damaged", "EV_pods-*")); err != nil || len(kept) != 1 {
+		t.Errorf("set aside are %v, %v", kept, err)
 	}
 }
 
