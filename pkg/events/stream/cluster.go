@@ -63,6 +63,7 @@ func (o ServerOptions) join(settings *server.Options) error {
 		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())
 	}
 	cluster.NoAdvertise = o.Cluster.NoAdvertise
+	cluster.PingInterval = pingEvery // as clients do
 	settings.Cluster = cluster
 	for _, route := range o.Cluster.Routes {
 		to, err := routeURL(route)
@@ -116,20 +117,21 @@ func (o ServerOptions) checkDirectory() error {
 }
 
 // Healthy is nil when the server can serve: alone as soon as it has started; in a
-// cluster when the cluster has a leader, whom this server follows or is.
+// cluster when the cluster has a leader, whom this server follows or is, and the
+// server's copies of streams and consumers have caught up. Whoever waits for that
+// before the next server is stopped never stops too many.
 func (s *Server) Healthy() error {
 	if !s.options.clustered() {
 		return nil
 	}
-	status := s.nats.Healthz(&server.HealthzOptions{JSMetaOnly: true})
-	if status.Error == "" {
-		return nil
+	if status := s.nats.Healthz(&server.HealthzOptions{JSMetaOnly: true}); status.Error != "" {
+		others := strings.Join(s.others(), ", ")
+		return fmt.Errorf("no cluster: %s; connected to %s", status.Error, cmp.Or(others, "no other server"))
 	}
-	others := s.others()
-	if len(others) == 0 {
-		return fmt.Errorf("no cluster: %s; no other server is connected", status.Error)
+	if status := s.nats.Healthz(nil); status.Error != "" {
+		return fmt.Errorf("catching up: %s", status.Error)
 	}
-	return fmt.Errorf("no cluster: %s; connected to %s", status.Error, strings.Join(others, ", "))
+	return nil
 }
 
 // others are the names of the servers of the cluster that this one is connected
