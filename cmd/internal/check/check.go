@@ -226,7 +226,11 @@ type Figures struct {
 // books is a history with its indexes.
 type books struct {
 	*History
-	turns    map[place]*Turn
+	turns map[place]*Turn
+	// origins are the turns that were stored again, word for word, because nobody
+	// had them in hand: whatever came of any of them came of the first one. outcomes,
+	// stored and open are filed by it.
+	origins  map[place]place
 	outcomes map[place][]*Outcome
 	// stored are the writes that were carried out, by command; open are those of
 	// which the audit log does not know: they were never answered, or with an error
@@ -261,16 +265,21 @@ const eventsKind = kinds.Name("events")
 
 func open(h *History) *books {
 	b := &books{
-		History: h, turns: map[place]*Turn{}, outcomes: map[place][]*Outcome{},
+		History: h, turns: map[place]*Turn{}, origins: map[place]place{}, outcomes: map[place][]*Outcome{},
 		stored: map[command][]*Write{}, open: map[command][]*Write{},
 		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{},
 	}
 	for i := range h.Turns {
-		b.turns[h.Turns[i].place()] = &h.Turns[i]
+		t := &h.Turns[i]
+		b.turns[t.place()] = t
+		if t.Repeats != 0 {
+			b.origins[t.place()] = b.origin(place{t.Controller, t.Repeats})
+		}
 	}
 	for i := range h.Outcomes {
 		o := &h.Outcomes[i]
-		b.outcomes[o.place()] = append(b.outcomes[o.place()], o)
+		at := b.origin(o.place())
+		b.outcomes[at] = append(b.outcomes[at], o)
 	}
 	for i := range h.Changes {
 		c := &h.Changes[i]
@@ -291,7 +300,7 @@ func (b *books) openAudit() {
 		if w.Foreign || w.Ref.Kind == eventsKind {
 			continue
 		}
-		c, ok := commandOf(w.ID)
+		c, ok := b.commandOf(w.ID)
 		if !ok {
 			continue // the rule for completeness says so
 		}
@@ -303,8 +312,9 @@ func (b *books) openAudit() {
 		}
 		if w.Stored() {
 			b.stored[c] = append(b.stored[c], w)
-			if w.UID != "" && w.Revision != 0 {
-				b.by[edition{w.UID, w.Revision}] = w
+			at := edition{w.UID, w.Revision}
+			if first := b.by[at]; w.UID != "" && w.Revision != 0 && (first == nil || w.At.Before(first.At)) {
+				b.by[at] = w // later ones changed nothing, and were answered with what was there
 			}
 		}
 	}
@@ -315,7 +325,7 @@ func (b *books) openAudit() {
 			continue
 		}
 		if ended[w.ID]--; ended[w.ID] < 0 {
-			if c, ok := commandOf(w.ID); ok {
+			if c, ok := b.commandOf(w.ID); ok {
 				b.open[c] = append(b.open[c], w)
 			}
 		}

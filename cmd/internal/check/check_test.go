@@ -69,6 +69,12 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I6", name: "two outcomes", forge: func(h *History) { h.Outcomes = append(h.Outcomes, h.Outcomes[0]) }},
 		{rule: "I8", name: "two turns at a time", forge: func(h *History) { h.Outcomes[0].At = h.Outcomes[0].At.Add(time.Hour) }},
 		{rule: "I8", name: "no outcome in between", forge: func(h *History) { h.Outcomes = h.Outcomes[1:] }},
+		{rule: "I6", name: "a repetition had an effect of its own", tell: func(s *story) {
+			repeat(s, deployer)
+			w := *lastWrite(&s.h, "TURN_"+deployer+".3.")
+			w.ID, w.Revision = "TURN_"+deployer+".4.0", s.change("t", func(o *Object) { o.Replicas = 1 })
+			s.h.Writes = append(s.h.Writes, w)
+		}},
 		{rule: "I8", name: "back in version", forge: func(h *History) { turnOf(h, setter, 2).ResourceVersion = "1" }},
 		{rule: "I9", name: "a hole", forge: func(h *History) { h.Logs[pods] = slices.Delete(h.Logs[pods], 2, 3) }},
 		{rule: "I9", name: "a change is missing", forge: func(h *History) { renumber(h, slices.Delete(h.Logs[pods], 2, 3)) }},
@@ -185,6 +191,15 @@ func TestWhatIsNoViolation(t *testing.T) {
 			w.Revision = s.change("q", func(o *Object) { o.Observed++ }) // somebody else's
 			s.h.Writes = append(s.h.Writes, w)
 		}},
+		{name: "a turn that nobody had in hand and that is said again", tell: func(s *story) { repeat(s, deployer) }},
+		{name: "a collector comes second", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Replicas = 0 })
+			s.turn(deployer, "e", deed{events.VerbUpdate, "t", func() int64 { return s.change("t", func(o *Object) { o.Replicas, o.Total = 0, 0 }) }})
+			s.turn(setter, "t", deed{events.VerbDelete, "q", s.dying("q")})
+			s.turn(sweeper, "q", deed{events.VerbDelete, "q", func() int64 { return s.revisionOf("q") }})
+			s.remove("q")
+			s.change("e", func(o *Object) { o.Total, o.Updated, o.Available = 0, 0, 0 })
+		}},
 		{name: "a change that a gap confesses and a relist makes good", forge: func(h *History) {
 			log := slices.Clone(h.Logs[pods])
 			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
@@ -220,6 +235,20 @@ func TestWhatIsNoViolation(t *testing.T) {
 				t.Error(v)
 			}
 		})
+	}
+}
+
+// repeat has the last turn of a controller stored again, and its outcome be that of
+// the repetition.
+func repeat(s *story, controller string) {
+	last := *turnOf(&s.h, controller, s.turns[controller])
+	s.turns[controller]++
+	last.Repeats, last.Sequence, last.At = last.Sequence, s.turns[controller], s.tick()
+	s.h.Turns = append(s.h.Turns, last)
+	for i := range s.h.Outcomes {
+		if o := &s.h.Outcomes[i]; o.Controller == controller && o.Turn == last.Repeats {
+			o.Turn, o.At = last.Sequence, s.tick()
+		}
 	}
 }
 

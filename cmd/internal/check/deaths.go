@@ -30,7 +30,7 @@ func spared(b *books) []Violation {
 			if end == nil || b.foreign[edition{w.OnlyUID, end.change.Revision}] {
 				continue // it was on its way out already
 			}
-			if end.by(w) {
+			if end.by(b, w) {
 				found = append(found, b.wrongfully(w, end)...)
 			}
 		}
@@ -46,9 +46,14 @@ type end struct {
 	others int                   // active pods of its controller, itself included
 }
 
-// by tells whether a delete may have been the one: a second one changes nothing.
-func (e *end) by(w *Write) bool {
-	return w.Revision == 0 || w.Revision == e.change.Revision || e.change.Gone
+// by tells whether a delete was the one: a second one changes nothing, and is
+// answered with what is there. A delete that ends an object at once may be answered
+// without a revision.
+func (e *end) by(b *books, w *Write) bool {
+	if e.change.Gone {
+		return true
+	}
+	return b.by[edition{e.before.UID, e.change.Revision}] == w
 }
 
 // ends finds the revision at which each object began to go.

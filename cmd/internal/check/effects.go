@@ -59,10 +59,14 @@ func settling(writes []*Write) bool {
 
 // doubled: a turn has one outcome.
 func (b *books) doubled() []Violation {
+	told := map[place]int{}
+	for i := range b.Outcomes {
+		told[b.Outcomes[i].place()]++
+	}
 	var found []Violation
 	for _, t := range b.Turns {
-		if told := b.outcomes[t.place()]; len(told) > 1 {
-			found = append(found, violation([]string{t.String()}, "%v has %d outcomes", t.place(), len(told)))
+		if n := told[t.place()]; n > 1 {
+			found = append(found, violation([]string{t.String()}, "%v has %d outcomes", t.place(), n))
 		}
 	}
 	return found
@@ -84,7 +88,7 @@ func complete(b *books) []Violation {
 	for i := range b.Outcomes {
 		o := &b.Outcomes[i]
 		for _, r := range o.Results {
-			c := command{o.place(), r.Command}
+			c := command{b.origin(o.place()), r.Command}
 			if r.Status != events.Applied || len(b.stored[c]) > 0 || b.proven(c, r) {
 				continue
 			}
@@ -113,15 +117,17 @@ func (b *books) strangers() []Violation {
 	return found
 }
 
-func (b *books) result(c command) (events.Result, bool) {
+// result is what the record says of a command: that it succeeded, if any of the
+// outcomes of its turn says so.
+func (b *books) result(c command) (found events.Result, told bool) {
 	for _, o := range b.outcomes[c.place] {
 		for _, r := range o.Results {
-			if r.Command == c.at {
-				return r, true
+			if r.Command == c.at && (!told || r.OK()) {
+				found, told = r, true
 			}
 		}
 	}
-	return events.Result{}, false
+	return found, told
 }
 
 // proven is true for a command whose request was received by an API server that was

@@ -76,7 +76,8 @@ func (b *books) name(uid types.UID) string {
 func (b *books) evidence(t *Turn, c *Change) []string {
 	e := []string{fmt.Sprintf("revision %d of %v, uid %s", c.Revision, c.Object.Ref, c.Object.UID)}
 	if t != nil {
-		e = append(e, t.String(), fmt.Sprintf("decided on version %s, having seen %v", t.ResourceVersion, t.Seen))
+		e = append(e, t.String(), fmt.Sprintf("decided on version %s, having seen pods up to %d, %s up to %d, %s up to %d",
+			t.ResourceVersion, t.Seen[pods], replicaSets, t.Seen[replicaSets], deployments, t.Seen[deployments]))
 	}
 	return e
 }

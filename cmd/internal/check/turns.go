@@ -41,7 +41,10 @@ func ordered(b *books) []Violation {
 		found = append(found, violation([]string{before.String(), t.String()}, format, args...))
 	}
 	b.follow(events.Act, func(before, t *Turn) {
-		told := b.outcomes[before.place()]
+		if b.origin(t.place()) == b.origin(before.place()) {
+			return // the same, once more
+		}
+		told := b.outcomes[b.origin(before.place())]
 		switch {
 		case len(told) == 0:
 			add(before, t, "%v was decided while the turn before it has no outcome", t.place())
@@ -66,7 +69,10 @@ func seen(b *books) []Violation {
 	}
 	var found []Violation
 	b.follow(events.Act, func(before, t *Turn) {
-		for _, o := range b.outcomes[before.place()] {
+		if b.origin(t.place()) == b.origin(before.place()) {
+			return
+		}
+		for _, o := range b.outcomes[b.origin(before.place())] {
 			for _, r := range o.Results {
 				upTo, watched := t.Seen[r.Ref.Kind]
 				if r.Status != events.Applied || r.Version == "" || r.Removed || !watched {

@@ -91,6 +91,21 @@ func commandOf(id string) (command, bool) {
 	return command{place{controller, sequence}, at}, ok && err == nil && wrong == nil
 }
 
+// origin is the turn that a turn repeats, or itself.
+func (b *books) origin(p place) place {
+	if first, repeated := b.origins[p]; repeated {
+		return first
+	}
+	return p
+}
+
+// commandOf is the command that an audit id belongs to, as it was stored first.
+func (b *books) commandOf(id string) (command, bool) {
+	c, ok := commandOf(id)
+	c.place = b.origin(c.place)
+	return c, ok
+}
+
 // turnOf is the turn that made a revision of an object, as far as that is known.
 func (b *books) turnOf(e edition) *Turn {
 	w := b.by[e]
