@@ -145,6 +145,16 @@ func TestFailover(t *testing.T) {
 	}
 	h.expectNoneDoubled(t)
 	clear(t, h.Arena)
+	for _, name := range serviceNames {
+		t.Run(name+" with turns in hand", func(t *testing.T) {
+			m.playInBirth(t, "killed-"+name, func() (resume func()) {
+				victim := m.active(t, name)
+				victim.kill(t)
+				m.forget(name, victim)
+				return func() {}
+			})
+		})
+	}
 }
 
 // TestStall stops the replica that has the work, which then holds all that it had
@@ -167,29 +177,30 @@ func TestStall(t *testing.T) {
 	}
 	h.expectNoneDoubled(t)
 	clear(t, h.Arena)
-	t.Run("with turns in hand", func(t *testing.T) {
-		for _, name := range []string{"reconcilers", "writer"} {
-			playStallInBirth(t, m, name)
-		}
-	})
+	for _, name := range serviceNames {
+		t.Run(name+" with turns in hand", func(t *testing.T) {
+			m.playInBirth(t, "stopped-"+name, func() (resume func()) { return m.active(t, name).pause(t) })
+			m.active(t, name) // who was stopped has gone on
+		})
+	}
 }
 
-// playStallInBirth stops a replica while many pods are being made, and lets it go
-// on when somebody else has made the rest.
-func playStallInBirth(t *testing.T, m *apart, name string) {
+// playInBirth disturbs Millrace while many pods are being made, and lets it go on
+// undisturbed when somebody else has made the rest.
+func (m *apart) playInBirth(t *testing.T, namespace string, disturb func() (resume func())) {
+	t.Helper()
 	const many = 80
-	h := &herd{Arena: m.site.arena(t, "stall-"+name), size: many}
+	h := &herd{Arena: m.site.arena(t, namespace), size: many}
 	must(t, h.Deploy(t.Context(), "web", first, many))
 	until(t, h.Arena, clustertest.Replaced(many/8, 0))
-	resume := m.active(t, name).pause(t)
+	resume := disturb()
 	begun := time.Now()
 	took := until(t, h.Arena, clustertest.RolledOut("web", first, many)).Sub(begun)
 	resume()
-	t.Logf("with the %s stopped after %d pods, all %d were ready after %v", name, many/8, many, took)
-	for range 3 { // by then whoever was stopped has gone on
+	t.Logf("disturbed when %d of %d pods had been made, all were there and reported after %v more", many/8, many, took)
+	for range 3 {
 		h.heal(t)
 	}
-	m.active(t, name)
 	h.expectNoneDoubled(t)
 	clear(t, h.Arena)
 }
