@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -127,6 +128,17 @@ func (s *stream) live(ref events.Ref) (events.Delta, bool) {
 	return events.Delta{}, false
 }
 
+// epochs are those of some kinds, as their newest deltas have them.
+func (b *Bus) epochs(some iter.Seq[kinds.Name]) events.Epochs {
+	found := events.Epochs{}
+	for kind := range some {
+		if s := b.kinds[kind]; s != nil && len(s.state) > 0 {
+			found[kind] = s.state[len(s.state)-1].delta.Epoch
+		}
+	}
+	return found
+}
+
 // lose takes away the last messages of the log, and of the state unless only the
 // log is hit, as a power failure does with what was not yet on disk.
 func (s *stream) lose(n int, state bool) {
@@ -229,6 +241,32 @@ func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *event
 		outcome = &k.outcomes[i-1]
 	}
 	return sequence, turn, outcome
+}
+
+// loseTurns takes the last turns. Their outcomes are still there.
+func (k *book) loseTurns(n int) {
+	left := max(len(k.turns)-n, 0)
+	k.turns, k.stored = k.turns[:left:left], k.stored[:left:left]
+	k.lasts = map[lane]uint64{}
+	for i, t := range k.turns {
+		k.lasts[lane{t.Key, t.Lane}] = uint64(i + 1)
+	}
+	k.work.cut(uint64(left))
+}
+
+// loseOutcomes takes the last outcomes.
+func (k *book) loseOutcomes(n int) {
+	left := max(len(k.outcomes)-n, 0)
+	for _, o := range k.outcomes[left:] {
+		delete(k.put, o.Turn)
+	}
+	k.outcomes = k.outcomes[:left:left]
+	k.newest = map[lane]int{}
+	for i, o := range k.outcomes {
+		k.newest[lane{o.Key, o.Lane}] = i + 1
+	}
+	k.verdicts.cut(uint64(left))
+	k.breaks++
 }
 
 // schedule sets a wake; the last one of a key counts.
@@ -348,6 +386,12 @@ func (d *durable) some() bool {
 func (d *durable) again(from uint64) {
 	d.next, d.pending = from, nil
 	d.absent = d.bus.now().Add(ackWait)
+}
+
+// cut forgets what is behind the new end of a stream.
+func (d *durable) cut(end uint64) {
+	d.next = min(d.next, end)
+	d.pending = slices.DeleteFunc(d.pending, func(p *delivery) bool { return p.sequence > end })
 }
 
 // take delivers: unless it is answered, it comes again.

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // Fault is one thing that goes wrong, chosen by the seed.
@@ -66,8 +68,10 @@ func killAfterEffect(w *World) {
 }
 
 // leaveReplica ends a process in good order, as a rolling restart does.
-func leaveReplica(w *World) {
-	i := w.roll(len(w.replicas))
+func leaveReplica(w *World) { w.LeaveReplica(w.roll(len(w.replicas))) }
+
+// LeaveReplica ends a process of the reconcilers in good order and starts another.
+func (w *World) LeaveReplica(i int) {
 	w.note("fault: reconcilers %d restarted", i)
 	w.replicas[i].leave()
 	w.replicas[i] = newReplica(w)
@@ -219,13 +223,17 @@ func (w *World) cut() {
 	}
 }
 
-// Restore brings the API server's storage back to an earlier version. The
-// watchers come back before anybody writes to it.
+// Restore brings the API server's storage back to an earlier version. That takes
+// long: what writers had in hand they have given up, and the watchers are back
+// before anybody writes.
 func (w *World) Restore(versions int64) {
 	at := max(w.api.version-versions, 100)
 	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
 	w.guard.restore(func() { w.api.Restore(at) })
 	w.dirty = true
+	for _, x := range w.writers {
+		x.hands = nil
+	}
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
 			k.close()
@@ -233,6 +241,9 @@ func (w *World) Restore(versions int64) {
 				if !k.open && !x.stalled() {
 					k.begin()
 				}
+			}
+			for len(k.found) > 0 {
+				k.act()
 			}
 		}
 	}
@@ -259,13 +270,56 @@ func forgetVerdicts(w *World) {
 	b.alarms.again(0)
 }
 
-// SkipVerdicts has the consumers of outcomes and wakes jump ahead.
-func (w *World) SkipVerdicts() {
-	w.note("fault: the consumers of the outcomes jump ahead")
+// Redeliver makes every consumer of turns, outcomes and wakes anew: all of it is
+// delivered again.
+func (w *World) Redeliver() {
+	w.note("fault: everything is delivered again")
 	for _, b := range w.bus.books {
-		b.verdicts.again(uint64(len(b.outcomes)))
-		b.alarms.again(uint64(len(b.fired)))
+		for _, d := range []*durable{b.work, b.verdicts, b.alarms} {
+			d.again(0)
+		}
 	}
+}
+
+// SkipAhead has every consumer jump to the end of its stream.
+func (w *World) SkipAhead() {
+	w.note("fault: the consumers jump ahead")
+	for _, b := range w.bus.books {
+		for _, d := range []*durable{b.work, b.verdicts, b.alarms} {
+			d.again(uint64(d.length()))
+		}
+		for _, d := range b.tickets {
+			d.again(uint64(d.length()))
+		}
+	}
+}
+
+// LoseTurns takes the last turns of every controller.
+func (w *World) LoseTurns(n int) {
+	w.note("fault: the last %d turns of each controller are lost", n)
+	for _, b := range w.bus.books {
+		b.loseTurns(n)
+	}
+	clear(w.guard.act) // those may be other turns from now on
+	w.inspect(subject.TurnStream)
+}
+
+// inspect has every desk find out in time what its streams have lost.
+func (w *World) inspect(stream func(controller string) string) {
+	for _, r := range w.replicas {
+		for _, d := range r.desks {
+			d.losses = append(d.losses, stream(d.Name()))
+		}
+	}
+}
+
+// LoseOutcomes takes the last outcomes of every controller.
+func (w *World) LoseOutcomes(n int) {
+	w.note("fault: the last %d outcomes of each controller are lost", n)
+	for _, b := range w.bus.books {
+		b.loseOutcomes(n)
+	}
+	w.inspect(subject.OutcomeStream)
 }
 
 func (w *World) anyStream() *stream { return w.bus.kinds[w.served[w.roll(len(w.served))].Name] }

@@ -185,8 +185,8 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
 	for _, r := range last.Results {
 		log, followed := g.logs[r.Ref.Kind]
 		seen, reads := t.Seen[r.Ref.Kind]
-		if r.Status != events.Applied || r.Version == "" || !followed || !reads {
-			continue
+		if r.Status != events.Applied || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.epoch {
+			continue // in an epoch that has ended versions were other ones
 		}
 		if said, known := log.at[r.Version]; known && said > seen || !known && !log.vague {
 			g.breaks("I10", "turn %d of %s %v has seen %s up to %d, and not version %s that turn %d made", sequence, t.Controller, t.Key, r.Ref.Kind, seen, r.Version, before)

@@ -189,6 +189,7 @@ type desk struct {
 	answers  []func()
 	heard    int // outcomes of the followed stream that it has heard
 	breaks   int
+	losses   []string // streams that have lost something, which it has not noticed
 }
 
 func newDesk(r *replica, c reconcile.Any) *desk {
@@ -281,12 +282,13 @@ type (
 		kind    kinds.Name
 		durable *durable
 	}
-	hearing   struct{ *desk } // hears the next outcome of the stream that it follows
-	verdict   struct{ *desk } // takes the next outcome
-	waking    struct{ *desk } // takes the next wake
-	turning   struct{ *desk } // makes a turn
-	asking    struct{ *desk } // has a request reach the bus
-	answering struct{ *desk } // gets the answer to one
+	inspecting struct{ *desk } // notices that a stream has lost something
+	hearing    struct{ *desk } // hears the next outcome of the stream that it follows
+	verdict    struct{ *desk } // takes the next outcome
+	waking     struct{ *desk } // takes the next wake
+	turning    struct{ *desk } // makes a turn
+	asking     struct{ *desk } // has a request reach the bus
+	answering  struct{ *desk } // gets the answer to one
 )
 
 func (d *desk) actors() []actor {
@@ -294,7 +296,7 @@ func (d *desk) actors() []actor {
 	for _, kind := range d.reads {
 		all = append(all, ticketing{d, kind, d.book.tickets[kind]})
 	}
-	return append(all, hearing{d}, verdict{d}, waking{d}, turning{d}, asking{d}, answering{d})
+	return append(all, inspecting{d}, hearing{d}, verdict{d}, waking{d}, turning{d}, asking{d}, answering{d})
 }
 
 func (d ticketing) ready() bool { return d.durable.some() && !d.replica.stalled() }
@@ -303,6 +305,14 @@ func (d ticketing) act() {
 	p := d.replica.world.pick(d.durable)
 	p.take()
 	d.Ticket(d.replica.world.bus.kinds[d.kind].state[p.sequence-1].delta.Ref, p.sequence, events.Trace{}, p)
+}
+
+func (d inspecting) ready() bool { return len(d.losses) > 0 && !d.replica.stalled() }
+
+func (d inspecting) act() {
+	stream := d.losses[0]
+	d.losses = d.losses[1:]
+	d.Lost(stream)
 }
 
 func (d hearing) ready() bool {

@@ -57,6 +57,22 @@ const (
 	// These stop a process for a minute while another one of its kind goes on.
 	StallReconcilers What = "stall-reconcilers"
 	StallWriter      What = "stall-writer"
+	// LeaveReconcilers is a restart in good order.
+	LeaveReconcilers What = "restart-reconcilers"
+	// These are what the bus may lose, By messages of it or the kind or book of
+	// that number.
+	EmptyKind    What = "empty-kind"
+	LoseLog      What = "lose-log"
+	LoseState    What = "lose-log-and-state"
+	LoseTurns    What = "lose-turns"
+	LoseOutcomes What = "lose-outcomes"
+	// These are consumers that are made anew, or are further than they should be.
+	ForgetAll What = "redeliver-everything"
+	SkipAll   What = "skip-everything"
+	// ClockJump is reconcilers whose clock is an hour ahead from then on.
+	ClockJump What = "clock-jump"
+	// Restore is an API server whose storage goes back.
+	Restore What = "restore"
 )
 
 func (b Blow) String() string {
@@ -109,6 +125,35 @@ func (b *Blow) before(w *World) {
 		w.StallReplica(0)
 	case StallWriter:
 		w.StallWriter(0)
+	case LeaveReconcilers:
+		w.LeaveReplica(0)
+	default:
+		b.lose(w)
+	}
+}
+
+// lose is what the bus and the API server lose.
+func (b *Blow) lose(w *World) {
+	switch b.What {
+	case EmptyKind:
+		w.EmptyKind(w.bus.kinds[w.served[b.By-1].Name])
+	case LoseLog, LoseState:
+		for _, k := range w.served {
+			w.LoseTail(w.bus.kinds[k.Name], b.By, b.What == LoseState)
+		}
+	case LoseTurns:
+		w.LoseTurns(b.By)
+	case LoseOutcomes:
+		w.LoseOutcomes(b.By)
+	case ForgetAll:
+		w.Redeliver()
+	case SkipAll:
+		w.SkipAhead()
+	case ClockJump:
+		w.note("fault: the clock of the reconcilers jumps")
+		w.replicas[0].skew += time.Hour
+	case Restore:
+		w.Restore(int64(b.By))
 	}
 }
 
@@ -157,6 +202,7 @@ type Record struct {
 	Tally    Tally
 	options  Options
 	requests int
+	kinds    int
 	// versions and messages are the first step at which there was one more.
 	versions, messages []int
 	overtaken          []Place
@@ -178,7 +224,7 @@ func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, erro
 	if err := w.Run(); err != nil {
 		return nil, err
 	}
-	r.Picture, r.Tally, r.requests = w.Picture(), w.Tally(), w.asked
+	r.Picture, r.Tally, r.requests, r.kinds = w.Picture(), w.Tally(), w.asked, len(w.served)
 	for _, k := range w.served {
 		stream := w.bus.kinds[k.Name]
 		for _, m := range stream.state {
@@ -199,7 +245,7 @@ func (r *Record) note(w *World) {
 	if messages > len(r.messages) {
 		r.messages = append(r.messages, w.tally.Steps)
 	}
-	if int(w.api.version-100) > len(r.versions) {
+	if w.api.Writes > len(r.versions) {
 		r.versions = append(r.versions, w.tally.Steps)
 	}
 }
@@ -207,7 +253,7 @@ func (r *Record) note(w *World) {
 // Blows is everything that can go wrong in a scenario: each once, at every point.
 func (r *Record) Blows() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
-		for _, blows := range []iter.Seq[Blow]{r.crashes(), r.stale(), r.unseen()} {
+		for _, blows := range []iter.Seq[Blow]{r.crashes(), r.stale(), r.unseen(), r.losses()} {
 			for b := range blows {
 				if !yield(b) {
 					return
@@ -222,7 +268,7 @@ func (r *Record) crashes() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		whats := []What{KillReconcilers, KillWriter, KillWatcher, KillAll}
 		if r.options.Replicas > 1 {
-			whats = []What{StallReconcilers, StallWriter}
+			whats = []What{StallReconcilers, StallWriter, LeaveReconcilers, KillReconcilers, KillWriter}
 		}
 		for at := 1; at < r.Tally.Steps; at++ {
 			for _, what := range whats {
@@ -279,6 +325,49 @@ func (r *Record) unseen() iter.Seq[Blow] {
 	}
 }
 
+// losses is what is beyond Sieve's patterns: everything that the bus can lose.
+func (r *Record) losses() iter.Seq[Blow] {
+	const most = 3
+	return func(yield func(Blow) bool) {
+		for _, at := range r.messages {
+			for _, what := range []What{ForgetAll, SkipAll, ClockJump} {
+				if !yield(Blow{What: what, At: at}) {
+					return
+				}
+			}
+			for _, what := range []What{EmptyKind, LoseLog, LoseState, LoseTurns, LoseOutcomes} {
+				for by := 1; by <= most && (what != EmptyKind || by <= r.kinds); by++ {
+					if !yield(Blow{What: what, At: at, By: by}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Restores is a restore of the API server at every point to every earlier one. It
+// takes the users' deeds back, so it ends otherwise.
+func (r *Record) Restores() iter.Seq[Blow] {
+	return func(yield func(Blow) bool) {
+		for i, at := range r.versions {
+			for by := 1; by <= i; by++ {
+				if !yield(Blow{What: Restore, At: at, By: by}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Cheated is the scenario without what a cheat takes away, and without a look at
+// one of the invariants.
+func (r *Record) Cheated(c Cheat, ignore string) *Record {
+	cheated := *r
+	cheated.options.Cheat, cheated.options.Ignore = c, ignore
+	return &cheated
+}
+
 // Strike plays the scenario with a blow; the error is an invariant that broke, or
 // an end that differs.
 func (r *Record) Strike(b Blow, controllers []reconcile.Any) (Tally, error) {
@@ -288,7 +377,7 @@ func (r *Record) Strike(b Blow, controllers []reconcile.Any) (Tally, error) {
 	if err != nil {
 		return w.Tally(), err
 	}
-	if end := w.Picture(); end != r.Picture {
+	if end := w.Picture(); end != r.Picture && b.What != Restore {
 		return w.Tally(), w.failure(fmt.Errorf("I1 (same end) broken: it ended as\n%s\nand without the blow as\n%s", end, r.Picture))
 	}
 	return w.Tally(), nil

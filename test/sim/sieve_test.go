@@ -57,3 +57,65 @@ func TestSieve(t *testing.T) {
 	}
 	t.Cleanup(func() { fmt.Printf("%d of %d perturbations played\n", played.Load(), all.Load()) })
 }
+
+// The API server goes back to any earlier version at any point: a new epoch opens,
+// nothing that was decided in the old one is done, and what the specs ask for by
+// then comes to be.
+func TestRestores(t *testing.T) {
+	for _, s := range sim.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			record, err := sim.Recorded(s, sim.Options{Mute: *one == ""}, cast(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			count := 0
+			for b := range record.Restores() {
+				if count++; *one != "" && b.String() != *one || *one == "" && count%*share != 0 {
+					continue
+				}
+				if _, err := record.Strike(b, cast(s)); err != nil {
+					t.Fatalf("%v: %v\nagain: go test ./test/sim -run 'TestRestores/%s$' -sieve.one='%v'", b, err, strings.ReplaceAll(s.Name, " ", "_"), b)
+				}
+			}
+			t.Logf("one of %d of %d restores played", *share, count)
+		})
+	}
+}
+
+// The enumeration has to notice by itself whatever is taken away.
+func TestTheSieveBites(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cheat  sim.Cheat
+		ignore string
+		rule   string
+	}{
+		"half of the fence":                  {sim.HalfFence, "I8", "I2 "},
+		"a fence in memory":                  {sim.MemoryFence, "", "I10 "},
+		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2 "},
+		"turns without conditions":           {sim.Heedless, "", "I8 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range sim.Scenarios() {
+				if s.Furnished {
+					continue
+				}
+				record, err := sim.Recorded(s, sim.Options{Mute: true}, workloads())
+				if err != nil {
+					t.Fatal(err)
+				}
+				count := 0
+				for b := range record.Blows() {
+					if count++; count%23 != 0 {
+						continue
+					}
+					if _, err := record.Cheated(tc.cheat, tc.ignore).Strike(b, workloads()); err != nil && strings.Contains(err.Error(), tc.rule) {
+						return
+					}
+				}
+			}
+			t.Error("nothing was noticed")
+		})
+	}
+}

@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -91,6 +93,9 @@ func (x *writer) take(p *delivery, b *book) {
 		return
 	}
 	again, refused := !fresh || t.Repeats > 0, x.refusal(t)
+	if refused != (plan.Refusal{}) {
+		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
+	}
 	if x.world.options.Cheat == Heedless {
 		t.Commands, refused = heedless(t.Commands), plan.Refusal{}
 	}
@@ -132,6 +137,9 @@ func heedless(commands []events.Command) []events.Command {
 func (x *writer) refusal(t events.Turn) plan.Refusal {
 	if old := plan.Aged(t, x.clock(), maxAge); old != (plan.Refusal{}) {
 		return old
+	}
+	if over := plan.Over(t, x.world.bus.epochs(maps.Keys(t.Seen))); over != (plan.Refusal{}) {
+		return over
 	}
 	if t.Kind == "" {
 		return plan.Refusal{}
@@ -199,13 +207,29 @@ func (x *writer) step(c *carrying, which int, f fate) {
 }
 
 func (x *writer) finish(c *carrying, results []events.Result) {
-	c.book.settle(events.Outcome{
-		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Results: results, At: x.clock(),
-	})
+	o := events.Outcome{
+		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence,
+		Results: results, Epochs: x.world.bus.epochs(slices.Values(about(c.turn, results))), At: x.clock(),
+	}
+	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
+		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion
+	}
+	c.book.settle(o)
 	c.delivery.Done()
 	if i := slices.Index(x.hands, c); i >= 0 {
 		x.hands = slices.Delete(x.hands, i, i+1)
 	}
+}
+
+// about is the kinds that a turn and its results are about.
+func about(t events.Turn, results []events.Result) []kinds.Name {
+	some := []kinds.Name{t.Kind}
+	for _, r := range results {
+		if r.Version != "" {
+			some = append(some, r.Ref.Kind)
+		}
+	}
+	return some
 }
 
 // fate is what becomes of a request.
