@@ -119,6 +119,7 @@ func (f *Follower) judge(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look whether %s is whole: %w", f.Kind.Name, err)
 	case verdict == events.Whole && f.trouble.end():
+		f.Memory.absolve(f.Kind.Name)
 		f.troubled(nil)
 	case verdict == events.Wrong:
 		err := fmt.Errorf("%w: message %d of %s says that there are %d objects, and those folded are %d (%v, %v)", events.ErrDamaged,

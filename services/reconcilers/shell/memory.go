@@ -169,6 +169,15 @@ func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
 	return 0, true
 }
 
+// absolve says that what was damaged has been made good.
+func (m *Memory) absolve(kind kinds.Name) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok := m.kinds[kind]; ok {
+		k.broken = nil
+	}
+}
+
 // Count is the number of objects of a kind.
 func (m *Memory) Count(kind kinds.Name) int {
 	m.mu.RLock()
