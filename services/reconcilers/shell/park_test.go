@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +99,65 @@ func TestTooLargeTurnIsParked(t *testing.T) {
 		t.Errorf("answered %q", s.answer)
 	}
 	o.none()
+}
+
+// One object of ten thousand panics its controller always. All others have their
+// turns in one go, each as early as if it were not there; it is set aside after a
+// few attempts, visibly, and from then on costs one attempt whenever it changes.
+func TestOnePoisonAmongTenThousand(t *testing.T) {
+	const healthy, poison = 10_000, 5_000
+	o := open(t, Settings{})
+	round := func(version int) (slips []*slip, steps int) {
+		var batch []events.Message
+		for i := range healthy + 1 {
+			name, annotation := fmt.Sprint("set-", i), ""
+			if i == poison {
+				name, annotation = "web", "panics"
+			}
+			o.sequence[kinds.ReplicaSets.Name]++
+			set := aSet(name, version*100_000+i, 0, 0, annotation)
+			batch = append(batch, delta(kinds.ReplicaSets.Kind, events.Is, set, o.sequence[kinds.ReplicaSets.Name]))
+			s := &slip{}
+			slips = append(slips, s)
+			ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: name}
+			o.desk.Ticket(ref, o.sequence[kinds.ReplicaSets.Name], events.Trace{}, s)
+		}
+		o.memory.Fold(kinds.ReplicaSets.Name, batch)
+		o.desk.Folded(kinds.ReplicaSets.Name)
+		for o.desk.Step() {
+			steps++
+		}
+		return slips, steps
+	}
+	served := func(slips []*slip) {
+		t.Helper()
+		for i, s := range slips {
+			if i != poison && s.answer != "done" {
+				t.Fatalf("set %d was answered %q", i, s.answer)
+			}
+		}
+	}
+	first, steps := round(1)
+	if served(first); steps != healthy+1 {
+		t.Errorf("%d looks for %d keys", steps, healthy+1)
+	}
+	for range 4 {
+		o.pass(time.Second)
+	}
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+		t.Fatalf("recalls are %v", got)
+	}
+	o.desk.Recalled(web, events.Park, Past{}, nil)
+	if park := o.take(events.Park); !strings.Contains(park.Because, "a set that breaks") {
+		t.Errorf("the record is %+v", park)
+	}
+	o.answer(events.Park, 1, nil)
+	broken := o.desk.Tally().Broken
+	if p := o.desk.Parked(); len(p) != 1 || p[0].Key != web || broken != 5 || !strings.HasPrefix(first[poison].answer, "hopeless: ") {
+		t.Errorf("parked are %+v after %d attempts; its ticket was answered %q", p, broken, first[poison].answer)
+	}
+	second, steps := round(2)
+	if served(second); steps != healthy+1 || o.desk.Tally().Broken != broken+1 {
+		t.Errorf("%d looks for %d keys, %d attempts at the poisoned one", steps, healthy+1, o.desk.Tally().Broken-broken)
+	}
 }
