@@ -27,6 +27,8 @@
 //	one follower per kind       STATE_<kind>          -> Memory.Fold -> every desk
 //	one worker per desk, kind   STATE_<kind> durable  -> tickets     -> its desk
 //	three readers per desk      OUTCOME (followed and durable), WAKE -> its desk
+//	one listener per desk       what writers have in hand            -> its desk
+//	one inspector per desk      TURN, OUTCOME, WAKE: is it all there? -> its desk
 //	one goroutine per desk      its events, one after the other
 //	short-lived ones            one Store, Recall, Schedule or Reach of a Door
 //
