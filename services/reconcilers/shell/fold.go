@@ -167,15 +167,19 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 // so the end of the object held was overwritten by a namesake's life.
 func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	d := f.delta
-	t := tombstone{uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: f.object, name: at}
 	_, known := k.gone[d.UID]
 	old, held := k.objects[at]
+	version := d.ResourceVersion
+	if d.Sync && d.Epoch > 0 && !(held && old.epoch == d.Epoch) {
+		version = "" // that of its last known state, handed out in another epoch: no position in this one
+	}
+	t := tombstone{uid: d.UID, version: version, epoch: d.Epoch, at: d.At, object: f.object, name: at}
 	switch {
 	case held && old.uid == d.UID && olderThan(d, old):
 		return change{}, false
 	case held && (old.uid == d.UID || newer(d, old.epoch, old.version)):
 		m.drop(k, old)
-		k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+		k.bury(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, object: old.object, name: at})
 		if !f.object.None() {
 			k.bury(t)
 		}
