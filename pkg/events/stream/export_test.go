@@ -1,0 +1,9 @@
+package stream
+
+import "github.com/nats-io/nats-server/v2/server"
+
+// Compact has a server of a cluster forget how a stream came to be what it is: it
+// cannot mend it from its own journal afterwards.
+func (s *Server) Compact(stream string) error {
+	return s.nats.JetStreamSnapshotStream(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}

@@ -1,0 +1,104 @@
+package stream_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestClusterHealsFromPeers: what one server of three has lost or has wrong on its
+// disk, it gets from the others; even when it leads, nobody is told anything but
+// what was stored.
+func TestClusterHealsFromPeers(t *testing.T) {
+	const n = 300
+	for _, damage := range []struct {
+		name string
+		do   func(t *testing.T, block []byte) []byte
+	}{
+		{"the end of the newest block is missing", func(_ *testing.T, b []byte) []byte { return b[:len(b)-len(b)/10] }},
+		{"the newest block is empty", func(*testing.T, []byte) []byte { return nil }},
+		{"a bit is flipped in the middle", func(_ *testing.T, b []byte) []byte { b[len(b)/2] ^= 4; return b }},
+		{"a bit is flipped near the end", func(_ *testing.T, b []byte) []byte { b[len(b)-len(b)/20] ^= 1; return b }},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			c := serveCluster(t)
+			b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
+			if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := publish(t.Context(), b, 0, n)
+			if err != nil || len(stored) != n {
+				t.Fatalf("%d messages were stored: %v", len(stored), err)
+			}
+			const victim = 1
+			c.lead(0, subject.LogStream("pods"))
+			if err := c.servers[victim].Compact(subject.LogStream("pods")); err != nil {
+				t.Fatal(err)
+			}
+			c.stop(victim)
+			c.spoil(victim, subject.LogStream("pods"), func(block []byte) []byte { return damage.do(t, block) })
+			c.start(victim)
+			c.await()
+			c.lead(victim, subject.LogStream("pods"))
+			more, err := publish(t.Context(), b, n, 10)
+			if err != nil {
+				t.Fatalf("after %d messages: %v", len(more), err)
+			}
+			for i := range n + 10 {
+				// The leader answers, which is the one whose disk was damaged.
+				m, ok, err := b.At(t.Context(), subject.LogStream("pods"), uint64(i+1))
+				if want := podDelta(fmt.Sprint("pod-", i), i); err != nil || !ok || m.Subject != want.Subject || string(m.Data) != string(want.Data) {
+					t.Fatalf("message %d is %s: %s (%t, %v)", i+1, m.Subject, m.Data, ok, err)
+				}
+			}
+		})
+	}
+}
+
+// lead makes a server the leader of a stream.
+func (c *cluster) lead(i int, name string) {
+	c.t.Helper()
+	conn, err := nats.Connect(c.urls())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	js := admin(c.t, c.urls())
+	want := fmt.Sprint("server-", i)
+	eventually(c.t, want+" leads "+name, func() bool {
+		if s, err := lookUp(c.t, js, name); err == nil && s.CachedInfo().Cluster.Leader == want {
+			return true
+		}
+		_, _ = conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+name, fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, want), time.Second)
+		return false
+	})
+}
+
+// spoil changes the newest block of a stream on the disk of a server that does not
+// run, and removes what the server remembers of it: a crash leaves none either.
+func (c *cluster) spoil(i int, name string, change func([]byte) []byte) {
+	c.t.Helper()
+	folder := filepath.Join(c.dirs[i], "jetstream", "$G", "streams", name, "msgs")
+	blocks, err := filepath.Glob(filepath.Join(folder, "*.blk"))
+	if err != nil || len(blocks) == 0 {
+		c.t.Fatalf("no blocks in %s (%v)", folder, err)
+	}
+	newest := slices.Max(blocks)
+	block, err := os.ReadFile(newest)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(newest, change(block), 0o600), os.Remove(filepath.Join(folder, "index.db"))); err != nil {
+		c.t.Fatal(err)
+	}
+}
