@@ -17,6 +17,16 @@ import (
 // the client library has no name for it.
 const codeWrongLastID = jetstream.ErrorCode(10070)
 
+// The server's codes for a store that has no room left: by the limits of the
+// account, of the server, and of what a new stream would set aside.
+const (
+	codeAccountFull = jetstream.ErrorCode(10002)
+	codeServerFull  = jetstream.ErrorCode(10023)
+	codeStorageFull = jetstream.ErrorCode(10047)
+)
+
+var errFull = errors.New("NATS has no room left: give it more disk (max_file_store), or keep less (--stream-max-age, --stream-max-bytes)")
+
 const flushTimeout = time.Second
 
 // translated gives the client library's errors the names that callers branch
@@ -38,6 +48,8 @@ func translated(ctx context.Context, err error) error {
 			return fmt.Errorf("%w: %w", bus.ErrTooLarge, err)
 		case jetstream.JSErrCodeStreamNotFound:
 			return fmt.Errorf("%w: %w", bus.ErrNoStream, err)
+		case codeAccountFull, codeServerFull, codeStorageFull:
+			return fmt.Errorf("%w: %w", errFull, err)
 		}
 	}
 	switch {

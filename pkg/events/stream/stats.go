@@ -61,6 +61,8 @@ func (s *stats) failed(err error) {
 		reason = "no_stream"
 	case errors.Is(err, bus.ErrClosed):
 		reason = "closed"
+	case errors.Is(err, errFull):
+		reason = "full"
 	case errors.As(err, &refusal):
 		reason = "forbidden"
 	}
