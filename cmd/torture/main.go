@@ -30,6 +30,7 @@ type options struct {
 	seed     uint64
 	faults   int
 	time     time.Duration
+	singles  int
 	calm     time.Duration
 	patience time.Duration
 	size     size
@@ -45,6 +46,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "makes the schedule of faults, and the users' choices")
 	flag.IntVar(&o.faults, "faults", 500, "how many faults")
 	flag.DurationVar(&o.time, "time", 15*time.Minute, "the time over which they are spread")
+	flag.IntVar(&o.singles, "singles", 18, "how many kills one at a time, before the faults; they show what a kill alone costs")
 	flag.DurationVar(&o.calm, "calm", 20*time.Second, "the time under load before the first fault, with which hand-over is compared")
 	flag.DurationVar(&o.patience, "patience", 5*time.Minute, "how long everything may take to come to rest after the last fault")
 	flag.IntVar(&o.size.buses, "buses", 3, "servers of the bus: 1 or 3")
@@ -94,8 +96,8 @@ func (o options) check() error {
 	switch {
 	case flag.NArg() > 0:
 		return fmt.Errorf("read the command line: %q is not expected; see --help", flag.Arg(0))
-	case o.faults < 1 || o.time <= 0:
-		return fmt.Errorf("read the command line: %d faults in %v; want at least one, in some time", o.faults, o.time)
+	case o.faults < 1 || o.time <= 0 || o.singles < 0:
+		return fmt.Errorf("read the command line: %d faults in %v after %d; want at least one, in some time, after none or more", o.faults, o.time, o.singles)
 	case o.size.buses != 1 && o.size.buses != 3:
 		return fmt.Errorf("read the command line: --buses=%d; want 1 or 3", o.size.buses)
 	case o.size.replicas < 1 || o.users < 1 || o.pause <= 0:

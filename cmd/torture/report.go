@@ -127,7 +127,7 @@ func (s *session) handOvers() {
 	for _, class := range slices.Sorted(maps.Keys(times)) {
 		t := times[class]
 		slices.Sort(t)
-		s.say("               %-26s %4d samples, p50 %v, p99 %v, longest %v", class, len(t),
+		s.say("               %-25s %4d samples, p50 %v, p99 %v, longest %v", class, len(t),
 			t[len(t)/2].Round(time.Millisecond), t[(len(t)*99)/100].Round(time.Millisecond), t[len(t)-1].Round(time.Millisecond))
 	}
 }
@@ -137,45 +137,57 @@ const aftermath = 2 * time.Second
 
 // classOf names what was going on during a sample.
 func classOf(sample crowd.Sample, strikes []strike) string {
-	services, others := map[string]bool{}, map[string]bool{}
+	hit := map[string]map[string]bool{} // targets by cause
 	for _, s := range strikes {
 		if s.Began.After(sample.Born) || s.Ended.Add(aftermath).Before(sample.Deleted) {
 			continue
 		}
 		for _, target := range s.Targets {
-			name, _, wired := strings.Cut(target, ">")
-			switch {
-			case s.Kind == fault.Kill && !wired && isService(name):
-				services[name] = true
-			case wired || s.Kind == fault.Busy || s.Kind == fault.Broken || s.Kind == fault.Lose:
-				others["network or answers"] = true
-			case s.Kind == fault.Pause:
-				others["pause"] = true
-			case s.Kind == fault.Restart:
-				others["restart"] = true
-			case strings.HasPrefix(name, "bus-"):
-				others["bus killed"] = true
-			default:
-				others["API server killed"] = true
+			cause := causeOf(s, target, sample.Deleted)
+			if hit[cause] == nil {
+				hit[cause] = map[string]bool{}
 			}
+			hit[cause][target] = true
+		}
+	}
+	kills := 0
+	for cause, targets := range hit {
+		switch kill := strings.HasSuffix(cause, "killed"); {
+		case len(hit) == 1 && (len(targets) == 1 || !kill):
+			return cause
+		case kill:
+			kills++
 		}
 	}
 	switch {
-	case len(others) > 1:
-		return "several things"
-	case len(others) == 1:
-		return slices.Collect(maps.Keys(others))[0]
-	case len(services) > 1:
-		return "several services killed"
-	case len(services) == 1:
-		return "one service killed"
-	default:
+	case len(hit) == 0:
 		return "peace"
+	case kills == len(hit):
+		return "several processes killed"
+	default:
+		return "several things"
 	}
 }
 
-func isService(name string) bool {
-	return slices.ContainsFunc(services, func(s string) bool { return strings.HasPrefix(name, s+"-") })
+// causeOf names what a fault does to a target, as far as a pod is concerned that is
+// deleted at some moment.
+func causeOf(s strike, target string, deleted time.Time) string {
+	name, _, wired := strings.Cut(target, ">")
+	service, _, _ := strings.Cut(name, "-")
+	switch {
+	case wired:
+		return "network"
+	case s.Kind == fault.Busy || s.Kind == fault.Broken || s.Kind == fault.Lose:
+		return "answers"
+	case s.Kind == fault.Pause:
+		return "pause"
+	case s.Kind == fault.Restart || deleted.Sub(s.Began) > aftermath:
+		return "start" // what was killed a while ago is coming back
+	case slices.Contains(services, service) || service == "bus":
+		return service + " killed"
+	default:
+		return "API server or etcd killed"
+	}
 }
 
 // rules prints each rule with what broke it, and reports whether anything did.

@@ -98,16 +98,7 @@ func (s *session) load(ctx context.Context) (err error) {
 	people.Go(func() { s.crowd.Run(ending, working.Done()) })
 	people.Go(func() { s.probe.Run(working, probeEvery) })
 	begun := time.Now()
-	s.say("everything runs; %v of peace", s.options.calm)
-	sleep(ctx, s.options.calm)
-
-	schedule := fault.Plan(s.options.seed, s.options.faults, s.options.time, s.options.size.site())
-	s.say("%d faults in %v, from seed %d", len(schedule), s.options.time, s.options.seed)
-	s.report.Strikes = s.plant.play(ctx, schedule, s.schedule, func(f fault.Fault) {
-		if f.Kind == fault.Kill {
-			s.probe.Soon()
-		}
-	})
+	s.torment(ctx)
 	s.heal()
 	s.report.Load = time.Since(begun)
 	leave()
@@ -117,6 +108,29 @@ func (s *session) load(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// torment plays the faults: after a time of peace first single ones, and then the
+// schedule.
+func (s *session) torment(ctx context.Context) {
+	s.say("everything runs; %v of peace", s.options.calm)
+	sleep(ctx, s.options.calm)
+	struck := func(f fault.Fault) {
+		if f.Kind == fault.Kill {
+			s.probe.Soon()
+		}
+	}
+	site := s.options.size.site()
+	singles := fault.Singles(s.options.singles, site)
+	s.say("%d kills, one at a time", len(singles))
+	s.report.Strikes = s.plant.playSingly(ctx, singles, s.schedule, struck)
+
+	schedule := fault.Plan(s.options.seed, s.options.faults, s.options.time, site)
+	for i := range schedule {
+		schedule[i].Number += len(singles)
+	}
+	s.say("%d faults in %v, from seed %d", len(schedule), s.options.time, s.options.seed)
+	s.report.Strikes = append(s.report.Strikes, s.plant.play(ctx, schedule, s.schedule, struck)...)
 }
 
 // heal mends every wire and ends every trouble, whatever a fault has left.

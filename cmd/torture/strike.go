@@ -52,6 +52,22 @@ func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writ
 	return played
 }
 
+// playSingly lets the faults happen one after the other, each when everything is
+// whole again.
+func (p *plant) playSingly(ctx context.Context, schedule []fault.Fault, output io.Writer, struck func(fault.Fault)) []strike {
+	var played []strike
+	for _, f := range schedule {
+		played = append(played, p.play(ctx, []fault.Fault{f}, output, struck)...)
+		whole, cancel := context.WithTimeout(ctx, comeBack)
+		_ = p.awaitReady(whole) // that all are in the end is asked later
+		cancel()
+		if !sleep(ctx, aftermath+time.Second) {
+			break
+		}
+	}
+	return played
+}
+
 // strike does one fault to all of its targets at once, and tells how many it hit.
 func (p *plant) strike(ctx context.Context, f fault.Fault, struck func(fault.Fault)) (hit int, err error) {
 	errs := make([]error, len(f.Targets))

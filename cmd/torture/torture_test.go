@@ -56,15 +56,17 @@ func TestClassOfSample(t *testing.T) {
 	}{
 		{"peace", nil},
 		{"peace", []strike{strikeAt(fault.Kill, 90, 97, "writer-1"), strikeAt(fault.Kill, 102, 103, "writer-1")}},
-		{"one service killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1")}},
-		{"one service killed", []strike{strikeAt(fault.Kill, 97, 99, "writer-1")}}, // its end is not long ago
-		{"several services killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1", "writer-2")}},
-		{"bus killed", []strike{strikeAt(fault.Kill, 100, 102, "bus-1"), strikeAt(fault.Kill, 100, 102, "writer-1")}},
-		{"API server killed", []strike{strikeAt(fault.Kill, 100, 102, "etcd")}},
-		{"pause", []strike{strikeAt(fault.Pause, 90, 102, "bus-1")}},
-		{"restart", []strike{strikeAt(fault.Restart, 90, 102, "watcher-1")}},
-		{"network or answers", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus"), strikeAt(fault.Lose, 90, 102, "writer-1")}},
-		{"several things", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus"), strikeAt(fault.Kill, 90, 102, "bus-2")}},
+		{"writer killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1")}},
+		{"bus killed", []strike{strikeAt(fault.Kill, 99, 102, "bus-1")}},
+		{"start", []strike{strikeAt(fault.Kill, 95, 99, "writer-1")}}, // it is back, but not for long
+		{"start", []strike{strikeAt(fault.Restart, 100, 102, "watcher-1")}},
+		{"several processes killed", []strike{strikeAt(fault.Kill, 100, 102, "writer-1", "writer-2")}},
+		{"several processes killed", []strike{strikeAt(fault.Kill, 100, 102, "bus-1"), strikeAt(fault.Kill, 100, 102, "writer-1")}},
+		{"API server or etcd killed", []strike{strikeAt(fault.Kill, 100, 102, "etcd")}},
+		{"pause", []strike{strikeAt(fault.Pause, 90, 102, "bus-1", "bus-2")}},
+		{"network", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus", "writer-2>bus")}},
+		{"answers", []strike{strikeAt(fault.Lose, 90, 102, "writer-1")}},
+		{"several things", []strike{strikeAt(fault.Cut, 90, 102, "writer-1>bus"), strikeAt(fault.Kill, 100, 102, "bus-2")}},
 	} {
 		if got := classOf(sample, c.strikes); got != c.want {
 			t.Errorf("%v is %q, want %q", c.strikes, got, c.want)

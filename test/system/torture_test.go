@@ -21,7 +21,7 @@ func TestTorture(t *testing.T) {
 		t.Fatalf("build torture: %v\n%s", err, out)
 	}
 	run := exec.CommandContext(t.Context(), binary,
-		"--seed=1208", "--faults=25", "--time=25s", "--calm=2s", "--dir="+filepath.Join(dir, "run"), "--report="+report)
+		"--seed=1208", "--singles=0", "--faults=25", "--time=25s", "--calm=2s", "--dir="+filepath.Join(dir, "run"), "--report="+report)
 	out, err := run.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -121,6 +122,21 @@ func Plan(seed uint64, n int, over time.Duration, site Site) []Fault {
 		all = append(all, Fault{
 			Number: len(all) + 1, At: at, Kind: c.kind, Targets: draw(r, c.targets(site), c.several), For: c.lasts(r),
 		})
+	}
+	return all
+}
+
+// Singles are n kills of one process each, of all in turn, to be played one after
+// the other with everything whole in between: what a loss costs is seen best when
+// it is the only one.
+func Singles(n int, site Site) []Fault {
+	names := slices.Concat(site.Services, site.Buses)
+	var all []Fault
+	for i := range n {
+		if len(names) == 0 {
+			break
+		}
+		all = append(all, Fault{Number: i + 1, Kind: Kill, Targets: names[i%len(names) : i%len(names)+1], For: 500 * time.Millisecond})
 	}
 	return all
 }

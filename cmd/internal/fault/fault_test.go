@@ -87,6 +87,24 @@ func TestMostlyShort(t *testing.T) {
 	}
 }
 
+func TestSinglesGoRound(t *testing.T) {
+	hit := map[string]int{}
+	for i, f := range Singles(14, site) {
+		if f.Number != i+1 || f.Kind != Kill || len(f.Targets) != 1 {
+			t.Errorf("number %d is %v", i+1, f)
+		}
+		hit[f.Targets[0]]++
+	}
+	for _, name := range slices.Concat(site.Services, site.Buses) {
+		if hit[name] != 2 {
+			t.Errorf("%s was hit %d times, want 2", name, hit[name])
+		}
+	}
+	if all := Singles(3, Site{}); len(all) != 0 {
+		t.Errorf("nothing can be killed, and the kills are %v", all)
+	}
+}
+
 func TestPlanOfNothing(t *testing.T) {
 	if plan := Plan(1, 10, time.Minute, Site{}); len(plan) != 0 {
 		t.Errorf("nothing can be broken, and the plan is %v", plan)
