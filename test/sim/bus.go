@@ -164,21 +164,28 @@ func (s *stream) empty(now time.Time) {
 
 // book is the streams of one controller.
 type book struct {
-	bus      *Bus
-	turns    []events.Turn
-	stored   []time.Time     // when each turn was
-	lasts    map[lane]uint64 // the last turn of each
-	outcomes []events.Outcome
-	newest   map[lane]int // the last outcome of each, by its place; from 1
-	// put is when the outcome of a turn was stored, by the turn's sequence: the
-	// same one is stored once within two minutes.
-	put   map[uint64]time.Time
+	bus       *Bus
+	turns     []events.Turn
+	stored    []time.Time     // when each turn was
+	lasts     map[lane]uint64 // the last turn of each
+	outcomes  []events.Outcome
+	newest    map[lane]int // the last outcome of each, by its place; from 1
+	settledAt []time.Time  // when each outcome was stored
+	// put is when the outcome of a turn was stored: the same one is stored once
+	// within two minutes.
+	put   map[place]time.Time
 	fired []events.Wake
 	// breaks counts how often the outcomes were cut off behind a reader.
 	breaks int
 
 	work, verdicts, alarms *durable
 	tickets                map[kinds.Name]*durable
+}
+
+// place is where a turn is, or was before the end of its stream was lost.
+type place struct {
+	sequence uint64
+	at       time.Time
 }
 
 // lane is a lane of a key.
@@ -189,7 +196,7 @@ type lane struct {
 
 // open makes the book of a controller that reads some kinds.
 func (b *Bus) open(controller string, reads []kinds.Name) *book {
-	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[uint64]time.Time{}, tickets: map[kinds.Name]*durable{}}
+	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, tickets: map[kinds.Name]*durable{}}
 	k.work = b.durable(func() int { return len(k.turns) }, nil)
 	k.verdicts = b.durable(func() int { return len(k.outcomes) }, nil)
 	k.alarms = b.durable(func() int { return len(k.fired) }, nil)
@@ -215,30 +222,39 @@ func (k *book) store(t events.Turn, expect uint64) (uint64, error) {
 	return k.lasts[at], nil
 }
 
-// settle stores an outcome.
-func (k *book) settle(o events.Outcome) {
+// settle stores the outcome of the turn at a place.
+func (k *book) settle(o events.Outcome, at place) {
 	const window = 2 * time.Minute
-	if at, known := k.put[o.Turn]; known && k.bus.now().Sub(at) < window {
+	if before, known := k.put[at]; known && k.bus.now().Sub(before) < window {
 		return
 	}
-	k.put[o.Turn] = k.bus.now()
-	k.outcomes = append(k.outcomes, o)
+	k.put[at] = k.bus.now()
+	k.outcomes, k.settledAt = append(k.outcomes, o), append(k.settledAt, k.bus.now())
 	k.newest[lane{o.Key, o.Lane}] = len(k.outcomes)
 }
 
+func (k *book) place(sequence uint64) place { return place{sequence, k.stored[sequence-1]} }
+
 // decided tells whether a turn has an outcome.
 func (k *book) decided(turn uint64) bool {
-	_, known := k.put[turn]
+	_, known := k.put[k.place(turn)]
 	return known
 }
 
-// last is the newest turn and outcome of a key and lane.
+// skew is how far the clocks of servers may be apart that stamp messages.
+const skew = time.Second
+
+// last is the newest turn and outcome of a key and lane. An outcome that is older
+// than the turn at its place is of one that was lost.
 func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *events.Outcome) {
 	if sequence = k.lasts[at]; sequence > 0 {
 		turn = &k.turns[sequence-1]
 	}
 	if i := k.newest[at]; i > 0 {
-		outcome = &k.outcomes[i-1]
+		o := k.outcomes[i-1]
+		if outcome = &o; sequence > 0 && o.Turn >= sequence && k.settledAt[i-1].Add(skew).Before(k.stored[sequence-1]) {
+			o.Turn = sequence - 1
+		}
 	}
 	return sequence, turn, outcome
 }
@@ -258,9 +274,11 @@ func (k *book) loseTurns(n int) {
 func (k *book) loseOutcomes(n int) {
 	left := max(len(k.outcomes)-n, 0)
 	for _, o := range k.outcomes[left:] {
-		delete(k.put, o.Turn)
+		if o.Turn <= uint64(len(k.turns)) {
+			delete(k.put, k.place(o.Turn))
+		}
 	}
-	k.outcomes = k.outcomes[:left:left]
+	k.outcomes, k.settledAt = k.outcomes[:left:left], k.settledAt[:left:left]
 	k.newest = map[lane]int{}
 	for i, o := range k.outcomes {
 		k.newest[lane{o.Key, o.Lane}] = i + 1

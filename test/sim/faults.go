@@ -302,7 +302,11 @@ func (w *World) LoseTurns(n int) {
 	}
 	clear(w.guard.act) // those may be other turns from now on
 	w.inspect(subject.TurnStream)
+	w.restart()
 }
+
+// restart is the time that a server takes to come back without what it has lost.
+func (w *World) restart() { w.advance(w.now.Add(2 * skew)) }
 
 // inspect has every desk find out in time what its streams have lost.
 func (w *World) inspect(stream func(controller string) string) {
@@ -320,6 +324,7 @@ func (w *World) LoseOutcomes(n int) {
 		b.loseOutcomes(n)
 	}
 	w.inspect(subject.OutcomeStream)
+	w.restart()
 }
 
 func (w *World) anyStream() *stream { return w.bus.kinds[w.served[w.roll(len(w.served))].Name] }

@@ -26,6 +26,7 @@ type carrying struct {
 	requests []plan.Request
 	tries    map[int]int
 	delivery *delivery
+	place    place     // of the turn
 	again    bool      // somebody else may have had it before
 	until    time.Time // when the turn may be somebody else's
 }
@@ -88,7 +89,7 @@ func (x *writer) take(p *delivery, b *book) {
 	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
 		p.Later(beat)
 		return
-	case !fresh && (b.lasts[lane{t.Key, t.Lane}] > p.sequence || b.settled(t, p.sequence)):
+	case !fresh && (b.lasts[lane{t.Key, t.Lane}] > p.sequence || b.settled(t, b.place(p.sequence))):
 		p.Done()
 		return
 	}
@@ -99,7 +100,7 @@ func (x *writer) take(p *delivery, b *book) {
 	if x.world.options.Cheat == Heedless {
 		t.Commands, refused = heedless(t.Commands), plan.Refusal{}
 	}
-	c := &carrying{turn: t, book: b, sequence: p.sequence, tries: map[int]int{}, delivery: p, again: again, until: p.at}
+	c := &carrying{turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p, again: again, until: p.at}
 	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused})
 	x.hands = append(x.hands, c)
 	x.ask(c)
@@ -116,9 +117,9 @@ func (x *writer) elsewhere(b *book, sequence uint64) bool {
 
 // settled tells whether the turn, or a later one of its key and lane, has an
 // outcome.
-func (b *book) settled(t events.Turn, sequence uint64) bool {
-	_, _, last := b.last(lane{t.Key, t.Lane})
-	return last != nil && last.Turn >= sequence
+func (b *book) settled(t events.Turn, at place) bool {
+	i := b.newest[lane{t.Key, t.Lane}]
+	return i > 0 && b.outcomes[i-1].Turn >= at.sequence && !b.settledAt[i-1].Add(skew).Before(at.at)
 }
 
 // heedless is commands without their conditions, but for the uid without which
@@ -162,7 +163,7 @@ func (x *writer) ask(c *carrying) {
 // had and has settled.
 func (x *writer) letGo() {
 	x.hands = slices.DeleteFunc(x.hands, func(c *carrying) bool {
-		return !c.until.After(x.world.now) || c.again && c.book.settled(c.turn, c.sequence)
+		return !c.until.After(x.world.now) || c.again && c.book.settled(c.turn, c.place)
 	})
 }
 
@@ -214,7 +215,7 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
 		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion
 	}
-	c.book.settle(o)
+	c.book.settle(o, c.place)
 	c.delivery.Done()
 	if i := slices.Index(x.hands, c); i >= 0 {
 		x.hands = slices.Delete(x.hands, i, i+1)
