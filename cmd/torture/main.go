@@ -39,6 +39,7 @@ type options struct {
 	dir      string
 	report   string
 	plan     bool
+	judge    string
 }
 
 func main() {
@@ -56,6 +57,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "a `directory` for logs, streams and books, which is kept; empty takes one that goes when all is well")
 	flag.StringVar(&o.report, "report", "", "a `file` for the report in JSON; empty writes none")
 	flag.BoolVar(&o.plan, "plan", false, "print the schedule, and do nothing")
+	flag.StringVar(&o.judge, "judge", "", "judge the books that an earlier run has left in this `file`, history.json.gz, and do nothing else")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -78,6 +80,9 @@ func run(ctx context.Context, o options) error {
 			fmt.Println(f)
 		}
 		return nil
+	}
+	if o.judge != "" {
+		return judgeAgain(o.judge)
 	}
 	dir, err := o.place()
 	if err != nil {

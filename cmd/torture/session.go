@@ -1,9 +1,7 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -208,24 +206,11 @@ func (s *session) judge(ctx context.Context) error {
 	if err := s.read(ctx, &h); err != nil {
 		return err
 	}
-	if err := s.keep(&h); err != nil {
+	if err := keep(filepath.Join(s.dir, "history.json.gz"), &h); err != nil {
 		return err
 	}
 	s.report.Figures, s.report.Violations = check.Judge(&h)
 	s.report.Samples, s.report.Done, s.report.Failed = s.probe.Samples(), s.crowd.Done(), s.crowd.Failed()
-	return nil
-}
-
-// keep writes the three books down, for whoever wants to know more than the rules.
-func (s *session) keep(h *check.History) error {
-	file, err := os.Create(filepath.Join(s.dir, "history.json.gz"))
-	if err != nil {
-		return fmt.Errorf("keep the books: %w", err)
-	}
-	packed := gzip.NewWriter(file)
-	if err := errors.Join(json.NewEncoder(packed).Encode(h), packed.Close(), file.Close()); err != nil {
-		return fmt.Errorf("keep the books: %w", err)
-	}
 	return nil
 }
 

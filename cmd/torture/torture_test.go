@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/internal/check"
 	"github.com/millrace/millrace/cmd/internal/fault"
 	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // TestSiteIsWhole: whatever the schedule may hit is there.
@@ -98,6 +102,28 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	if err := run(context.Background(), full); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a directory that is in use was taken: %v", err)
+	}
+}
+
+// TestBooksAreKept: an earlier run can be judged again.
+func TestBooksAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.json.gz")
+	h := check.History{
+		Logs:  map[kinds.Name][]check.Entry{"pods": {{Sequence: 1, Op: events.Mark}}},
+		Turns: []check.Turn{{Sequence: 7, Turn: events.Turn{Controller: "x", Lane: events.Act}}},
+	}
+	if err := keep(path, &h); err != nil {
+		t.Fatal(err)
+	}
+	if err := judgeAgain(path); err != nil {
+		t.Error(err)
+	}
+	h.Leaks = []string{"a log"}
+	if err := keep(path, &h); err != nil {
+		t.Fatal(err)
+	}
+	if err := judgeAgain(path); !errors.Is(err, errBroken) {
+		t.Errorf("a leak is judged %v", err)
 	}
 }
 
