@@ -224,9 +224,16 @@ func (w *World) cut() {
 }
 
 // Restore brings the API server's storage back to an earlier version. That takes
-// long: what writers had in hand they have given up, and the watchers are back
-// before anybody writes.
+// long: what it had done before has been heard, what writers had in hand they have
+// given up, and the watchers are back before anybody writes.
 func (w *World) Restore(versions int64) {
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			for k.ready() {
+				k.act()
+			}
+		}
+	}
 	at := max(w.api.version-versions, 100)
 	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
 	w.guard.restore(func() { w.api.Restore(at) })
