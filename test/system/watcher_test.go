@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -359,8 +360,10 @@ func theAPIServerRestarts(w *watched, t *testing.T) {
 	w.has(t, "configmaps", events.Is, "after")
 	t.Logf("the watch went on %v after the API server was ready", time.Since(began).Round(time.Millisecond))
 	w.has(t, "configmaps", events.Gone, "before")
-	if got := countOf(w.log(t, "configmaps"), events.Gap); got != gaps {
-		t.Errorf("the restart left %d gaps", got-gaps)
+	log := w.log(t, "configmaps")
+	if got := countOf(log, events.Gap); got != gaps {
+		last := slices.IndexFunc(log, func(d events.Delta) bool { return d.Op == events.Gap })
+		t.Errorf("the restart left %d gaps, such as %s", got-gaps, log[last].Body)
 	}
 	synced(t, service)
 }
