@@ -120,12 +120,12 @@ func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last 
 		*d = Doubt{}
 		return Whole, nil
 	}
+	if position < d.until {
+		return Unsure, nil // there is no need to ask before
+	}
 	now := Doubt{objects: said.Objects - has.Objects, digest: said.Digest - has.Digest}
 	if d.until != 0 && now.objects == d.objects && now.digest == d.digest {
-		if position >= d.until {
-			return Wrong, nil
-		}
-		return Unsure, nil
+		return Wrong, nil
 	}
 	held, last, err := end()
 	switch {

@@ -86,6 +86,7 @@ func TestADifferenceCountsOnlyWhereNothingExplainsIt(t *testing.T) {
 		"different, and then equal":   {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(4), 8, never, events.Whole}},
 		"the same behind the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 9, never, events.Wrong}},
 		"the same before the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 8, never, events.Unsure}},
+		"another before the end":      {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(6), census(3), 8, never, events.Unsure}, {census(7), census(6), 9, never, events.Wrong}},
 		"always another":              {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(6), census(3), 9, ends(12, 12), events.Unsure}},
 		"forgotten when it was equal": {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(4), 8, never, events.Whole}, {census(3), census(2), 10, ends(12, 12), events.Unsure}},
 	} {
