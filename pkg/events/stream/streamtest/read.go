@@ -293,6 +293,20 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 	}
 }
 
+// hold answers everything but one message, which it gives when it comes for the
+// given time, or later.
+func (k *kit) hold(w *working, sequence uint64, attempt int) bus.Delivery {
+	k.Helper()
+	for {
+		d := k.next(w)
+		if d.Message().Sequence != sequence {
+			d.Done()
+		} else if d.Attempt() >= attempt {
+			return d
+		}
+	}
+}
+
 // testWorkRanked: the lowest rank gets everything, also what comes again, for as
 // long as it asks for more; the next one the rest, at once.
 func testWorkRanked(t *testing.T, b bus.Bus) {
@@ -329,20 +343,9 @@ func testWorkRanked(t *testing.T, b bus.Bus) {
 	store(100)
 	// The last one is left unanswered, and comes again to the same worker.
 	left := uint64(stored)
-	held := func(attempt int) bus.Delivery {
-		for {
-			d := k.next(first)
-			if d.Message().Sequence == left && d.Attempt() >= attempt {
-				return d
-			}
-			if d.Message().Sequence != left {
-				d.Done()
-			}
-		}
-	}
-	held(1)
-	held(2).Later(0)
-	held(3)
+	k.hold(first, left, 1)
+	k.hold(first, left, 2).Later(0)
+	k.hold(first, left, 3)
 	k.silence(second, 50*time.Millisecond)
 	k.stop(first)
 	store(1)
