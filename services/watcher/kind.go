@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -47,8 +46,6 @@ type kindWatch struct {
 	limits [translate.Bare]int
 	marked time.Time
 	dirty  time.Time // when the oldest delta not known to be stored was received
-
-	pruning atomic.Bool // ends are being taken out of the state
 
 	mu       sync.Mutex
 	synced   bool

@@ -27,7 +27,7 @@ type Past struct {
 	Controller string
 	// Messages is how many are stored: of ten, eight deltas, a turn and its
 	// outcome. Half of the deltas are of objects that are still there, the other
-	// half of objects that came and went in the course of a day.
+	// half of objects that came and went.
 	Messages int
 	// Told hears how many have been stored so far; may be nil.
 	Told func(int)
@@ -64,13 +64,6 @@ type present struct {
 	mark    events.Delta
 	tally   events.Tally
 	after   events.Link
-	ends    []end
-}
-
-// end is where the log has the end of an object.
-type end struct {
-	subject  string
-	sequence uint64
 }
 
 var errRead = errors.New("read")
@@ -158,45 +151,7 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 			return err
 		}
 	}
-	if err := log.Flush(ctx); err != nil {
-		return err
-	}
-	return p.prune(ctx, b, now.ends)
-}
-
-// prune takes the ends out of the state that a watcher would have taken out in the
-// course of a day: all but the last hour's.
-func (p Past) prune(ctx context.Context, b bus.Bus, ends []end) error {
-	log, err := b.StreamState(ctx, subject.LogStream(p.Kind))
-	if err != nil {
-		return err
-	}
-	if err := caughtUp(ctx, b, subject.StateStream(p.Kind), log.Last); err != nil {
-		return err
-	}
-	pruning, ctx := errgroup.WithContext(ctx)
-	pruning.SetLimit(stores)
-	for _, e := range ends[:len(ends)*23/24] {
-		pruning.Go(func() error { return b.Prune(ctx, p.Kind, e.subject, e.sequence) })
-	}
-	return pruning.Wait()
-}
-
-// caughtUp waits until a stream has come as far as another one.
-func caughtUp(ctx context.Context, b bus.Bus, stream string, sequence uint64) error {
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		at, err := b.StreamState(ctx, stream)
-		if err != nil || at.Last >= sequence {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-poll.C:
-		}
-	}
+	return log.Flush(ctx)
 }
 
 // tell appends a delta, as the watcher does: with what there is behind it, and
@@ -212,9 +167,6 @@ func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) er
 	m = events.Seal(m)
 	if err := log.Append(ctx, m); err != nil {
 		return err
-	}
-	if d.Op == events.Gone {
-		n.ends = append(n.ends, end{m.Subject, log.Last()})
 	}
 	if d.Op != events.Mark {
 		n.after = events.Link{Sequence: log.Last(), Sum: m.Get(events.HeaderSum)}

@@ -41,8 +41,8 @@ func TestThePresentStaysAsItIs(t *testing.T) {
 		t.Errorf("the newest delta is %q, want the mark that a watcher resumes from", last.Op)
 	}
 	expectBooks(ctx, t, b)
-	if state, err := b.StreamState(ctx, subject.StateStream("pods")); err != nil || state.Messages != 7+3+1 {
-		t.Errorf("the state holds %d messages (%v), want 7 objects, a twenty-fourth of 66 ends, and the mark", state.Messages, err)
+	if state, err := b.StreamState(ctx, subject.StateStream("pods")); err != nil || state.Messages != 7+66+1 {
+		t.Errorf("the state holds %d messages (%v), want 7 objects, the ends of 66, and the mark", state.Messages, err)
 	}
 	for stream, least := range map[string]uint64{
 		subject.LogStream("pods"): 750, subject.TurnStream(controller): 100, subject.OutcomeStream(controller): 100,

@@ -59,9 +59,6 @@ type Streams interface {
 	Renew(ctx context.Context, kind kinds.Kind) error
 	// Forget removes the streams of a kind that the API server no longer serves.
 	Forget(ctx context.Context, kind kinds.Name) error
-	// Prune removes a message from the state stream of its kind, unless there is a
-	// newer one of its subject; it is no error when it is not there. The log keeps it.
-	Prune(ctx context.Context, kind kinds.Name, subject string, sequence uint64) error
 	// StreamState is where a stream stands.
 	StreamState(ctx context.Context, stream string) (State, error)
 }

@@ -150,17 +150,6 @@ func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	})
 }
 
-// Prune removes a message from the state stream of a kind.
-func (b *Bus) Prune(ctx context.Context, kind kinds.Name, about string, sequence uint64) error {
-	return b.do(ctx, func() error {
-		s, err := b.stream(subject.StateStream(kind))
-		if err == nil && s.newest[about] == sequence {
-			s.remove(sequence)
-		}
-		return err
-	})
-}
-
 // StreamState is where a stream stands.
 func (b *Bus) StreamState(ctx context.Context, name string) (state bus.State, err error) {
 	err = b.do(ctx, func() error {

@@ -30,7 +30,6 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"Settings", testSettings},
 		{"Forget", testForget},
 		{"Renew", testRenew},
-		{"Prune", testPrune},
 		{"Sealed", testSealed},
 		{"NoStream", testNoStream},
 		{"Append", testAppend},
