@@ -58,22 +58,29 @@ func (s *scene) outcomeOf(key string, turn uint64) (o events.Outcome) {
 // A turn that was stored again, because no outcome came, is carried out in its
 // newest place, and once. What was done of it before is found done.
 func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
+	const keys = 10
 	s := newScene(t)
-	first := s.say(turnOf(t, "web", nil, births("web", 3)...))
-	s.api.Put(pods+"web-0", "uid-0", map[string]any{"metadata": map[string]any{"name": "web-0", "ownerReferences": []any{
-		map[string]any{"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true},
-	}}})
-	again := s.say(turnOf(t, "web", func(t *events.Turn) { t.Repeats = first }, births("web", 3)...))
+	again := map[string]uint64{}
+	for i := range keys {
+		key := fmt.Sprint("web", i)
+		first := s.say(turnOf(t, key, nil, births(key, 3)...))
+		s.api.Put(pods+key+"-0", "uid-0", map[string]any{"metadata": map[string]any{"name": key + "-0", "ownerReferences": []any{
+			map[string]any{"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true},
+		}}})
+		again[key] = s.say(turnOf(t, key, func(t *events.Turn) { t.Repeats = first }, births(key, 3)...))
+	}
 	s.writer()
-	o := s.outcomeOf("web", again)
-	for i, want := range []events.Status{events.Unchanged, events.Applied, events.Applied} {
-		if o.Results[i].Status != want {
-			t.Errorf("birth %d is %+v, want %s", i, o.Results[i], want)
+	for key, turn := range again {
+		o := s.outcomeOf(key, turn)
+		for i, want := range []events.Status{events.Unchanged, events.Applied, events.Applied} {
+			if o.Results[i].Status != want {
+				t.Errorf("birth %d of %s is %+v, want %s", i, key, o.Results[i], want)
+			}
 		}
 	}
-	s.eventually("answer to both", func() bool { return s.unanswered() == 0 })
-	if got := s.outcomes(); got != 1 {
-		t.Errorf("%d outcomes, want that of the repetition alone", got)
+	s.eventually("answer to all", func() bool { return s.unanswered() == 0 })
+	if got := s.outcomes(); got != keys {
+		t.Errorf("%d outcomes, want those of the %d repetitions alone", got, keys)
 	}
 }
 
