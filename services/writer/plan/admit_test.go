@@ -58,6 +58,25 @@ func TestWhatMakesATurnTooOld(t *testing.T) {
 	}
 }
 
+func TestATurnIsOverWhenAnEpochIs(t *testing.T) {
+	turn := events.Turn{Epochs: events.Epochs{"pods": 1, "replicasets.apps": 1}}
+	for _, c := range []struct {
+		what string
+		now  events.Epochs
+		over bool
+	}{
+		{"the same", events.Epochs{"pods": 1, "replicasets.apps": 1}, false},
+		{"one is later", events.Epochs{"pods": 1, "replicasets.apps": 2}, true},
+		{"not known", nil, false},
+		{"a kind in its first epoch, as when it was decided", events.Epochs{"nodes": 0}, false},
+		{"a kind that has been told anew since", events.Epochs{"nodes": 7}, true},
+	} {
+		if got := Over(turn, c.now); (got.Reason == "Stale") != c.over {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+	}
+}
+
 // An owner in "leaving" must be gone, or on its way out and waiting; one that just
 // lives, or that is being deleted in the background, keeps what it owns.
 func TestOwnersThatMustBeLeaving(t *testing.T) {
