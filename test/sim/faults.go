@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -199,6 +200,19 @@ func (w *World) WatchBehind(behind int64) {
 	w.note("fault: its API server is %d versions behind", behind)
 	w.servers[0].stuck = max(w.api.version-behind, 1)
 	w.hold()
+}
+
+// Silence has the watchers hear nothing of a kind for a while.
+func (w *World) Silence(kind kinds.Name, d time.Duration) {
+	w.note("fault: nothing is heard of %s for %v", kind, d)
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			if k.from.kind.Name == kind {
+				k.close()
+				k.resting = w.now.Add(d)
+			}
+		}
+	}
 }
 
 // compact forgets the API server's history and ends its watches.

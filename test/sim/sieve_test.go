@@ -93,7 +93,7 @@ func TestTheSieveBites(t *testing.T) {
 		"half of the fence":                  {sim.HalfFence, "I8", "I2 "},
 		"a fence in memory":                  {sim.MemoryFence, "", "I10 "},
 		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2 "},
-		"turns without conditions":           {sim.Heedless, "", "I8 "},
+		"turns without conditions":           {sim.Heedless, "", "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -131,14 +131,14 @@ func TestItBites(t *testing.T) {
 		"a fence in memory":                       {sim.MemoryFence, "", "I10"},
 		"a fence in memory, by what it does":      {sim.MemoryFence, "I10", "I2"},
 		"turns without conditions":                {sim.Heedless, "", "I4"},
-		"turns without conditions, on generation": {sim.Heedless, "I4", "I8"},
+		"turns without conditions, on generation": {sim.Heedless, "I4", "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for s := uint64(1); s <= 1000; s++ {
 				options := shapes["two of each"].options
 				options.Seed, options.Cheat, options.Ignore, options.Mute = s, tc.cheat, tc.ignore, true
-				if err := sim.New(options, workloads()).Run(); err != nil && strings.Contains(err.Error(), tc.rule+" ") {
+				if err := sim.New(options, workloads()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
 					return
 				}
 			}

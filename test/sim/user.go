@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -118,14 +119,34 @@ func releasePod(w *World) {
 	}
 }
 
-// tamperSome is a foreign program that writes on the same objects, so that
-// writes meet conflicts.
-func tamperSome(w *World) {
+func tamperSome(w *World) { w.Tamper() }
+
+// Tamper is a foreign program that writes on the same objects, so that writes meet
+// conflicts.
+func (w *World) Tamper() {
 	for _, kind := range []kinds.Name{kinds.Deployments.Name, kinds.ReplicaSets.Name} {
 		for _, obj := range w.api.List(kind) {
 			w.Annotate(refOf(kind, obj), fmt.Sprint(w.tally.Steps))
 		}
 	}
+}
+
+// ScaleSets has somebody give every ReplicaSet another size.
+func (w *World) ScaleSets(n int32) {
+	w.note("foreign: scale every replica set to %d", n)
+	for _, obj := range w.api.List(kinds.ReplicaSets.Name) {
+		w.api.Change(refOf(kinds.ReplicaSets.Name, obj), func(obj metav1.Object) { obj.(*appsv1.ReplicaSet).Spec.Replicas = &n })
+	}
+}
+
+// Born is how many pods were born in the last stretch of time.
+func (w *World) Born(since time.Duration) (n int) {
+	for _, at := range w.guard.born {
+		if w.now.Sub(at) <= since {
+			n++
+		}
+	}
+	return n
 }
 
 func newNamespace(w *World) {

@@ -38,6 +38,8 @@ type Options struct {
 	Cheat Cheat
 	// Ignore is an invariant that is not looked at, such as "I10".
 	Ignore string
+	// Ends is when a world ends that never comes to rest; 0: it has to.
+	Ends time.Duration
 	// Mute is a world without a transcript.
 	Mute bool
 	// Blow goes wrong at one point of a script; nil: nothing does.
@@ -98,11 +100,11 @@ type World struct {
 }
 
 // Tally counts what happened in a world.
-type Tally struct{ Steps, Faults, Changes, Turns, Writes int }
+type Tally struct{ Steps, Faults, Changes, Turns, Writes, Conflicts int }
 
 // Add counts two worlds together.
 func (t Tally) Add(o Tally) Tally {
-	return Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes}
+	return Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes, t.Conflicts + o.Conflicts}
 }
 
 func (t Tally) String() string {
@@ -178,6 +180,9 @@ func (w *World) Run() error {
 		}
 		if w.recorded != nil {
 			w.recorded.note(w)
+		}
+		if w.options.Ends > 0 && w.now.Sub(Epoch) > w.options.Ends {
+			return nil
 		}
 		if !w.step() {
 			if err := w.rest(); err != nil {
@@ -354,6 +359,9 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	w.guard.before(c, r)
 	version := w.api.version
 	answer := w.api.Do(r)
+	if answer.Code == 409 && r.Verb != plan.Create {
+		w.tally.Conflicts++
+	}
 	if r.Verb.Writes() {
 		w.guard.after(c, r, w.api.version != version)
 		w.note("%s: %s %s %s/%s -> %d %s", c.turn.Controller, r.Verb, r.Kind, r.Name, r.Subresource, answer.Code, answer.Reason)

@@ -1,0 +1,100 @@
+package sim_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/test/sim"
+)
+
+func lives(t *testing.T, o sim.Options, controllers []reconcile.Any) *sim.World {
+	t.Helper()
+	w := sim.New(o, controllers)
+	if err := w.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// The pods' stream stands still while a burst is born: nobody is born twice,
+// however long that lasts. A fence that is kept in memory, as upstream's is, must
+// fail as soon as its process is replaced.
+func TestOwnWritesStayUnseen(t *testing.T) {
+	for _, silence := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
+		script := []sim.Scene{
+			{Name: "a burst", Do: func(w *sim.World) { w.Deploy("web", 40, 1, 0); w.Silence("pods", silence) }},
+			{Name: "another process", After: 400, Do: func(w *sim.World) { w.KillReplica(0) }},
+		}
+		w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
+		if born := w.Born(time.Hour); born != 40 {
+			t.Errorf("%v: %d pods were born for 40", silence, born)
+		}
+		err := sim.New(sim.Options{Script: script, Mute: true, Cheat: sim.MemoryFence, Ignore: "I10"}, workloads()).Run()
+		if silence > time.Second && (err == nil || !strings.Contains(err.Error(), "I2 ")) {
+			t.Errorf("%v: a fence in memory was not noticed: %v", silence, err)
+		}
+	}
+}
+
+// Nodes that turn every pod away at once do not make a hot loop: upstream made
+// 1,800 pods a minute there.
+func TestRejectedPodsAreNoHotLoop(t *testing.T) {
+	o := sim.Options{Nodes: sim.Reject, Mute: true, Ends: 10 * time.Minute, Script: []sim.Scene{
+		{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 0) }},
+	}}
+	w := sim.New(o, workloads())
+	if err := w.Run(); err != nil {
+		t.Fatal(err)
+	}
+	const most = 20
+	if born := w.Born(5 * time.Minute); born > 5*most {
+		t.Errorf("%d pods in the last five minutes, more than %d a minute", born, most)
+	}
+}
+
+// Five foreign writers change the same objects all the time: there are conflicts,
+// but fewer than two for each decision, and it comes to rest as it should.
+func TestConflictsDoNotMultiply(t *testing.T) {
+	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 1) }}}
+	for range 100 {
+		script = append(script, sim.Scene{Name: "five others write", After: 8, Do: (*sim.World).Tamper})
+	}
+	script = append(script, sim.Scene{Name: "roll", Do: func(w *sim.World) { w.Image("web", "web:v1") }})
+	for range 100 {
+		script = append(script, sim.Scene{Name: "five others write", After: 8, Do: (*sim.World).Tamper})
+	}
+	w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
+	tally := w.Tally()
+	t.Logf("%v, %d conflicts", tally, tally.Conflicts)
+	if tally.Conflicts == 0 || tally.Conflicts >= 2*tally.Turns {
+		t.Errorf("%d conflicts in %d turns", tally.Conflicts, tally.Turns)
+	}
+}
+
+// Clocks are some seconds apart, and everything goes its way: nothing that must not
+// happen depends on what another process' clock says. (How long it takes does:
+// while clocks do not agree whether a pod is available, its set's status goes to
+// and fro.)
+func TestClocksApart(t *testing.T) {
+	for s := *seed; s < *seed+50; s++ {
+		lives(t, sim.Options{
+			Seed: s, Watchers: 2, Replicas: 3, Writers: 2, Skew: 3 * time.Second, Changes: 4, Users: sim.Workloads, Mute: true,
+		}, workloads())
+	}
+}
+
+// Somebody takes back what a controller does as soon as it is done. Who is right
+// cannot be told, but the fight costs a bounded number of writes.
+func TestAFightIsBounded(t *testing.T) {
+	fought := 0
+	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 2, 1, 0) }}}
+	for range 30 {
+		script = append(script, sim.Scene{Name: "scale its replica set", Do: func(w *sim.World) { fought++; w.ScaleSets(1) }})
+	}
+	w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
+	if writes := w.Tally().Writes; writes > 30*fought {
+		t.Errorf("%d writes for %d times that somebody interfered", writes, fought)
+	}
+}
