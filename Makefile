@@ -10,12 +10,12 @@ OUTSIDE := test/oracle
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
 IMAGE ?= millrace:dev
 SEED ?= 1
-N ?= 500
+N ?= 300
 FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run demo test unit sim oracle system e2e torture bench mutants check lint stories tidy clean
+.PHONY: help build image run demo test unit sim sieve oracle system e2e torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ unit: ## stories, laws, conformance, architecture, and the bugs of history
 	$(GO) test $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/integrity/...
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
-	$(GO) test ./test/sim/... -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h
+	set -o pipefail; $(GO) test ./test/sim/... -v -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+
+sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
+	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 oracle: ## the same decisions as upstream's own controllers
 	cd test/oracle && GOWORK=off $(GO) test -timeout 20m ./...

@@ -1,11 +1,37 @@
 // Package sim runs the whole system in one goroutine and in virtual time: a toy
-// API server, a toy bus, toy nodes, and everything else for real - translate,
-// memory, desks, controllers, plans.
+// API server, a toy bus, toy nodes, a watcher made of the real translate, and
+// everything else for real - memory, desks, controllers, plans.
+//
+// # Worlds
 //
 // A world is a seed. The seed decides which of all possible next steps happens:
-// a delta is read, a ticket delivered (or delivered again), a request made, an
-// answer lost, a service killed and started anew. After every step the
-// invariants are checked; when inputs and faults have stopped, the world must
-// come to rest in the state that the last specs ask for, and stay silent. A
-// failure prints the seed and the transcript.
+// a change is heard, a delta folded, a ticket delivered (or delivered again), a
+// request made, an answer lost, a process killed, stopped for a minute or started
+// on an old copy of the streams, the end of a log lost. Whenever something happens
+// that could break an invariant, the guard looks; when inputs and faults have
+// stopped, the world must come to rest in the state that the last specs ask for,
+// with streams that agree with the API server, and stay silent. A failure prints
+// the seed, the transcript, and the command that plays it again.
+//
+// # The sieve
+//
+// A scenario is a script that is played by turns, with nothing left to chance.
+// Then it is played again with one thing that goes wrong, for every thing and every
+// point: a crash between any two steps and around any request, a view that is any
+// number of versions behind, a change that is overtaken before it is read, alone
+// and in pairs (the three patterns of Sieve, OSDI 2022), whatever the bus may lose,
+// and a restore of the API server. It must end as it did without.
+//
+// # Files
+//
+//	world.go  what happens next        guard.go, rest.go  what must hold
+//	api.go    the API server           bus.go             streams and consumers
+//	watcher.go, replica.go, writer.go, nodes.go           who is there
+//	user.go   what users do            faults.go          what goes wrong
+//	scenario.go, sieve.go              scripts, and blows at every point of them
+//
+// What is not modelled: time between a process' last look at its grip and its
+// request on the wire (a writer that is stopped exactly there), damage of messages,
+// expiry, and a restore while something that the API server had done was not yet
+// heard of.
 package sim

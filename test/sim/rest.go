@@ -23,6 +23,7 @@ func (w *World) rest() error {
 		return fmt.Errorf("I9 (watch contract) broken: %w", err)
 	}
 	const silence = 30 * time.Minute
+	w.faults, w.changes = 0, 0 // what is left of them had its chance
 	before, until := w.api.Writes, w.now.Add(silence)
 	for w.horizon = silence; !w.now.After(until) && w.step(); {
 		if w.broken != nil {

@@ -24,7 +24,7 @@ import (
 
 var (
 	seed = flag.Uint64("sim.seed", 1, "seed of the first world")
-	n    = flag.Uint64("sim.n", 500, "number of worlds of each shape")
+	n    = flag.Uint64("sim.n", 300, "number of worlds of each shape")
 )
 
 func TestMain(m *testing.M) {
