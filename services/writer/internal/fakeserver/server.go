@@ -45,7 +45,7 @@ type Server struct {
 	mu       sync.Mutex
 	fault    func(Request) Fault
 	hold     func(Request)
-	answered map[string]int // by method
+	answered map[string]int // by method and path
 	requests []Request
 	objects  map[string]map[string]any // by path
 	version  int
@@ -74,11 +74,12 @@ func (s *Server) Hold(hold func(Request)) {
 	s.hold = hold
 }
 
-// Answered is how many requests of a method have been answered.
-func (s *Server) Answered(method string) int {
+// Answered is how many requests of a method and path ("POST /api/...") have been
+// answered.
+func (s *Server) Answered(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.answered[method]
+	return s.answered[what]
 }
 
 // Remove takes an object away, whatever its conditions.
@@ -154,7 +155,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answered[request.Method]++
+	s.answered[request.Method+" "+request.Path]++
 	var fault Fault
 	if s.fault != nil {
 		fault = s.fault(request)
