@@ -1,0 +1,70 @@
+package writer
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func aTaker(t *testing.T) *taker {
+	t.Helper()
+	b := memory.New(memory.Options{})
+	t.Cleanup(func() { _ = b.Close() })
+	if err := b.EnsureController(t.Context(), "rs"); err != nil {
+		t.Fatal(err)
+	}
+	return &taker{Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}}, profile: &Profile{Name: "rs"}}
+}
+
+// Of two turns of a key and lane the later one is to be carried out.
+func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
+	w := aTaker(t)
+	key := events.Key{Namespace: "ns", Name: "web"}
+	stored := func(lane events.Lane, expect uint64) events.Message {
+		t.Helper()
+		m, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: key, Lane: lane}, events.Trace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Subject = subject.Turn("rs", lane, key)
+		sequence, err := w.config.Bus.Store(t.Context(), m, expect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, ok, err := w.config.Bus.At(t.Context(), subject.TurnStream("rs"), sequence)
+		if err != nil || !ok {
+			t.Fatalf("turn %d: there %t, %v", sequence, ok, err)
+		}
+		return found
+	}
+	first := stored(events.Act, 0)
+	stored(events.Tell, 0) // of the other lane
+	check := func(m events.Message, want bool) {
+		t.Helper()
+		if got, err := w.followed(t.Context(), m); err != nil || got != want {
+			t.Errorf("turn %d is followed by another one: %t (%v), want %t", m.Sequence, got, err, want)
+		}
+	}
+	check(first, false)
+	second := stored(events.Act, first.Sequence)
+	check(first, true)
+	check(second, false)
+}
+
+// silent is a delivery that must not be answered.
+type silent struct {
+	nothing
+	*testing.T
+}
+
+func (s silent) Done() { s.Error("a turn that may be in another hand was answered") }
+
+// An answer to a turn whose grip was lost would count for whoever has it now.
+func TestALostTurnIsNotAnswered(t *testing.T) {
+	var d bus.Delivery = silent{T: t}
+	aTaker(t).lost(events.Message{Sequence: 7})(d)
+}
