@@ -88,6 +88,7 @@ func (s *session) figures() {
 	s.say("record         %d deltas, %d gaps that hide %d changes; %d turns with %d commands", f.Deltas, f.Gaps, f.Hidden, f.Turns, f.Commands)
 	s.say("writes         %d carried out, %d of them repeated without effect; %d without a certain answer", f.Writes, f.Repeated, f.Unanswered)
 	s.say("unsure         %d results say that nobody knows; %d of those commands had been carried out", f.Unsure, f.Late)
+	s.say("unseen         %d owners went before a dependent that the log had not told of yet", f.Unseen)
 	s.say("busiest object %d writes in a minute", f.Busiest)
 	s.say("rest           %v after the last fault", r.Rest.Round(100*time.Millisecond))
 	s.say("ends           %d processes ended by themselves", len(r.Crashes))

@@ -72,9 +72,10 @@ type Result struct {
 	Message string `json:"message,omitempty"`
 	// AuditID is the request's id in the API server's audit log.
 	AuditID string `json:"auditID,omitempty"`
-	// Unsure is true for a command that did not succeed when an earlier request for
-	// it may have had its effect: the answer was lost, or the turn was in another
-	// writer's hand before. Nobody can tell any more; the audit log may.
+	// Unsure is true where nobody can tell whether a request of ours has done it: the
+	// command did not succeed, but an earlier request for it may have had its effect,
+	// since the answer was lost or the turn was in another writer's hand before; or
+	// what it deletes is gone after an answer was lost. The audit log may know.
 	Unsure bool `json:"unsure,omitempty"`
 }
 

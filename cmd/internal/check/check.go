@@ -210,6 +210,9 @@ type Figures struct {
 	Gaps     int `json:"gaps"`     // marked in the logs
 	// Hidden are the changes that the logs lack, all of them within gaps.
 	Hidden int `json:"hidden"`
+	// Unseen are the owners that went before a dependent which the log had not told
+	// of when that was decided.
+	Unseen int `json:"unseen"`
 	// Repeated are the requests for commands that had been asked for before.
 	Repeated int `json:"repeated"`
 	// Unanswered are the requests of which the audit log does not know whether they
@@ -242,8 +245,8 @@ type books struct {
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden, busiest and late are found by rules, for the figures.
-	hidden, busiest, late int
+	// hidden, busiest, late and unseen are found by rules, for the figures.
+	hidden, busiest, late, unseen int
 }
 
 // command is one command of a turn.
@@ -333,7 +336,7 @@ func (b *books) openAudit() {
 }
 
 func (b *books) figures() Figures {
-	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late}
+	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen}
 	for _, o := range b.Outcomes {
 		for _, r := range o.Results {
 			if r.Unsure {

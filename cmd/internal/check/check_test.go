@@ -191,6 +191,15 @@ func TestWhatIsNoViolation(t *testing.T) {
 			w.Revision = s.change("q", func(o *Object) { o.Observed++ }) // somebody else's
 			s.h.Writes = append(s.h.Writes, w)
 		}},
+		{name: "an owner that goes before a dependent of which the log has not told", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			s.turn(sweeper, "e", deed{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
+			s.h.Turns[len(s.h.Turns)-1].Seen[replicaSets] = 1
+			s.remove("e")
+			s.turn(sweeper, "t", deed{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
+			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+			s.remove("q")
+		}},
 		{name: "a turn that nobody had in hand and that is said again", tell: func(s *story) { repeat(s, deployer) }},
 		{name: "a collector comes second", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Replicas = 0 })
@@ -209,6 +218,10 @@ func TestWhatIsNoViolation(t *testing.T) {
 		}},
 		{name: "an outcome that admits that nobody knows", forge: func(h *History) {
 			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
+		}},
+		{name: "a delete of which nobody knows whose it was", forge: func(h *History) {
+			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.ID == "TURN_"+setter+".2.0" })
+			turnOutcome(h, setter, 2).Results[0].Unsure = true
 		}},
 		{name: "a server that gave up too late", forge: func(h *History) {
 			for i := range h.Writes {
@@ -269,6 +282,11 @@ func turnOf(h *History, controller string, sequence uint64) *Turn {
 		}
 	}
 	panic(fmt.Sprint("no turn ", controller, sequence))
+}
+
+func turnOutcome(h *History, controller string, turn uint64) *Outcome {
+	i := slices.IndexFunc(h.Outcomes, func(o Outcome) bool { return o.Controller == controller && o.Turn == turn })
+	return &h.Outcomes[i]
 }
 
 // renumber makes a forged log of pods contiguous.

@@ -89,7 +89,7 @@ func complete(b *books) []Violation {
 		o := &b.Outcomes[i]
 		for _, r := range o.Results {
 			c := command{b.origin(o.place()), r.Command}
-			if r.Status != events.Applied || len(b.stored[c]) > 0 || b.proven(c, r) {
+			if r.Status != events.Applied || r.Unsure || len(b.stored[c]) > 0 || b.proven(c, r) {
 				continue
 			}
 			found = append(found, violation([]string{fmt.Sprintf("outcome: %+v", r)}, "%v is applied, and neither the audit log nor the storage knows of it", c))
@@ -148,12 +148,13 @@ func (b *books) proven(c command, r events.Result) bool {
 	return false
 }
 
-// unwritten are births that only we can have made, and that nobody made.
+// unwritten are births that only we can have made, and that nobody made: neither a
+// request that was carried out, nor one of which the audit log does not know.
 func (b *books) unwritten() []Violation {
-	born := map[edition]bool{}
-	for c, open := range b.open { // what a killed server did is known by the outcome
-		if r, told := b.result(c); told && r.OK() && len(open) > 0 {
-			born[edition{r.UID, number(r.Version)}], born[edition{uid: r.UID}] = true, true
+	asked := map[events.Ref]bool{}
+	for c := range b.open {
+		if turn := b.turns[c.place]; turn != nil && c.at < len(turn.Commands) && turn.Commands[c.at].Verb == events.VerbCreate {
+			asked[turn.Commands[c.at].Ref()] = true
 		}
 	}
 	var found []Violation
@@ -162,7 +163,7 @@ func (b *books) unwritten() []Violation {
 		if !c.Object.Created || c.Gone || controllerOf(&c.Object) == nil || c.Object.Ref.Kind != pods && c.Object.Ref.Kind != replicaSets {
 			continue
 		}
-		if b.by[edition{c.Object.UID, c.Revision}] == nil && !born[edition{c.Object.UID, c.Revision}] && !born[edition{uid: c.Object.UID}] {
+		if b.by[edition{c.Object.UID, c.Revision}] == nil && !asked[c.Object.Ref] {
 			found = append(found, violation(b.evidence(nil, c), "%v was born, and nobody wrote it", c.Object.Ref))
 		}
 	}

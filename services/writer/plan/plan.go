@@ -298,6 +298,9 @@ func (p *Plan) Results() (results []events.Result, done bool) {
 // told is a deed's result, which admits what is not known.
 func (d *deed) told() events.Result {
 	r := d.result
-	r.Unsure = !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord
+	// What is gone after the answer to its delete was lost may have been deleted by
+	// somebody else.
+	guessed := d.lost && d.command.Verb == events.VerbDelete && r.Status == events.Applied && d.last.notFound()
+	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord
 	return r
 }

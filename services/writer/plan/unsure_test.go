@@ -6,6 +6,31 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
+// TestUnsureDelete: who deleted what is gone after an answer was lost?
+func TestUnsureDelete(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []Response
+		want    bool
+	}{
+		"gone after an answer was lost":      {[]Response{{Code: 504}, {Code: 404}}, true},
+		"gone when it was asked for":         {[]Response{{Code: 404}}, false},
+		"deleted after an answer was lost":   {[]Response{{Code: 504}, {Code: 200}}, false},
+		"deleted after it was asked to wait": {[]Response{{Code: 429}, {Code: 404}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(turn(death("p", "uid")), Options{})
+			for _, a := range c.answers {
+				p.Next()
+				p.Answer(0, a)
+			}
+			results, done := p.Results()
+			if !done || !results[0].OK() || results[0].Unsure != c.want {
+				t.Errorf("done: %t; the result is %+v", done, results)
+			}
+		})
+	}
+}
+
 // TestUnsure: what did not succeed says whether an earlier request may have.
 func TestUnsure(t *testing.T) {
 	gone, refused := Response{Code: 404, Reason: "NotFound"}, Response{Code: 403, Reason: "Forbidden"}

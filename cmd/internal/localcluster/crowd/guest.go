@@ -75,15 +75,15 @@ func (c *Crowd) leave(ctx context.Context, name string) error {
 
 // empty deletes everything in a namespace, and is nil once nothing is left.
 func (c *Crowd) empty(ctx context.Context, name string) error {
-	background, all := metav1.DeletePropagationBackground, metav1.ListOptions{}
-	how := metav1.DeleteOptions{PropagationPolicy: &background}
+	all := metav1.ListOptions{}
 	for what, drop := range map[string]func() error{
-		"deployments": func() error { return c.client.AppsV1().Deployments(name).DeleteCollection(ctx, how, all) },
-		"replicasets": func() error { return c.client.AppsV1().ReplicaSets(name).DeleteCollection(ctx, how, all) },
-		"pods":        func() error { return c.client.CoreV1().Pods(name).DeleteCollection(ctx, how, all) },
-		"events":      func() error { return c.client.CoreV1().Events(name).DeleteCollection(ctx, how, all) },
-		"configmaps":  func() error { return c.client.CoreV1().ConfigMaps(name).DeleteCollection(ctx, how, all) },
-		"accounts":    func() error { return c.client.CoreV1().ServiceAccounts(name).DeleteCollection(ctx, how, all) },
+		"events": func() error { return c.client.CoreV1().Events(name).DeleteCollection(ctx, metav1.DeleteOptions{}, all) },
+		"configmaps": func() error {
+			return c.client.CoreV1().ConfigMaps(name).DeleteCollection(ctx, metav1.DeleteOptions{}, all)
+		},
+		"accounts": func() error {
+			return c.client.CoreV1().ServiceAccounts(name).DeleteCollection(ctx, metav1.DeleteOptions{}, all)
+		},
 	} {
 		if err := drop(); err != nil {
 			return fmt.Errorf("delete %s of %s: %w", what, name, err)
@@ -100,6 +100,24 @@ func (c *Crowd) empty(ctx context.Context, name string) error {
 	deployments, err := c.client.AppsV1().Deployments(name).List(ctx, all)
 	if err != nil {
 		return err
+	}
+	// One by one: so the audit log says of each whose end it was.
+	background := metav1.DeletePropagationBackground
+	how := metav1.DeleteOptions{PropagationPolicy: &background}
+	var errs []error
+	for i := range deployments.Items {
+		errs = append(errs, c.client.AppsV1().Deployments(name).Delete(ctx, deployments.Items[i].Name, how))
+	}
+	for i := range sets.Items {
+		errs = append(errs, c.client.AppsV1().ReplicaSets(name).Delete(ctx, sets.Items[i].Name, how))
+	}
+	for i := range pods.Items {
+		errs = append(errs, c.client.CoreV1().Pods(name).Delete(ctx, pods.Items[i].Name, how))
+	}
+	for _, err := range errs {
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("empty %s: %w", name, err)
+		}
 	}
 	if left := len(pods.Items) + len(sets.Items) + len(deployments.Items); left > 0 {
 		return fmt.Errorf("empty %s: %d objects are left", name, left)
