@@ -57,7 +57,7 @@ type Change struct {
 	Version int64
 }
 
-// types are the kinds that the toy API server can serve.
+// makers make the objects of every kind that the toy API server can serve.
 var makers = map[kinds.Name]func() metav1.Object{
 	kinds.Deployments.Name:     func() metav1.Object { return &appsv1.Deployment{} },
 	kinds.ReplicaSets.Name:     func() metav1.Object { return &appsv1.ReplicaSet{} },
