@@ -83,7 +83,7 @@ func (x *writer) take(p *delivery, b *book) {
 			return
 		}
 	}
-	fresh := p.attempts == 0 && x.clock().Sub(b.stored[p.sequence-1]) <= ackWait
+	fresh := p.attempts == 0 && x.world.now.Sub(b.stored[p.sequence-1]) <= ackWait
 	p.take()
 	switch {
 	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
@@ -93,7 +93,7 @@ func (x *writer) take(p *delivery, b *book) {
 		p.Done()
 		return
 	}
-	again, refused := !fresh || t.Repeats > 0, x.refusal(t)
+	again, refused := !fresh || t.Repeats > 0, x.refusal(t, b.stored[p.sequence-1])
 	if refused != (plan.Refusal{}) {
 		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
 	}
@@ -134,9 +134,14 @@ func heedless(commands []events.Command) []events.Command {
 	return out
 }
 
-// refusal is why the whole turn may not be carried out.
-func (x *writer) refusal(t events.Turn) plan.Refusal {
-	if old := plan.Aged(t, x.clock(), maxAge); old != (plan.Refusal{}) {
+// refusal is why the whole turn may not be carried out. Its age is told by the
+// clock of the bus, but for a repetition, which has been stored just now.
+func (x *writer) refusal(t events.Turn, stored time.Time) plan.Refusal {
+	dated, now := t, x.clock()
+	if t.Repeats == 0 {
+		dated.Now, now = stored, x.world.now
+	}
+	if old := plan.Aged(dated, now, maxAge); old != (plan.Refusal{}) {
 		return old
 	}
 	if over := plan.Over(t, x.world.bus.epochs(maps.Keys(t.Seen))); over != (plan.Refusal{}) {
