@@ -27,6 +27,74 @@ func (e *damagedError) Error() string {
 // asideFolder is where streams are kept that cannot be read, beside the store.
 const asideFolder = "damaged"
 
+// checkBlocks sets blocks of messages aside that cannot be unpacked, of streams
+// that were not closed in order. The server reads those from end to end, and one
+// that fails at a block removes the whole stream from the disk; without the block
+// it serves the rest. A server of a cluster may do so: the others have it all.
+func (s *Server) checkBlocks() error {
+	if s.options.clustered() {
+		return nil
+	}
+	names, err := streamsOnDisk(s.options.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		messages := filepath.Join(s.folder(name), "msgs")
+		if _, err := os.Stat(filepath.Join(messages, "index.db")); err == nil {
+			continue
+		}
+		blocks, err := filepath.Glob(filepath.Join(messages, "*.blk"))
+		if err != nil {
+			return err
+		}
+		for _, block := range blocks {
+			why := unpack(block)
+			if why == nil {
+				continue
+			}
+			if err := s.moveAside(block, name+"-"+filepath.Base(block)); err != nil {
+				return err
+			}
+			s.options.Log.Error("a damaged block of messages has been set aside", "stream", name, "block", filepath.Base(block), "because", why)
+		}
+	}
+	return nil
+}
+
+// unpack tries whether a block can be unpacked. Blocks that are not packed the
+// server looks after itself.
+func unpack(block string) error {
+	data, err := os.ReadFile(block)
+	if err != nil {
+		return err
+	}
+	var packing server.CompressionInfo
+	header, err := packing.UnmarshalMetadata(data)
+	if err == nil {
+		_, err = packing.Algorithm.Decompress(data[header:])
+	}
+	return err
+}
+
+// folder is where a stream is on disk.
+func (s *Server) folder(name string) string {
+	return filepath.Join(s.options.Dir, "jetstream", server.DEFAULT_GLOBAL_ACCOUNT, "streams", name)
+}
+
+// moveAside keeps a damaged file or folder, under a name that is not taken.
+func (s *Server) moveAside(from, name string) error {
+	aside := filepath.Join(s.options.Dir, asideFolder)
+	if err := os.MkdirAll(aside, 0o750); err != nil {
+		return fmt.Errorf("set %s aside: %w", from, err)
+	}
+	to := filepath.Join(aside, name+"-"+time.Now().UTC().Format("20060102T150405.000Z"))
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("set %s aside: %w", from, err)
+	}
+	return nil
+}
+
 // setAside moves the folders of damaged logs and states out of the way, where
 // whoever wants to can still look into them, and tells whether a start without
 // them makes sense. What they held the API server still has: the watcher lists
@@ -42,17 +110,12 @@ func (s *Server) setAside(err error) (worthwhile bool, _ error) {
 			return false, nil
 		}
 	}
-	aside := filepath.Join(s.options.Dir, asideFolder)
-	if err := os.MkdirAll(aside, 0o750); err != nil {
-		return false, fmt.Errorf("set damaged streams aside: %w", err)
-	}
 	for _, name := range damaged.streams {
-		from := filepath.Join(s.options.Dir, "jetstream", server.DEFAULT_GLOBAL_ACCOUNT, "streams", name)
-		to := filepath.Join(aside, name+"-"+time.Now().UTC().Format("20060102T150405.000Z"))
-		if err := os.Rename(from, to); err != nil {
-			return false, fmt.Errorf("set damaged streams aside: %w", err)
+		err := s.moveAside(s.folder(name), name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the server removes some by itself
+			return false, err
 		}
-		s.options.Log.Error("a damaged stream has been set aside and begins anew", "stream", name, "folder", to, "because", damaged.why)
+		s.options.Log.Error("a damaged stream has been set aside and begins anew", "stream", name, "because", damaged.why)
 	}
 	return true, nil
 }

@@ -96,6 +96,9 @@ func Serve(options ServerOptions) (*Server, error) {
 // start starts the server, and once more without the streams that it could not
 // read, if that is of use.
 func (s *Server) start() error {
+	if err := s.checkBlocks(); err != nil {
+		return err
+	}
 	err := s.launch()
 	if worthwhile, failed := s.setAside(err); !worthwhile {
 		return errors.Join(err, failed)
