@@ -50,29 +50,41 @@ func (t *Tally) Fold(d Delta) {
 	if d.Op != Is && d.Op != Gone {
 		return
 	}
+	name, object := hashes(d)
+	t.digest -= t.objects[name]
+	delete(t.objects, name)
+	if d.Op == Gone {
+		return
+	}
+	if t.objects == nil {
+		t.objects = map[uint64]uint64{}
+	}
+	t.objects[name] = object
+	t.digest += object
+}
+
+// Holds tells whether an object is counted exactly as a delta has it.
+func (t *Tally) Holds(d Delta) bool {
+	name, object := hashes(d)
+	counted, there := t.objects[name]
+	return there && counted == object
+}
+
+// hashes are those of the name of a delta's object, and of all that counts of it.
+func hashes(d Delta) (name, object uint64) {
 	var h xxhash.Digest
 	h.Reset()
 	for _, part := range [...]string{d.Ref.Namespace, d.Ref.Name} {
 		_, _ = h.WriteString(part)
 		_, _ = h.WriteString("\x00")
 	}
-	name := h.Sum64()
-	t.digest -= t.objects[name]
-	delete(t.objects, name)
-	if d.Op == Gone {
-		return
-	}
+	name = h.Sum64()
 	for _, part := range [...]string{string(d.UID), d.ResourceVersion} {
 		_, _ = h.WriteString(part)
 		_, _ = h.WriteString("\x00")
 	}
 	_, _ = h.WriteString(strconv.FormatUint(d.Epoch, 10))
-	if t.objects == nil {
-		t.objects = map[uint64]uint64{}
-	}
-	object := h.Sum64()
-	t.objects[name] = object
-	t.digest += object
+	return name, h.Sum64()
 }
 
 // Census is what has been folded so far.
@@ -131,8 +143,8 @@ func (d *Doubt) Judge(said, has Census, position uint64, end func() (held, last 
 	switch {
 	case err != nil:
 		return Unsure, err
-	case position >= last:
-		return Wrong, nil
+	case position >= last, position >= held && has.Objects > said.Objects:
+		return Wrong, nil // what has expired made nothing more
 	case position >= held:
 		return Untold, nil // the end was deleted objects' or marks', and has expired
 	}

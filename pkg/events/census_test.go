@@ -54,6 +54,9 @@ func TestACensusTellsWhatIsThere(t *testing.T) {
 		} {
 			wrong := d
 			other(&wrong)
+			if !state.Holds(d) || state.Holds(wrong) && wrong.Op == events.Is {
+				t.Fatalf("%s: held as it is %t, and if it %s %t", name, state.Holds(d), what, state.Holds(wrong))
+			}
 			state.Fold(wrong)
 			if state.Census() == want {
 				t.Fatalf("%s %s, and the census is the same", name, what)
@@ -83,6 +86,7 @@ func TestADifferenceCountsOnlyWhereNothingExplainsIt(t *testing.T) {
 		"equal":                       {{census(3), census(3), 7, never, events.Whole}},
 		"different at the end":        {{census(3), census(2), 7, ends(7, 7), events.Wrong}},
 		"the end has expired":         {{census(3), census(2), 7, ends(7, 9), events.Untold}},
+		"what has expired is back":    {{census(3), census(4), 7, ends(7, 9), events.Wrong}},
 		"different, and then equal":   {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(4), 8, never, events.Whole}},
 		"the same behind the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 9, never, events.Wrong}},
 		"the same before the end":     {{census(3), census(2), 7, ends(9, 9), events.Unsure}, {census(4), census(3), 8, never, events.Unsure}},

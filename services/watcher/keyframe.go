@@ -25,6 +25,12 @@ func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
 // keyframes says the oldest objects again before the log forgets them: what is
 // older than half of the log's age. It gives when to look again. The state
 // stream is in the order of age.
+//
+// What was counted otherwise is not said again, or it would count from then on: the
+// bus knows from its index alone that an older message of an object is no more,
+// and when it loses that after the object's end has expired, the message is back.
+//
+// Errors: events.ErrDamaged, when the state has an object that is not there.
 func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
 	if err := k.flush(ctx); err != nil {
 		return 0, err
@@ -53,10 +59,14 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 			return errEnough
 		}
 		d, err := decode(m)
-		if err == nil && d.Op == events.Is {
-			due = append(due, d)
+		if err != nil || d.Op != events.Is {
+			return err
 		}
-		return err
+		if k.counted && !k.tally.Holds(d) {
+			return fmt.Errorf("%w: message %d of the state of %s tells of %v, which the log does not have so", events.ErrDamaged, m.Sequence, k.kind.Name, d.Ref)
+		}
+		due = append(due, d)
+		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return 0, err
