@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,6 +35,7 @@ type plant struct {
 	audit   string // the API server's audit log
 	cluster *localcluster.Cluster
 
+	port     int // the last one given
 	buses    []busServer
 	slots    []*slot // in the order in which they are started
 	wires    map[string][]*wire.Wire
@@ -83,11 +85,10 @@ func (p *plant) lay() error {
 	for i := range p.size.buses {
 		b := busServer{name: fmt.Sprintf("bus-%d", i+1)}
 		for _, address := range []*string{&b.clients, &b.others} {
-			port, err := localcluster.FreePort()
-			if err != nil {
+			var err error
+			if *address, err = p.address(); err != nil {
 				return err
 			}
-			*address = fmt.Sprintf("127.0.0.1:%d", port)
 		}
 		p.buses = append(p.buses, b)
 	}
@@ -111,13 +112,33 @@ func (p *plant) lay() error {
 	return nil
 }
 
+// The ports of our processes are below those that the system gives to connections
+// and to wires: a process that is away for a while must find its own free.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// address is one that nobody listens on and that was not given before.
+func (p *plant) address() (string, error) {
+	for range lastPort - firstPort {
+		if p.port++; p.port < firstPort || p.port > lastPort {
+			p.port = firstPort + os.Getpid()%(lastPort-firstPort)
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", p.port)
+		if listener, err := net.Listen("tcp", address); err == nil {
+			return address, listener.Close()
+		}
+	}
+	return "", fmt.Errorf("find a free port from %d to %d: there is none", firstPort, lastPort)
+}
+
 // fill makes the slot of a process of ours.
 func (p *plant) fill(name string, args []string) error {
-	port, err := localcluster.FreePort()
+	health, err := p.address()
 	if err != nil {
 		return err
 	}
-	health := fmt.Sprintf("127.0.0.1:%d", port)
 	args = append(args, "--health-address="+health)
 	p.slots = append(p.slots, &slot{name: name, ready: "http://" + health + "/readyz", start: func(life int) (*localcluster.Process, error) {
 		return p.cluster.Run(fmt.Sprintf("%s.%d", name, life), p.binary, args...)

@@ -127,6 +127,19 @@ func TestBooksAreKept(t *testing.T) {
 	}
 }
 
+// TestAddressesDiffer: each process has addresses of its own.
+func TestAddressesDiffer(t *testing.T) {
+	var p plant
+	seen := map[string]bool{}
+	for range 50 {
+		address, err := p.address()
+		if err != nil || seen[address] {
+			t.Fatalf("%q again, or %v", address, err)
+		}
+		seen[address] = true
+	}
+}
+
 func TestCountsAreSorted(t *testing.T) {
 	if got := counts(map[string]int{"kill": 2, "cut": 7, "pause": 2}); got != "7 cut, 2 kill, 2 pause" {
 		t.Errorf("counts are %q", got)
