@@ -344,6 +344,7 @@ func (w *World) LoseOutcomes(n int) {
 	for _, b := range w.bus.books {
 		b.loseOutcomes(n)
 	}
+	clear(w.guard.act) // some had an outcome, which was heard
 	w.inspect(subject.OutcomeStream)
 	w.restart()
 }
