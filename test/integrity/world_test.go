@@ -34,7 +34,8 @@ type world struct {
 	*testing.T
 	api   *api
 	store string
-	limit int64 // of each log, in bytes; 0: none
+	limit int64         // of each log, in bytes; 0: none
+	age   time.Duration // of each log; 0: a day
 
 	server *stream.Server
 	bus    *stream.Bus
@@ -63,7 +64,7 @@ func (w *world) open() {
 
 func (w *world) connect(name string) *stream.Bus {
 	w.Helper()
-	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Name: name, LogBytes: w.limit})
+	b, err := stream.Connect(w.Context(), stream.Options{Server: w.server, Name: name, LogBytes: w.limit, LogAge: w.age})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func (w *world) close() {
 func (w *world) watch() (stop func()) {
 	w.Helper()
 	b := w.connect("watcher")
-	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "watcher"})
+	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "watcher", LogAge: w.age})
 	if err != nil {
 		w.Fatal(err)
 	}

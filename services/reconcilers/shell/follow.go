@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -36,6 +37,11 @@ type Follower struct {
 	opened  bool
 	doubt   events.Doubt
 	trouble trouble
+
+	asking   trouble     // not with what there is: with a silence
+	patience *time.Timer // of the session, while it bears the silence
+	bearing  bool
+	resigned bool // nobody has ended the silence
 }
 
 // Follow goes on until the context ends or the stream is no more. The desks are
@@ -45,13 +51,11 @@ type Follower struct {
 // Errors: the stream is not there, or is no more ([bus.ErrNoStream]); its objects
 // are forgotten then and the desks stay shut.
 func (f *Follower) Follow(ctx context.Context) error {
-	complaining := make(chan struct{})
+	var complaining sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); <-complaining }()
-	go func() {
-		defer close(complaining)
-		f.trouble.complain(ctx, f.Bus)
-	}()
+	defer func() { cancel(); complaining.Wait() }()
+	complaining.Go(func() { f.trouble.complain(ctx, f.Bus) })
+	complaining.Go(func() { f.asking.complain(ctx, f.Bus) })
 	for ctx.Err() == nil {
 		err := f.session(ctx)
 		if errors.Is(err, events.ErrDamaged) {
@@ -64,6 +68,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 			f.Memory.Unfollow(f.Kind.Name)
 			return fmt.Errorf("follow %s: %w", f.Kind.Name, err)
 		}
+		f.resigned = errors.Is(err, errSilence)
 		if err != nil {
 			pause(ctx)
 		}
@@ -76,11 +81,16 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	defer cancel(nil)
 	kind := f.Kind.Name
 	f.Memory.Follow(f.Kind)
-	f.opened, f.doubt = false, events.Doubt{}
+	f.opened, f.doubt, f.bearing = false, events.Doubt{}, false
+	f.patience = time.AfterFunc(silencePatience, func() { cancel(errSilence) })
+	f.patience.Stop()
+	defer f.spoken()
 	if f.goal, err = end(ctx, f.Bus, kind); err != nil {
 		return err
 	}
-	f.open(ctx)
+	if err := f.open(ctx); err != nil {
+		return err
+	}
 	defer f.trouble.lasting(func(err error) { cancel(err) })()
 	err = f.Bus.Follow(ctx, subject.StateStream(kind), f.Memory.Position(kind)+1, func(batch []events.Message) error {
 		stored := batch[len(batch)-1].Time
@@ -89,13 +99,15 @@ func (f *Follower) session(ctx context.Context) (err error) {
 		if err := f.judge(ctx); err != nil {
 			return err
 		}
-		f.open(ctx)
+		if err := f.open(ctx); err != nil {
+			return err
+		}
 		if f.opened && f.Folded != nil {
 			f.Folded(time.Since(stored))
 		}
 		return nil
 	})
-	if cause := context.Cause(ctx); err == nil && errors.Is(cause, events.ErrDamaged) {
+	if cause := context.Cause(ctx); err == nil && (errors.Is(cause, events.ErrDamaged) || errors.Is(cause, errSilence)) {
 		return cause
 	}
 	return err
@@ -172,13 +184,25 @@ func (e edge) listed(now time.Time) bool {
 // open opens the desks as soon as the memory is whole: while the first list of a
 // kind is being told, what is missing may only be untold, and nothing may be
 // born in its place.
-func (f *Follower) open(ctx context.Context) {
+func (f *Follower) open(ctx context.Context) error {
 	position, marked := f.Memory.stand(f.Kind.Name)
 	if f.opened || position < f.goal.sequence || !marked && !f.goal.listed(time.Now()) || !f.believed(ctx) {
-		return
+		return nil
 	}
+	if !f.resigned {
+		silent, err := f.silent(ctx, position)
+		if err != nil {
+			return fmt.Errorf("look how far %s reaches: %w", f.Kind.Name, err)
+		}
+		if silent {
+			f.bear()
+			return nil
+		}
+	}
+	f.spoken()
 	f.opened = true
 	f.tell(func(d *Desk) { d.Open(f.Kind.Name) })
+	return nil
 }
 
 // believed tells whether nothing speaks against what has been folded: damage, a

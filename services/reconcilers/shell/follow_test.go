@@ -95,27 +95,31 @@ func TestOpensWhenToldWhole(t *testing.T) {
 	}
 	long := time.Now().Add(-2 * listedBefore)
 	for name, tc := range map[string]struct {
-		goal edge
-		told []events.Message
-		want bool
+		goal  edge
+		told  []events.Message
+		want  bool
+		state shape
 	}{
-		"never listed":                        {edge{}, nil, false},
-		"listed, nothing there":               {edge{sequence: 1, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1)}, true},
-		"being listed":                        {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2)}, false},
-		"listed":                              {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2), markAt(kinds.Pods.Kind, "2", 3)}, true},
-		"listed, half folded":                 {edge{sequence: 9, stored: time.Now()}, []events.Message{pod(1), markAt(kinds.Pods.Kind, "2", 3)}, false},
-		"its mark has expired":                {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, true},
-		"its mark has expired, half folded":   {edge{sequence: 2, stored: long}, []events.Message{pod(1)}, false},
-		"being listed anew":                   {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, "")}, false},
-		"said again, all there":               {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, whole(2))}, true},
-		"nothing there, its mark has expired": {edge{spent: true}, nil, true},
+		"never listed":                        {edge{}, nil, false, shape{}},
+		"listed, nothing there":               {edge{sequence: 1, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1)}, true, shape{}},
+		"being listed":                        {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2)}, false, shape{}},
+		"listed":                              {edge{sequence: 2, stored: time.Now()}, []events.Message{pod(1), pod(2), markAt(kinds.Pods.Kind, "2", 3)}, true, shape{}},
+		"listed, half folded":                 {edge{sequence: 9, stored: time.Now()}, []events.Message{pod(1), markAt(kinds.Pods.Kind, "2", 3)}, false, shape{}},
+		"its mark has expired":                {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, true, shape{}},
+		"its mark has expired, half folded":   {edge{sequence: 2, stored: long}, []events.Message{pod(1)}, false, shape{}},
+		"being listed anew":                   {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, "")}, false, shape{}},
+		"said again, all there":               {edge{sequence: 2, stored: time.Now()}, []events.Message{markAt(kinds.Pods.Kind, "1", 1), again(2, whole(2))}, true, shape{}},
+		"nothing there, its mark has expired": {edge{spent: true}, nil, true, shape{}},
+		"its end has expired":                 {edge{sequence: 2, stored: long}, []events.Message{pod(1), pod(2)}, false, shape{9, 2}},
+		"its end has expired, all counted":    {edge{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, false, shape{9, 2}},
+		"more is to come":                     {edge{sequence: 2, stored: long}, []events.Message{pod(1), again(2, whole(1, 2))}, true, shape{9, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Follower{Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: tc.goal}
+			f := Follower{Bus: edges{state: tc.state}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: tc.goal}
 			f.Memory.Follow(f.Kind)
 			f.Memory.Fold(f.Kind.Name, tc.told)
-			if f.open(t.Context()); f.opened != tc.want {
-				t.Errorf("opened: %v, want %v", f.opened, tc.want)
+			if err := f.open(t.Context()); f.opened != tc.want || err != nil {
+				t.Errorf("opened: %v, want %v (%v)", f.opened, tc.want, err)
 			}
 		})
 	}

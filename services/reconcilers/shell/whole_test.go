@@ -63,7 +63,7 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 			}
 			// Folded again, it stays shut until a census agrees.
 			f.damaged(t.Context(), err)
-			if f.open(t.Context()); f.opened || len(trouble) != 1 || trouble[0] == nil {
+			if err := f.open(t.Context()); err != nil || f.opened || len(trouble) != 1 || trouble[0] == nil {
 				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
 			}
 			f.Memory.Forget(f.Kind.Name)
@@ -82,7 +82,7 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if f.open(t.Context()); !f.opened || len(trouble) != 2+min(tc.found, 1) || trouble[len(trouble)-1] != nil {
+			if err := f.open(t.Context()); err != nil || !f.opened || len(trouble) != 2+min(tc.found, 1) || trouble[len(trouble)-1] != nil {
 				t.Errorf("mended, opened %t, told %v", f.opened, trouble)
 			}
 		})

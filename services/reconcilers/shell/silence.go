@@ -1,0 +1,58 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Silence. The ends of objects, and marks, leave a state stream by their age. While
+// a watcher is there a newer mark always follows. Where the last messages of a
+// stream have expired nobody has said for an hour what there is, and what is left
+// cannot be judged: a bus that has lost its index has the older messages of ended
+// objects again, each with a census of its own time, which may agree. So whoever
+// finds silence asks the watchers, and waits.
+
+// silencePatience is how long. A kind that no watcher can list any more must not
+// keep a controller that reads every kind from its work.
+const silencePatience = time.Minute
+
+// errSilence: no watcher has said anything.
+var errSilence = errors.New("no watcher has said what there is")
+
+// silent tells whether the state stream has held messages behind the last one that
+// was folded; the watchers are asked then.
+func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
+	stream := subject.StateStream(f.Kind.Name)
+	state, err := f.Bus.StreamState(ctx, stream)
+	if err != nil || position == 0 || position >= state.Last {
+		return false, err
+	}
+	held, err := edgeOf(ctx, f.Bus, stream) // later: what is stored meanwhile ends the silence
+	if err != nil || held.sequence > position {
+		return false, err
+	}
+	f.asking.begin(fmt.Errorf("message %d of %s has expired, and nobody has said since what there is", state.Last, stream),
+		events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the end of the state has expired"}, End: state.Last})
+	return true, nil
+}
+
+// bear waits for a watcher to speak, and breaks the session off in the end.
+func (f *Follower) bear() {
+	if f.patience != nil && !f.bearing {
+		f.bearing = true
+		f.patience.Reset(silencePatience)
+	}
+}
+
+// spoken says that the wait is over.
+func (f *Follower) spoken() {
+	f.asking.end()
+	if f.patience != nil {
+		f.patience.Stop()
+	}
+}

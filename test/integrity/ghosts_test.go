@@ -1,0 +1,136 @@
+package integrity_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// ghosts are pods that ended, and whose ends have expired. The bus knows from its
+// index alone that their last changes are no more.
+const ghosts = 50
+
+// TestGhosts: the ends of pods have expired from the log and from the state when the
+// machine stops, and the index of the bus was not written down. Then the state
+// tells of all of them as if they lived. Nobody may decide on that, and the watcher
+// has to say again that they are gone.
+func TestGhosts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late bool // the watcher comes back when the reconcilers have complained
+		mute bool // it had been away, and its last marks have expired too
+	}{
+		"with a watcher":                 {},
+		"found by the reconcilers":       {late: true},
+		"nobody had said anything since": {mute: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 5)
+			w.haunt(tc.mute)
+			w.open()
+			state, log := subject.StateStream("pods"), subject.LogStream("pods")
+			if stand := w.count(state, events.Is); stand != 5+ghosts {
+				t.Fatalf("the state tells of %d pods; without %d ghosts this test shows nothing", stand, ghosts)
+			}
+			if stand := w.count(log, events.Is); stand > 5 {
+				t.Errorf("the log tells of %d pods", stand)
+			}
+			if !tc.late {
+				w.watch()
+			}
+			complaint := w.complaints()
+			w.decide()
+			if tc.late {
+				select {
+				case <-complaint:
+				case <-time.After(mendedWithin):
+					t.Fatal("the reconcilers found nothing")
+				}
+				if views := w.views(); len(views) > 0 {
+					t.Errorf("the controller was shown %d pods before that", len(views[0]))
+				}
+				w.watch()
+			}
+			w.eventually(mendedWithin, "all ghosts are said to be gone", func() bool { return w.count(log, events.Gone) == ghosts })
+			w.settle()
+			w.truthful()
+			if stand := w.count(state, events.Is); stand != 5 {
+				t.Errorf("the state tells of %d pods", stand)
+			}
+			if len(w.gaps()) == 0 {
+				t.Error("no gap tells of it")
+			}
+		})
+	}
+}
+
+// complaints are what readers say of damage.
+func (w *world) complaints() <-chan []byte {
+	heard := make(chan []byte, 1)
+	go func() {
+		_ = w.bus.Listen(w.Context(), events.DamageTopic, func(data []byte) {
+			select {
+			case heard <- data:
+			default:
+			}
+		})
+	}()
+	return heard
+}
+
+// haunt leaves a store on which pods that ended stand up again.
+func (w *world) haunt(mute bool) {
+	w.Helper()
+	w.age = 5 * time.Second
+	w.open()
+	stop := w.watch()
+	state := subject.StateStream("pods")
+	change := func(times int) {
+		for i := range times * ghosts {
+			w.api.put(podName(100+i%ghosts), fmt.Sprint("node-", i))
+		}
+	}
+	change(1)
+	w.eventually(mendedWithin, "the pods are told", func() bool { return w.count(state, events.Is) == 5+ghosts })
+	change(3)
+	for i := range ghosts {
+		w.api.remove(podName(100 + i))
+	}
+	w.eventually(mendedWithin, "the ends are told", func() bool { return w.count(state, events.Gone) == ghosts })
+	if mute {
+		stop()
+		w.eventually(mendedWithin, "marks have expired", func() bool { return w.count(state, events.Mark) == 0 })
+	}
+	w.eventually(mendedWithin, "ends have expired", func() bool { return w.count(state, events.Gone) == 0 })
+	w.store = w.image()
+	stop()
+	_ = w.bus.Close()
+	if err := w.server.Close(); err != nil {
+		w.Fatal(err)
+	}
+	indexes, err := filepath.Glob(filepath.Join(w.store, "jetstream", "*", "streams", "*", "msgs", "index.db"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, index := range indexes { // those that were written in time are out of date
+		if err := os.Remove(index); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// count is how many messages of a kind a stream has.
+func (w *world) count(stream string, op events.Op) (n int) {
+	w.Helper()
+	for _, m := range w.read(stream) {
+		if m.Get(events.HeaderOp) == string(op) {
+			n++
+		}
+	}
+	return n
+}
