@@ -341,7 +341,8 @@ type durable struct {
 	length  func() int
 	holds   func(sequence uint64) bool // nil: the stream holds everything
 	pending []*delivery
-	// absent is until when there is no consumer.
+	// absent is until when there is no consumer: then it was made, if it was made
+	// anew.
 	absent time.Time
 }
 
@@ -398,6 +399,10 @@ func (d *durable) some() bool {
 	}
 	return len(d.ready(true)) > 0
 }
+
+// before tells whether a message that was stored at a moment may have been
+// delivered by the consumer before this one. Attempts count from there.
+func (d *durable) before(stored time.Time) bool { return stored.Before(d.absent) }
 
 // again makes the consumer anew, which takes a while: everything from a place on
 // is delivered as if for the first time, and nothing before it.

@@ -364,7 +364,7 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	}
 	if r.Verb.Writes() {
 		w.guard.after(c, r, w.api.version != version)
-		w.note("%s: %s %s %s/%s -> %d %s", c.turn.Controller, r.Verb, r.Kind, r.Name, r.Subresource, answer.Code, answer.Reason)
+		w.note("turn %d of %s: %s %s %s/%s -> %d %s", c.sequence, c.turn.Controller, r.Verb, r.Kind, r.Name, r.Subresource, answer.Code, answer.Reason)
 	}
 	return answer
 }

@@ -83,7 +83,8 @@ func (x *writer) take(p *delivery, b *book) {
 			return
 		}
 	}
-	fresh := p.attempts == 0 && x.world.now.Sub(b.stored[p.sequence-1]) <= ackWait
+	stored := b.stored[p.sequence-1]
+	fresh := p.attempts == 0 && !b.work.before(stored) && x.world.now.Sub(stored) <= ackWait
 	p.take()
 	switch {
 	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
@@ -93,7 +94,7 @@ func (x *writer) take(p *delivery, b *book) {
 		p.Done()
 		return
 	}
-	again, refused := !fresh || t.Repeats > 0, x.refusal(t, b.stored[p.sequence-1])
+	again, refused := !fresh || t.Repeats > 0, x.refusal(t, stored)
 	if refused != (plan.Refusal{}) {
 		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
 	}
