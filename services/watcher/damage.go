@@ -21,6 +21,8 @@ const (
 	lookStreams = 10
 	// mendEvery bounds how often a state stream is made anew.
 	mendEvery = time.Minute
+	// followPatience is how long a state may take to have what mends it.
+	followPatience = 3 * time.Second
 )
 
 // listen passes on what readers say of damage, until the context ends.
@@ -54,7 +56,7 @@ func (k *kindWatch) report(d events.Damage) {
 
 // distrust has everything listed and compared, and says what was found.
 func (k *kindWatch) distrust(log klog.Logger, h events.Hole) {
-	k.expired, k.hole = true, h
+	k.expired, k.doubted, k.hole = true, true, h
 	k.metrics.damage.WithLabelValues(string(k.kind.Name)).Inc()
 	log.Error(nil, "The record is damaged; everything is listed, compared and said again, and a gap recorded",
 		"because", h.Reason, "from", h.From, "to", h.To)

@@ -16,6 +16,7 @@ type ledger struct {
 	created time.Time    // when the log was made; zero: not known
 
 	hole     events.Hole // what the next gap stands for
+	doubted  bool        // log or state is damaged
 	mended   uint64      // where the last relist ended
 	heard    time.Time   // when a reader's report was followed last
 	renew    bool        // the next reading of the state makes it anew

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,8 +72,34 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 	if err := k.mark(ctx); err != nil {
 		return err
 	}
-	k.hole, k.mended = events.Hole{}, k.appender.Last()
+	if k.doubted {
+		if err := k.followed(ctx); err != nil {
+			return err
+		}
+	}
+	k.hole, k.doubted, k.mended = events.Hole{}, false, k.appender.Last()
 	return nil
+}
+
+// followed makes sure that the state stream has what was said: a mirror that meets
+// a damaged message while it replaces it stands still.
+//
+// Errors: events.ErrDamaged; the state is made anew then.
+func (k *kindWatch) followed(ctx context.Context) error {
+	for end := time.Now().Add(followPatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
+		state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
+		if err != nil {
+			return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
+		}
+		if state.Last >= k.appender.Last() {
+			return nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k.renew = true
+	return fmt.Errorf("%w: the state of %s does not follow its log any more", events.ErrDamaged, k.kind.Name)
 }
 
 // find says a listed object if the bus does not know it so.
