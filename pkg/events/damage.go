@@ -14,4 +14,7 @@ type Damage struct {
 	// End is the last sequence of the kind's state stream when that was found: a
 	// watcher that has mended the streams at a later one need not look again.
 	End uint64 `json:"end"`
+	// Suspected: the streams agree with themselves, and not with what the API server
+	// answered to a command.
+	Suspected bool `json:"suspected,omitempty"`
 }

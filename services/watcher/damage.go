@@ -107,11 +107,11 @@ func (k *kindWatch) look(ctx context.Context) error {
 
 // asked is an error when a reader has found damage since it was mended last.
 // Damage that comes back at once is in what the state stream holds, and it is
-// made anew.
+// made anew. A mere suspicion has everything compared once a minute at most.
 func (k *kindWatch) asked(d events.Damage) error {
 	again := time.Since(k.heard) < mendEvery
 	switch {
-	case d.End < k.mended, again && time.Since(k.renewed) < mendEvery:
+	case d.End < k.mended, again && (d.Suspected || time.Since(k.renewed) < mendEvery):
 		return nil
 	case again:
 		k.renew = true

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -229,5 +230,23 @@ func TestTheLogIsReadThrough(t *testing.T) {
 	}
 	if again := pass(); len(again) != 0 {
 		t.Errorf("found again: %+v", again)
+	}
+}
+
+// TestASuspicionIsLookedIntoOnceAMinute, and is no reason to make a state anew.
+func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
+	k := &kindWatch{}
+	suspicion := events.Damage{Kind: "pods", End: 9, Suspected: true}
+	if err := k.asked(suspicion); !errors.Is(err, events.ErrDamaged) {
+		t.Errorf("the first: %v", err)
+	}
+	for range 3 {
+		if err := k.asked(suspicion); err != nil || k.renew {
+			t.Errorf("again: %v, renewed %t", err, k.renew)
+		}
+	}
+	k.heard = time.Now().Add(-mendEvery)
+	if err := k.asked(suspicion); !errors.Is(err, events.ErrDamaged) || k.renew {
+		t.Errorf("after a minute: %v, renewed %t", err, k.renew)
 	}
 }

@@ -13,7 +13,7 @@ func (d *Desk) decided(e *entry, o events.Outcome) []due {
 		return nil
 	}
 	u := due{
-		result: events.Result{Status: events.Applied, Ref: own, UID: o.UID, Version: o.ResourceVersion}, survey: d.surveys + 1,
+		result: events.Result{Status: events.Applied, Ref: own, UID: o.UID, Version: o.ResourceVersion}, survey: d.surveys + 1, since: d.now,
 	}
 	u.epoch, u.dated = o.Epochs[own.Kind]
 	return []due{u}

@@ -54,6 +54,7 @@ type Desk struct {
 	inHand    map[uint64]time.Time // when a writer last had each turn in hand
 	tally     Tally
 	parked    map[events.Key]*entry
+	suspected map[kinds.Name]time.Time // when the watchers were asked to compare
 }
 
 // Tally counts what a desk did. All but Depth, Hand and Parked only grow.
@@ -119,7 +120,8 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
-		epochs: map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
+		suspected: map[kinds.Name]time.Time{},
+		epochs:    map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
 	}
 	for _, in := range described.Inputs {
 		if in.Every {

@@ -78,6 +78,9 @@ type Settings struct {
 	// Lost is told what a stream of the controller has lost that it had
 	// acknowledged; may be nil.
 	Lost func(stream string, what error)
+	// Suspect is told of a kind whose state and API server have disagreed for long,
+	// and why; must not block, may be nil.
+	Suspect func(kind kinds.Name, why string)
 	// Waited is told how long each key stood in the queue; may be nil.
 	Waited func(time.Duration)
 	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted

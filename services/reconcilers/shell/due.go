@@ -2,6 +2,7 @@ package shell
 
 import (
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -10,11 +11,12 @@ import (
 // due is an applied result that has not come back.
 type due struct {
 	result events.Result
-	survey int    // the first one that cannot miss the kind
-	dated  bool   // epoch is known
-	epoch  uint64 // of the kind: as the writer knew it, or else when the outcome arrived
-	asked  bool   // for the end of the stream
-	goal   uint64 // the end of the stream; 0 while it is not known
+	since  time.Time // when it was known to be applied
+	survey int       // the first one that cannot miss the kind
+	dated  bool      // epoch is known
+	epoch  uint64    // of the kind: as the writer knew it, or else when the outcome arrived
+	asked  bool      // for the end of the stream
+	goal   uint64    // the end of the stream; 0 while it is not known
 }
 
 // leavesTrace tells whether a result is of something that can be seen. What was
@@ -163,6 +165,8 @@ func (d *Desk) impatient(e *entry) {
 	if len(e.act.dues)+len(e.tell.dues) == 0 {
 		return
 	}
+	d.overdue(e.act.dues)
+	d.overdue(e.tell.dues)
 	var ask []kinds.Name
 	d.memory.look(d.name, nil, func(s scene) {
 		for _, l := range []*lane{&e.act, &e.tell} {

@@ -26,6 +26,7 @@ type lane struct {
 	tried     string         // the version of the key's own object in the last turn
 	last      events.Outcome // the newest outcome, while it is worth remembering
 	remember  bool
+	vain      vain
 
 	since     time.Time    // since when turn is known to be the last
 	watched   bool         // a timer looks after an outcome that stays away
@@ -83,7 +84,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	l.dues = nil
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && leavesTrace(r) {
-			u := due{result: r, survey: d.surveys + 1}
+			u := due{result: r, survey: d.surveys + 1, since: d.now}
 			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
 			l.dues = append(l.dues, u)
 		}
@@ -95,6 +96,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		l.dues = append(l.dues, d.decided(e, o)...)
 	}
 	d.await(e, l)
+	d.weigh(l, o)
 	if o.OK() {
 		l.failures, l.notBefore = 0, time.Time{}
 		return

@@ -49,6 +49,7 @@ func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Setti
 		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
+	settings.Suspect = l.suspect
 	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
 	l.ledger = newLedger(l.Name())
 	if l.desk.every {
@@ -219,6 +220,16 @@ func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
 		defer cancel()
 		l.Tell(run(ctx))
 	}()
+}
+
+// suspect has the watchers compare a kind with the API server.
+func (l *Loop) suspect(kind kinds.Name, why string) {
+	l.call(func(ctx context.Context) func(*Desk) {
+		if err := suspect(ctx, l.bus, events.Damage{Kind: kind, By: l.Name(), Hole: events.Hole{Reason: why}, Suspected: true}); err != nil {
+			l.fail(err)
+		}
+		return func(*Desk) {}
+	})
 }
 
 // door is the Door of a desk on a bus.

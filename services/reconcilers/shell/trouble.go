@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 const (
@@ -84,9 +85,23 @@ func (t *trouble) say(b bus.Bus) error {
 	if err == nil {
 		return nil
 	}
-	data, err := json.Marshal(damage)
+	return report(b, damage)
+}
+
+func report(b bus.Bus, d events.Damage) error {
+	data, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("encode damage: %w", err)
 	}
 	return b.Say(events.DamageTopic, data)
+}
+
+// suspect reports a suspicion: once, since whoever has it comes back to it.
+func suspect(ctx context.Context, b bus.Bus, d events.Damage) error {
+	state, err := b.StreamState(ctx, subject.StateStream(d.Kind))
+	if err != nil {
+		return fmt.Errorf("report a suspicion about %s: %w", d.Kind, err)
+	}
+	d.End = state.Last
+	return report(b, d)
 }

@@ -115,8 +115,8 @@ func (d *Desk) carry(e *entry, a answer) {
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends it
-	doAct, actHeld := passes(act, a.act, e.backoff(&e.act, a), d.now)
-	doTell, tellHeld := passes(tell, a.tell, latest(e.backoff(&e.tell, a), d.paced(e)), d.now)
+	doAct, actHeld := passes(act, a.act, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), d.paced(e)), e.tell.vain.waits(tell.Commands)), d.now)
 	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
 	if dropped {
 		d.tally.Shut++
@@ -243,6 +243,7 @@ func (d *Desk) finish(e *entry, failed bool) {
 
 func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
 	l := e.lane(of)
+	l.vain.decide(part.Commands)
 	t := events.Turn{
 		Controller: d.name, Key: e.key, Lane: of,
 		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,

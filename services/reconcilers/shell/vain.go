@@ -1,0 +1,153 @@
+package shell
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A decision that changes nothing, because what it wants is so already, must not be
+// made again at once: the view does not know it, and if the view is wrong it never
+// will. So what was decided in vain waits, from the second time on and twice as long
+// each time, until something else is decided. And where the API server and the view go on to disagree about
+// whether an object is there, it is the view that is suspected, and the watchers
+// are asked to compare.
+
+// suspectAfter is how long they may disagree, and how often the watchers are asked.
+const suspectAfter = 10 * time.Second
+
+// vain is what of a lane was decided without changing anything.
+type vain struct {
+	rounds  int // in a row, of the same commands
+	until   time.Time
+	decided uint64 // the digest of the last turn's commands, as far as this desk knows
+	// disputed is an object about which the API server said something else than the
+	// view, and since when.
+	disputed types.UID
+	since    time.Time
+}
+
+// weigh takes in what an outcome says about the turns before it.
+func (d *Desk) weigh(l *lane, o events.Outcome) {
+	v := &l.vain
+	switch {
+	case !changedNothing(o):
+		v.rounds = 0
+	case v.rounds == 0: // the turn may have been carried out before: look again at once
+		v.rounds, v.until = 1, d.now
+	default:
+		v.until = d.now.Add(d.settings.delay(v.rounds))
+		v.rounds++
+	}
+	at, found := d.disputes(o.Results)
+	switch {
+	case !found:
+		v.disputed = ""
+	case at.UID != v.disputed:
+		v.disputed, v.since = at.UID, d.now
+	case d.now.Sub(v.since) >= suspectAfter:
+		d.mistrust(at)
+	}
+}
+
+func changedNothing(o events.Outcome) bool {
+	for _, r := range o.Results {
+		if r.Status != events.Unchanged {
+			return false
+		}
+	}
+	return len(o.Results) > 0
+}
+
+// waits is until when a part of a decision waits, because it was in vain before.
+func (v *vain) waits(commands []events.Command) time.Time {
+	if v.rounds == 0 || digest(commands) != v.decided {
+		return time.Time{}
+	}
+	return v.until
+}
+
+// decide notes what is being decided.
+func (v *vain) decide(commands []events.Command) {
+	if now := digest(commands); now != v.decided {
+		v.rounds, v.decided = 0, now
+	}
+}
+
+// digest is equal for the same requests. What is told of them does not count.
+func digest(commands []events.Command) uint64 {
+	var h xxhash.Digest
+	h.Reset()
+	for _, c := range commands {
+		var when events.If
+		if c.If != nil {
+			when = *c.If
+		}
+		for _, part := range [...]string{
+			string(c.Verb), string(c.Kind), c.Namespace, c.Name, c.Subresource, string(when.UID), when.ResourceVersion,
+		} {
+			_, _ = h.WriteString(part)
+			_, _ = h.WriteString("\x00")
+		}
+		_, _ = h.Write(c.Body)
+	}
+	return h.Sum64()
+}
+
+// disputes is the first result that says something else than the memory about
+// whether its object is there. For a moment that is nothing unusual.
+func (d *Desk) disputes(results []events.Result) (at events.Result, found bool) {
+	d.memory.look(d.name, nil, func(s scene) {
+		for _, r := range results {
+			if !d.shut[r.Ref.Kind] && s.disputes(r) {
+				at, found = r, true
+				return
+			}
+		}
+	})
+	return at, found
+}
+
+func (s scene) disputes(r events.Result) bool {
+	k, ok := s.memory.kinds[r.Ref.Kind]
+	if !ok || r.UID == "" {
+		return false
+	}
+	h, there := k.objects[name{r.Ref.Namespace, r.Ref.Name}]
+	if r.Removed || r.Status == events.Absent {
+		return there && h.uid == r.UID
+	}
+	return r.Status == events.Unchanged && r.Version != "" && !there
+}
+
+// overdue asks about effects that have been awaited for long, when what is in their
+// way is that the memory says something else.
+func (d *Desk) overdue(dues []due) {
+	for _, u := range dues {
+		if d.now.Sub(u.since) < suspectAfter {
+			continue
+		}
+		if at, found := d.disputes([]events.Result{u.result}); found {
+			d.mistrust(at)
+		}
+	}
+}
+
+// mistrust has the watchers compare a kind with the API server. Nobody answers: what
+// they find comes as deltas.
+func (d *Desk) mistrust(r events.Result) {
+	kind := r.Ref.Kind
+	if at, asked := d.suspected[kind]; d.settings.Suspect == nil || asked && d.now.Sub(at) < suspectAfter {
+		return
+	}
+	d.suspected[kind] = d.now
+	if r.Removed || r.Status == events.Absent {
+		d.settings.Suspect(kind, fmt.Sprintf("the API server says that %v, uid %s, is gone, and the state that it is there", r.Ref, r.UID))
+		return
+	}
+	d.settings.Suspect(kind, fmt.Sprintf("the API server says that %v, uid %s, is there, and the state that it is not", r.Ref, r.UID))
+}
