@@ -204,6 +204,8 @@ func (w *World) said(s *stream, d events.Delta) {
 	case d.Op == events.Gap:
 		log.vague = true
 	case d.Ref.Name == "":
+	case d.Sync && d.Op == events.Gone:
+		log.vague = true // it bears the last version that was known, and was said before
 	case d.Sync:
 		log.vague, log.at[d.ResourceVersion] = true, uint64(len(s.log))
 	case d.Epoch < log.epoch || log.version != "" && kinds.CompareVersions(d.ResourceVersion, log.version) <= 0:

@@ -87,6 +87,7 @@ type follower struct {
 	marked  bool   // the kind has been told whole once
 	opened  bool
 	breaks  int
+	asked   time.Time // when watchers were asked to look again
 	// old is where the follower's copy of the stream ends while it is an old one;
 	// 0: it is up to date.
 	old    uint64
@@ -124,14 +125,28 @@ func (f *follower) reach() uint64 {
 }
 
 func (f *follower) ready() bool {
-	return !f.replica.stalled() && (f.breaks != f.stream.breaks || f.folded < f.reach())
+	return !f.replica.stalled() && (f.breaks != f.stream.breaks || f.folded < f.reach() || f.behind() && !f.asks().After(f.replica.world.now))
 }
+
+// behind tells whether the follower waits for a watcher to tell again what the
+// stream has lost.
+func (f *follower) behind() bool {
+	return !f.opened && f.folded >= f.goal && f.replica.memory.Behind(f.stream.kind.Name)
+}
+
+// asks is when it asks the watchers next.
+func (f *follower) asks() time.Time { return f.asked.Add(time.Second) }
 
 // act takes in a few messages.
 func (f *follower) act() {
 	kind := f.stream.kind.Name
 	if f.breaks != f.stream.breaks {
 		f.forget()
+		return
+	}
+	if f.folded >= f.reach() {
+		f.asked = f.replica.world.now
+		f.replica.world.ask(f.stream)
 		return
 	}
 	batch, at := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8), f.held)
@@ -154,7 +169,7 @@ func (f *follower) held(m *message) bool { return f.stream.current(m) || f.copie
 
 // open opens the desks as soon as the memory is whole.
 func (f *follower) open() {
-	if f.opened || f.folded < f.goal || !f.marked {
+	if f.opened || f.folded < f.goal || !f.marked || f.behind() {
 		return
 	}
 	f.opened = true

@@ -51,6 +51,7 @@ type kindWatch struct {
 	expired bool
 	rewound bool
 	marked  time.Time
+	mended  uint64 // where the last relist ended
 }
 
 func newWatcher(w *World) *watcher {
@@ -94,7 +95,7 @@ func (k *kindWatch) act() {
 		d := k.found[0]
 		k.found = k.found[1:]
 		if k.append(d) && len(k.found) == 0 {
-			k.expired, k.rewound, k.marked = false, false, k.world.now
+			k.expired, k.rewound, k.marked, k.mended = false, false, k.world.now, k.last
 		}
 	default:
 		k.hear(k.from.log[k.from.after(number(k.cursor.Version))])
@@ -247,6 +248,19 @@ func (k *kindWatch) append(d events.Delta) bool {
 	k.last++
 	k.world.said(k.stream, d)
 	return true
+}
+
+// ask has the watchers of a kind list and compare everything, unless they have done
+// so since.
+func (w *World) ask(s *stream) {
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			if k.stream == s && !x.stalled() && k.open && len(k.found) == 0 && s.end() >= k.mended {
+				k.expired = true
+				k.close()
+			}
+		}
+	}
 }
 
 func (k *kindWatch) close() { k.open, k.found = false, nil }

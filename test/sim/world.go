@@ -287,6 +287,9 @@ func (w *World) next() (next time.Time) {
 			}
 		}
 		for _, f := range r.followers {
+			if f.behind() {
+				consider(f.asks())
+			}
 			for _, h := range f.holds {
 				if !h.since.IsZero() {
 					consider(h.since.Add(patience))

@@ -116,6 +116,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	}
 	k.tally.Fold(d)
 	k.epoch = max(k.epoch, d.Epoch)
+	k.reached = k.reached.later(momentOf(d))
 	if d.At.After(k.newest) {
 		k.newest = d.At
 	}

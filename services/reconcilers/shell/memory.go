@@ -31,6 +31,8 @@ type kindMemory struct {
 	epoch    uint64
 	mark     string // everything up to this resourceVersion has been seen
 	marked   uint64 // the epoch of the last mark
+	reached  moment // the latest that was folded
+	known    moment // what was reached before the kind was forgotten
 	newest   time.Time
 
 	objects map[name]*held
@@ -215,7 +217,9 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	}
 	m.dependents.settle()
 	// The kind stays known: what the fence waits for has not come back.
-	m.kinds[kind] = newKindMemory(k.kind)
+	fresh := newKindMemory(k.kind)
+	fresh.known = k.known.later(k.reached)
+	m.kinds[kind] = fresh
 	return keys
 }
 

@@ -25,10 +25,15 @@ const silencePatience = time.Minute
 var errSilence = errors.New("no watcher has said what there is")
 
 // silent tells whether the state stream has held messages behind the last one that
-// was folded; the watchers are asked then.
+// was folded, or tells less than was known; the watchers are asked then.
 func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	stream := subject.StateStream(f.Kind.Name)
 	state, err := f.Bus.StreamState(ctx, stream)
+	if err == nil && f.Memory.Behind(f.Kind.Name) {
+		f.asking.begin(fmt.Errorf("%s has lost its end, and nobody has said since what there is", stream),
+			events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the state has lost its end"}, End: state.Last})
+		return true, nil
+	}
 	if err != nil || position == 0 || position >= state.Last {
 		return false, err
 	}

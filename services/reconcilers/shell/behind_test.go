@@ -1,0 +1,80 @@
+package shell
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// TestBehindWhatWasKnown: a kind that was forgotten is not to be decided on before a
+// mark says that everything that was known of it has been told again.
+func TestBehindWhatWasKnown(t *testing.T) {
+	pod := func(at uint64) events.Message {
+		return delta(kinds.Pods.Kind, events.Is, aPod("p", "", int(at)), at)
+	}
+	mark := func(version string, at uint64) events.Message { return markAt(kinds.Pods.Kind, version, at) }
+	in := func(epoch uint64, m events.Message) events.Message {
+		m.Header[events.HeaderEpoch] = []string{strconv.FormatUint(epoch, 10)}
+		return m
+	}
+	version := func(at uint64) string { return pod(at).Get(events.HeaderRV) }
+	buried := delta(kinds.Pods.Kind, events.Gone, aPod("q", "", 90), 4)
+	buried.Header[events.HeaderSync] = []string{"true"}
+	for name, tc := range map[string]struct {
+		known, left []events.Message
+		want        bool
+	}{
+		"never forgotten anything":        {nil, nil, false},
+		"nothing was lost":                {[]events.Message{pod(1), mark(version(1), 2)}, []events.Message{pod(1), mark(version(1), 2)}, false},
+		"a change was lost":               {[]events.Message{pod(1), mark(version(1), 2), pod(3)}, []events.Message{pod(1), mark(version(1), 2)}, true},
+		"it was told again, unmarked":     {[]events.Message{pod(1), mark(version(1), 2), pod(3)}, []events.Message{mark(version(1), 2), pod(3)}, true},
+		"it was told again":               {[]events.Message{pod(1), mark(version(1), 2), pod(3)}, []events.Message{pod(3), mark(version(3), 4)}, false},
+		"everything was lost":             {[]events.Message{pod(1), mark(version(1), 2)}, nil, true},
+		"an older epoch is there":         {[]events.Message{in(1, mark("5", 2))}, []events.Message{mark("9000", 2)}, true},
+		"a newer epoch has been told":     {[]events.Message{pod(9), mark(version(9), 10)}, []events.Message{in(1, mark("1", 11))}, false},
+		"an end of another epoch is none": {[]events.Message{in(1, mark("5", 3)), in(1, buried)}, []events.Message{in(1, mark("5", 3))}, false},
+		"versions without an order":       {[]events.Message{mark("x2", 1)}, []events.Message{mark("x1", 1)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := NewMemory()
+			m.Follow(kinds.Pods.Kind)
+			m.Fold(kinds.Pods.Name, tc.known)
+			if m.Behind(kinds.Pods.Name) {
+				t.Error("behind before anything was forgotten")
+			}
+			m.Forget(kinds.Pods.Name)
+			m.Forget(kinds.Pods.Name) // what was known is not forgotten with what is not there yet
+			m.Fold(kinds.Pods.Name, tc.left)
+			if got := m.Behind(kinds.Pods.Name); got != tc.want {
+				t.Errorf("behind: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestALostEndKeepsDesksShut until a watcher, which is asked, has said what there is.
+func TestALostEndKeepsDesksShut(t *testing.T) {
+	pod := func(at uint64) events.Message {
+		return delta(kinds.Pods.Kind, events.Is, aPod("p", "", int(at)), at)
+	}
+	known := []events.Message{pod(1), markAt(kinds.Pods.Kind, pod(1).Get(events.HeaderRV), 2), pod(3)}
+	f := Follower{
+		Bus:    hushed{edges: edges{log: shape{2, 2}, state: shape{2, 2}}, asked: new(atomic.Int32)},
+		Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: edge{sequence: 2},
+	}
+	f.Memory.Follow(f.Kind)
+	f.Memory.Fold(f.Kind.Name, known)
+	f.Memory.Forget(f.Kind.Name)
+	f.Memory.Fold(f.Kind.Name, known[:2])
+	if err := f.open(t.Context()); err != nil || f.opened || f.asking.what() == nil {
+		t.Errorf("opened %t, asks because of %v (%v)", f.opened, f.asking.what(), err)
+	}
+	f.Memory.Fold(f.Kind.Name, []events.Message{again(known[2], 3), markAt(kinds.Pods.Kind, known[2].Get(events.HeaderRV), 4)})
+	f.Bus = hushed{edges: edges{log: shape{4, 4}, state: shape{4, 4}}}
+	if err := f.open(t.Context()); err != nil || !f.opened || f.asking.what() != nil {
+		t.Errorf("told again: opened %t, asks because of %v (%v)", f.opened, f.asking.what(), err)
+	}
+}
