@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 
+	"github.com/cespare/xxhash/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -123,4 +124,25 @@ func (c Command) Lane() Lane {
 		return Tell
 	}
 	return Act
+}
+
+// Digest is equal for the same requests, in one order; what is told of them does
+// not count. Commands whose bodies are shared must not have been packed yet.
+func Digest(commands []Command) uint64 {
+	var h xxhash.Digest
+	h.Reset()
+	for _, c := range commands {
+		var when If
+		if c.If != nil {
+			when = *c.If
+		}
+		for _, part := range [...]string{
+			string(c.Verb), string(c.Kind), c.Namespace, c.Name, c.Subresource, string(when.UID), when.ResourceVersion,
+		} {
+			_, _ = h.WriteString(part)
+			_, _ = h.WriteString("\x00")
+		}
+		_, _ = h.Write(c.Body)
+	}
+	return h.Sum64()
 }

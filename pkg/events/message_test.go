@@ -175,3 +175,24 @@ func mustJSON(t *testing.T, v any) []byte {
 	}
 	return text
 }
+
+func TestADigestIsOfTheRequests(t *testing.T) {
+	death := func(uid, version string) events.Command {
+		return events.Command{Verb: events.VerbDelete, Kind: "pods", Namespace: "a", Name: "b", If: &events.If{UID: types.UID(uid), ResourceVersion: version}}
+	}
+	one := events.Digest([]events.Command{death("u", "1")})
+	told := death("u", "1")
+	told.OnApplied = &events.Notice{}
+	if events.Digest([]events.Command{told}) != one {
+		t.Error("what is told of a request counts")
+	}
+	birth := death("u", "1")
+	birth.Body = []byte(`{}`)
+	for name, other := range map[string][]events.Command{
+		"none": nil, "two": {death("u", "1"), death("u", "1")}, "another object": {death("v", "1")}, "another version": {death("u", "2")}, "another body": {birth},
+	} {
+		if events.Digest(other) == one {
+			t.Errorf("%s: the same digest", name)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -65,7 +64,7 @@ func changedNothing(o events.Outcome) bool {
 
 // waits is until when a part of a decision waits, because it was in vain before.
 func (v *vain) waits(commands []events.Command) time.Time {
-	if v.rounds == 0 || digest(commands) != v.decided {
+	if v.rounds == 0 || events.Digest(commands) != v.decided {
 		return time.Time{}
 	}
 	return v.until
@@ -73,29 +72,9 @@ func (v *vain) waits(commands []events.Command) time.Time {
 
 // decide notes what is being decided.
 func (v *vain) decide(commands []events.Command) {
-	if now := digest(commands); now != v.decided {
+	if now := events.Digest(commands); now != v.decided {
 		v.rounds, v.decided = 0, now
 	}
-}
-
-// digest is equal for the same requests. What is told of them does not count.
-func digest(commands []events.Command) uint64 {
-	var h xxhash.Digest
-	h.Reset()
-	for _, c := range commands {
-		var when events.If
-		if c.If != nil {
-			when = *c.If
-		}
-		for _, part := range [...]string{
-			string(c.Verb), string(c.Kind), c.Namespace, c.Name, c.Subresource, string(when.UID), when.ResourceVersion,
-		} {
-			_, _ = h.WriteString(part)
-			_, _ = h.WriteString("\x00")
-		}
-		_, _ = h.Write(c.Body)
-	}
-	return h.Sum64()
 }
 
 // disputes is the first result that says something else than the memory about
