@@ -32,13 +32,21 @@ type guard struct {
 	born   []time.Time       // when pods were, for the rate
 
 	act         map[actLane]uint64 // the last act turn of each key
-	generations map[types.UID]int64
-	wrong       bool // the delete under way would hit another uid than was decided on
+	generations map[asker]int64    // the newest that a controller acted on
+	wrong       bool               // the delete under way would hit another uid than was decided on
 
 	logs  map[kinds.Name]*heard
 	judge int // decisions seen
 	// restoring: what happens now is a restore's doing and nobody's fault.
 	restoring bool
+}
+
+// asker is a controller that does something about an object. What two of them do
+// about one has no order: a birth that may have happened is tried until that is
+// known, and the garbage collector does not wait for it.
+type asker struct {
+	controller string
+	object     types.UID
 }
 
 type actLane struct {
@@ -59,7 +67,7 @@ func newGuard(w *World) *guard {
 	g := &guard{
 		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
 		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
-		generations: map[types.UID]int64{}, logs: map[kinds.Name]*heard{},
+		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{},
 	}
 	for _, k := range w.served {
 		g.logs[k.Name] = &heard{at: map[string]uint64{}}
@@ -263,10 +271,11 @@ func (g *guard) after(c *carrying, r plan.Request, effect bool) {
 	if t.UID == "" {
 		return
 	}
-	if g.generations[t.UID] > t.Generation {
-		g.breaks("I8", "turn %d of %s %v does something on generation %d after %d", c.sequence, t.Controller, t.Key, t.Generation, g.generations[t.UID])
+	at := asker{t.Controller, t.UID}
+	if g.generations[at] > t.Generation {
+		g.breaks("I8", "turn %d of %s %v does something on generation %d after %d", c.sequence, t.Controller, t.Key, t.Generation, g.generations[at])
 	}
-	g.generations[t.UID] = t.Generation
+	g.generations[at] = t.Generation
 }
 
 // waits tells whether an owner is being deleted in the foreground.
