@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -128,6 +129,7 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 			s.missing[kind.Name] = time.Now()
 		}
 		if s.retired[kind.Name] {
+			s.forget(ctx, kind.Name)
 			continue
 		}
 		if time.Since(s.missing[kind.Name]) < goneAfter {
@@ -210,8 +212,27 @@ func (s *Service) stop(which func(kinds.Name) bool) {
 	}
 }
 
+// forget removes the streams of a retired kind when nothing is left in them. That
+// is looked at as often as the catalog changes: whoever makes and removes kinds
+// without end has them forgotten, too.
+func (s *Service) forget(ctx context.Context, kind kinds.Name) {
+	for _, stream := range []string{subject.LogStream(kind), subject.StateStream(kind)} {
+		if at, err := s.config.Bus.StreamState(ctx, stream); err != nil || at.Messages > 0 {
+			return // by their age they will go
+		}
+	}
+	if err := s.config.Bus.Forget(ctx, kind); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
+		return
+	}
+	delete(s.missing, kind)
+	delete(s.retired, kind)
+	delete(s.warm, kind)
+}
+
 // retire reports the end of every object of a kind that is served no more. The
-// streams stay; the last finding makes a kind that comes back relist.
+// streams stay for as long as they hold anything; the last finding makes a kind
+// that comes back relist.
 func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 	appender, err := s.config.Bus.Append(ctx, kind.Name)
 	if err != nil {

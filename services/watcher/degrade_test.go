@@ -188,6 +188,34 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 	within(t, 5*time.Second, func() bool { return strings.HasPrefix(told(), "[is w mark gone w is w gap mark") })
 }
 
+// TestTheStreamsOfARetiredKindGo when all that they held has expired, and not before.
+func TestTheStreamsOfARetiredKindGo(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{LogAge: 3 * time.Second})
+	service, _ := start(t, s, b, "one", every)
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.set(func() { s.custom = true })
+	stream := subject.LogStream("widgets.example.com")
+	there := func() bool { _, err := b.StreamState(t.Context(), stream); return err == nil }
+	told := func(what string) bool {
+		at, err := b.StreamState(t.Context(), stream)
+		for sequence := at.First; err == nil && sequence <= at.Last; sequence++ {
+			// What has expired in between is none of these.
+			d, there, err := stored(t.Context(), b, stream, sequence)
+			if err == nil && there && fmt.Sprint(ops([]events.Delta{d})) == "["+what+"]" {
+				return true
+			}
+		}
+		return false
+	}
+	within(t, 5*time.Second, func() bool { return told("mark") })
+	s.set(func() { s.custom = false })
+	s.cut()
+	within(t, goneAfter+5*time.Second, func() bool { return told("gone w") })
+	within(t, 10*time.Second, func() bool { service.wakeUp(); return !there() })
+	s.set(func() { s.custom = true })
+	within(t, 5*time.Second, func() bool { return told("is w") })
+}
+
 func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	s.custom = true
