@@ -17,6 +17,7 @@ type due struct {
 	epoch  uint64    // of the kind: as the writer knew it, or else when the outcome arrived
 	asked  bool      // for the end of the stream
 	goal   uint64    // the end of the stream; 0 while it is not known
+	seen   uint64    // no effect, but where the last turn stood in the kind's stream
 }
 
 // leavesTrace tells whether a result is of something that can be seen. What was
@@ -145,6 +146,8 @@ func (s scene) beyond(u due) bool {
 	switch {
 	case !ok:
 		return false
+	case u.seen > 0:
+		return true
 	case u.dated && k.epoch > u.epoch:
 		return true // the API server was restored to a time before the effect
 	case u.result.Removed || u.result.Version == "":

@@ -32,6 +32,7 @@ type lane struct {
 	watched   bool         // a timer looks after an outcome that stays away
 	suspected bool         // of being an orphan; a recall will tell
 	past      *events.Turn // that turn, as it was recalled
+	storing   bool         // a turn of this desk is on its way
 	repeating bool         // it is being stored again
 	repeats   int          // how often that was done in a row
 }
@@ -64,6 +65,7 @@ func (d *Desk) Outcome(o events.Outcome) {
 	if o.Turn <= l.outcome {
 		return
 	}
+	d.foreign(e, l, o.Turn)
 	if o.Lane == events.Tell && o.Turn == l.turn {
 		e.took = min(d.now.Sub(e.told), d.settings.Progress)
 	}
@@ -194,6 +196,7 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	// was made anew) must not stand for the next turn to bear that sequence. What
 	// it says was applied is awaited all the same.
 	l.outcome = min(l.outcome, past.Sequence)
+	d.sight(e, l, past.Turn)
 	d.watch(e, of)
 }
 
@@ -222,6 +225,7 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 		d.parkStored(e, err)
 		return
 	}
+	e.lane(of).storing = false
 	if e.lane(of).repeating {
 		d.repeated(e, of, sequence, err)
 		return

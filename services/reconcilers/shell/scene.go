@@ -149,7 +149,10 @@ func (s scene) epochs() events.Epochs {
 func (s scene) returned(u due) bool {
 	r := u.result
 	k, ok := s.memory.kinds[r.Ref.Kind]
-	if !ok || u.dated && k.epoch < u.epoch {
+	switch {
+	case ok && u.seen > 0:
+		return k.position >= u.seen
+	case !ok || u.dated && k.epoch < u.epoch:
 		return false
 	}
 	at := name{r.Ref.Namespace, r.Ref.Name}

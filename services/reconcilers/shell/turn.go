@@ -258,7 +258,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		at := part.WakeAt
 		t.WakeAt = &at
 	}
-	l.tried = t.ResourceVersion
+	l.tried, l.storing = t.ResourceVersion, true
 	t.Pack()
 	r.left++
 	d.storing++

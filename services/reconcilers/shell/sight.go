@@ -1,0 +1,38 @@
+package shell
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// The fence waits for what the last turn of a key did, and takes it that what came
+// before had been seen by whoever decided that turn. This desk is not that one if
+// the turn is another replica's, or of a process that is no more: it may lag behind
+// the births before it, and a last turn that did nothing tells it nothing of them.
+// So nobody decides on an older view than the last turn did: each kind has to be
+// folded as far as that had seen it. Where a stream has lost what was seen, its end
+// as of now takes the place of that.
+
+// sight has a lane wait for what its last turn had seen.
+func (d *Desk) sight(e *entry, l *lane, last *events.Turn) {
+	l.dues = slices.DeleteFunc(l.dues, func(u due) bool { return u.seen > 0 })
+	if last == nil {
+		return
+	}
+	for _, kind := range slices.Sorted(maps.Keys(last.Seen)) {
+		if seen := last.Seen[kind]; d.reads(kind) && d.position(kind) < seen {
+			l.dues = append(l.dues, due{result: events.Result{Ref: events.Ref{Kind: kind}}, survey: d.surveys + 1, since: d.now, seen: seen})
+		}
+	}
+	d.await(e, l)
+}
+
+// foreign notes that an outcome is of a turn that this desk did not store: only a
+// recall can tell what that had seen.
+func (d *Desk) foreign(e *entry, l *lane, turn uint64) {
+	if turn > l.turn && !l.storing && e.recalling == 0 {
+		e.known = false
+	}
+}

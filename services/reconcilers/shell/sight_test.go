@@ -1,0 +1,72 @@
+package shell
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// idle is what the streams hold of a turn that did nothing, on a view of so many pods'
+// messages.
+func idle(turn, seen uint64) Past {
+	return Past{
+		Sequence: turn, Turn: &events.Turn{Seen: events.Position{kinds.Pods.Name: seen}},
+		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{
+			{Status: events.Refused, Reason: "Stale"},
+		}},
+	}
+}
+
+// A replica that lags, or has just been started, must not act on an older view than
+// that of the last turn: what was born before that turn may be missing in it, and no
+// effect of a turn that was refused tells of it.
+func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(idle(7, 2), Past{})
+	o.none()
+	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "web", 2))
+	o.run()
+	for _, turn := range o.stored {
+		if turn.Lane == events.Act {
+			t.Errorf("the pod that the last turn saw was born again: %+v", turn)
+		}
+	}
+}
+
+// What the last turn saw may have been lost with the end of the stream. Then the end
+// that is there has to do.
+func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(idle(7, 900), Past{})
+	o.none()
+	if len(o.reaches) != 1 || o.reaches[0] != kinds.Pods.Name {
+		t.Fatalf("asked for the ends of %v", o.reaches)
+	}
+	o.desk.Reached(kinds.Pods.Name, 2, nil)
+	o.run()
+	o.none() // its end has not been folded
+	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "other", 2))
+	o.run()
+	if turn := o.take(events.Act); turn.expect != 7 {
+		t.Errorf("the turn is %+v", turn)
+	}
+}
+
+// An outcome of another replica's turn does not say what that turn had seen.
+func TestATurnOfAnotherReplicaIsRecalled(t *testing.T) {
+	o := begun(t, Settings{})
+	o.outcome(events.Act, 11, events.Result{Status: events.Refused, Reason: "Stale"})
+	o.none()
+	o.recalled(idle(11, 1), Past{})
+	o.none()
+	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
+	o.run()
+	if turn := o.take(events.Act); turn.expect != 11 {
+		t.Errorf("the turn is %+v", turn)
+	}
+}
