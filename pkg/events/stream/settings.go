@@ -52,11 +52,15 @@ func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
 	return c
 }
 
+// stateSettings: the state is not packed, since everybody reads all of it when they
+// start. What is left in its blocks is scattered, and the server unpacks a block as
+// a whole, for each reader, and measures by what it takes up packed whether it is
+// worth to be tidied.
 func (o Options) stateSettings(kind kinds.Kind) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.StateStream(kind.Name), Mirror: &jetstream.StreamSource{Name: subject.LogStream(kind.Name)},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		Storage: jetstream.FileStorage, Compression: jetstream.NoCompression, Replicas: o.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: -1,
 		AllowMsgTTL: true, AllowDirect: true,
 		Metadata: kindMetadata(kind),
@@ -120,7 +124,6 @@ var settings = []setting{
 	{"discard", func(c jetstream.StreamConfig) any { return c.Discard }},
 	{"storage", func(c jetstream.StreamConfig) any { return c.Storage }},
 	{"num_replicas", func(c jetstream.StreamConfig) any { return c.Replicas }},
-	{"compression", func(c jetstream.StreamConfig) any { return c.Compression }},
 	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }},
 	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }},
 	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }},

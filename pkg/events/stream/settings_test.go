@@ -46,18 +46,45 @@ func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
 	if !errors.Is(err, bus.ErrSettings) {
 		t.Fatalf("a log with other settings: %v, want ErrSettings", err)
 	}
-	for _, word := range []string{"EV_pods", "allow_direct is true, want false", "max_age is 1h0m0s, want 24h0m0s", "storage", "compression", "allow_msg_ttl", "deny_delete", "kind is"} {
+	for _, word := range []string{"EV_pods", "allow_direct is true, want false", "max_age is 1h0m0s, want 24h0m0s", "storage", "allow_msg_ttl", "deny_delete", "kind is"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("the error does not say %q: %v", word, err)
 		}
 	}
-	for _, word := range []string{"retention", "subjects", "num_replicas", "max_msgs "} {
+	for _, word := range []string{"retention", "subjects", "num_replicas", "max_msgs ", "compression"} {
 		if strings.Contains(err.Error(), word) {
 			t.Errorf("the error says %q: %v", word, err)
 		}
 	}
 	if _, err := b.StreamState(t.Context(), subject.StateStream("pods")); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("the state stream was made beside a log with other settings (%v)", err)
+	}
+}
+
+// Earlier versions packed the state. It is used as it is.
+func TestStateIsNotPackedAndMayBe(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	js := admin(t, s.URL())
+	b := connect(t, stream.Options{URL: s.URL()})
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]jetstream.StoreCompression{"STATE_pods": jetstream.NoCompression, "EV_pods": jetstream.S2Compression} {
+		made, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := made.CachedInfo().Config
+		if config.Compression != want {
+			t.Errorf("%s is packed with %v, want %v", name, config.Compression, want)
+		}
+		config.Compression = jetstream.S2Compression
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Errorf("a state that is packed: %v", err)
 	}
 }
 
