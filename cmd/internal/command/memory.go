@@ -16,8 +16,10 @@ const (
 	beside = 40 << 20
 	// leastLimit is never gone below.
 	leastLimit = 168 << 20
-	// measureEvery is how often the limit follows what is alive.
-	measureEvery = time.Second
+	// measureSoon and measureEvery are how often the limit follows what is alive:
+	// while that grows, as it does at a start, and otherwise. A limit that stays
+	// behind has the collector work without end.
+	measureSoon, measureEvery = 20 * time.Millisecond, time.Second
 )
 
 // boundMemory lets the process use half as much again as is alive, instead of
@@ -33,16 +35,31 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 			return
 		}
 	}
-	ticker := time.NewTicker(measureEvery)
-	defer ticker.Stop()
+	limit, wait := int64(0), measureSoon
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
-		debug.SetMemoryLimit(memoryLimit(alive()))
+		before := limit
+		if limit = memoryLimit(alive()); limit != before { // telling the runtime stops the world
+			debug.SetMemoryLimit(limit)
+		}
+		wait = nextLook(wait, before, limit)
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 	}
+}
+
+// nextLook is when to measure again: soon after the limit has grown, and then less
+// and less often.
+func nextLook(wait time.Duration, before, now int64) time.Duration {
+	if now > before {
+		return measureSoon
+	}
+	return min(2*wait, measureEvery)
 }
 
 // memoryLimit is the limit for what is alive.

@@ -22,6 +22,27 @@ func TestMemoryLimitLeavesRoom(t *testing.T) {
 	}
 }
 
+func TestMemoryIsMeasuredOftenWhileItGrows(t *testing.T) {
+	wait := nextLook(measureEvery, 200<<20, 300<<20)
+	if wait != measureSoon {
+		t.Errorf("after it has grown it is measured again after %v, want %v", wait, measureSoon)
+	}
+	looks := 0
+	for ; wait < measureEvery; looks++ {
+		next := nextLook(wait, 300<<20, 300<<20)
+		if next <= wait {
+			t.Fatalf("after %v it is measured after %v, though nothing grows", wait, next)
+		}
+		wait = next
+	}
+	if wait != measureEvery || looks > 10 {
+		t.Errorf("after %d looks it is measured every %v, want %v", looks, wait, measureEvery)
+	}
+	if next := nextLook(wait, 300<<20, 200<<20); next != measureEvery {
+		t.Errorf("when it shrinks it is measured after %v", next)
+	}
+}
+
 func TestMemoryIsBoundedUnlessTheOperatorHasDecided(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
