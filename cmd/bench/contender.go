@@ -106,23 +106,32 @@ func (m millrace) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, e
 
 // paired runs the three services apart, two of each, on a bus of their own.
 func (m millrace) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
-	port, err := localcluster.FreePort()
+	bus, services, err := m.apart(c, filepath.Join(c.Dir, "bus"), 2)
 	if err != nil {
 		return nil, err
 	}
+	return begin(ctx, append([]unit{bus}, services...)...)
+}
+
+// apart are the services as processes of their own, so many of each, and the bus
+// between them, which keeps its streams in a directory.
+func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus unit, services []unit, err error) {
+	port, err := localcluster.FreePort()
+	if err != nil {
+		return unit{}, nil, err
+	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	shared := []string{"--nats-url=nats://" + address, "--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + c.RootCAFile()}
-	units := []unit{m.unit(c, "", "bus", "bus", "--data-dir="+filepath.Join(c.Dir, "bus"), "--nats-listen="+address)}
-	for n := 1; n <= 2; n++ {
+	for n := 1; n <= replicas; n++ {
 		for _, service := range []string{"watcher", "reconcilers", "writer"} {
 			args := append([]string{service}, shared...)
 			if service != "reconcilers" { // which hold no credentials
 				args = append(args, "--kubeconfig="+c.Kubeconfig(localcluster.User("millrace-"+service)))
 			}
-			units = append(units, m.unit(c, service, fmt.Sprintf("%s-%d", service, n), args...))
+			services = append(services, m.unit(c, service, fmt.Sprintf("%s-%d", service, n), args...))
 		}
 	}
-	return begin(ctx, units...)
+	return m.unit(c, "", "bus", "bus", "--data-dir="+data, "--nats-listen="+address), services, nil
 }
 
 func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...string) unit {

@@ -21,6 +21,8 @@ type field struct {
 	units  []unit
 	way    string // how the units were started
 	arenas int
+	crowd  int // Pods that nobody owns
+	past   int // messages that were made
 }
 
 func newField(cluster *localcluster.Cluster, who contender) (*field, error) {
@@ -92,6 +94,23 @@ func (f *field) settled(ctx context.Context, replicas int) (*arena.Arena, error)
 	}
 	_, err = a.Until(ctx, arena.Available(1))
 	return a, err
+}
+
+// crowded makes sure that there are so many Pods that nobody owns.
+func (f *field) crowded(ctx context.Context, pods int) error {
+	if f.crowd >= pods {
+		return nil
+	}
+	a, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if err := a.CreatePods(ctx, pods-f.crowd); err != nil {
+		return err
+	}
+	f.crowd = pods
+	return nil
 }
 
 // wipe deletes everything in a namespace, waits until it is gone, and closes it.

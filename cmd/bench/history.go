@@ -8,23 +8,34 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace/millrace/cmd/internal/history"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
-const (
-	// longer is how many times as long the second history is.
-	longer = 5
-	// starts are made of each way to end, and the median counts.
-	starts = 3
-)
+// starts are made of each way to end, and the median counts.
+const starts = 3
 
-// past is a start on a long history: as many messages as a cluster of this size
-// leaves in days. The real kube-controller-manager has none, so nobody else takes
-// part.
+// longer is how many times as long the long past is.
+const longer = 5
+
+// past is a start on as many messages as a cluster of this size leaves in days, and
+// longPast on five times as many, which takes so long to make that it has to be asked
+// for.
 func past(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	return startsOn(ctx, f, work.Pods, work.Past)
+}
+
+func longPast(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	return startsOn(ctx, f, work.Pods, longer*work.Past)
+}
+
+// startsOn measures starts on so many messages, with so many Pods. The real
+// kube-controller-manager has no history, so it takes no part.
+func startsOn(ctx context.Context, f *field, pods, messages int) ([]metric, error) {
 	who, ok := f.who.(millrace)
 	if !ok {
 		return nil, nil
@@ -32,68 +43,93 @@ func past(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
 	}
-	crowd, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer crowd.Close()
-	if err := crowd.CreatePods(ctx, work.Pods); err != nil {
+	if err := f.crowded(ctx, pods); err != nil {
 		return nil, err
 	}
 	a, err := f.settled(ctx, 5)
 	if err != nil {
 		return nil, err
 	}
-	var metrics []metric
-	for _, there := range []struct{ messages, more int }{{work.Past, work.Past}, {longer * work.Past, (longer - 1) * work.Past}} {
-		measured, err := f.startsOn(ctx, a, who.store(f.cluster), there.more)
-		if err != nil {
-			return nil, fmt.Errorf("%d messages: %w", there.messages, err)
-		}
-		for _, m := range measured {
-			m.Name = fmt.Sprintf("%d messages, %s", there.messages, m.Name)
-			metrics = append(metrics, m)
-		}
+	if err := f.grow(ctx, who.store(f.cluster), messages); err != nil {
+		return nil, err
 	}
-	return metrics, wipe(ctx, a)
+	metrics, err := f.startsOfOne(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	apart, err := f.startsApart(ctx, a, who)
+	return append(metrics, apart...), err
 }
 
-// startsOn makes so many more messages, and measures starts on the whole.
-func (f *field) startsOn(ctx context.Context, a *arena.Arena, store string, more int) ([]metric, error) {
+// grow makes what is missing of a past, and starts on it once, which nobody measures:
+// it is the first time on these streams.
+func (f *field) grow(ctx context.Context, store string, messages int) error {
 	if err := f.halt((*unit).stop); err != nil {
+		return err
+	}
+	if err := lengthen(ctx, store, messages-f.past); err != nil {
+		return fmt.Errorf("make a past: %w", err)
+	}
+	f.past = messages
+	return f.resume(ctx)
+}
+
+// startsOfOne measures starts of the one process, the bus in it included.
+func (f *field) startsOfOne(ctx context.Context, a *arena.Arena) ([]metric, error) {
+	stopped, err := f.startsAfter(ctx, a, "it was stopped", (*unit).stop)
+	if err != nil {
 		return nil, err
 	}
-	if err := lengthen(ctx, store, more); err != nil {
-		return nil, fmt.Errorf("make a past: %w", err)
-	}
-	if err := f.resume(ctx); err != nil { // which nobody measures: it is the first on these streams
+	killed, err := f.startsAfter(ctx, a, "it was killed", (*unit).kill)
+	return append(stopped, killed...), err
+}
+
+// startsApart measures starts of the services, as processes of their own, on a bus
+// that is there. They clear up, and are ended with their bus.
+func (f *field) startsApart(ctx context.Context, a *arena.Arena, who millrace) (metrics []metric, err error) {
+	if err := f.dismiss(); err != nil {
 		return nil, err
 	}
-	var metrics []metric
-	for _, end := range []struct {
-		name string
-		do   func(*unit) error
-	}{{"stopped", (*unit).stop}, {"killed", (*unit).kill}} {
-		var took []time.Duration
-		var used usage
-		for range starts {
-			d, err := f.startAfter(ctx, a, end.do)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", end.name, err)
-			}
-			if used, err = usageOf(f.units); err != nil {
-				return nil, err
-			}
-			fmt.Fprintf(os.Stderr, "    first decision %s s after a start on what was %s; %s s of processor time, %s MB\n",
-				number(d.Seconds()), end.name, number(used.cpu), number(used.memory))
-			took = append(took, d)
+	bus, services, err := who.apart(f.cluster, who.store(f.cluster), 1)
+	if err != nil {
+		return nil, err
+	}
+	there, err := begin(ctx, bus)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, end(there)) }()
+	if f.units, err = begin(ctx, services...); err != nil {
+		return nil, err
+	}
+	if metrics, err = f.startsAfter(ctx, a, "the services were stopped", (*unit).stop); err == nil {
+		err = wipe(ctx, a)
+	}
+	return metrics, errors.Join(err, f.dismiss())
+}
+
+// startsAfter measures starts after the processes were ended in one way.
+func (f *field) startsAfter(ctx context.Context, a *arena.Arena, name string, end func(*unit) error) ([]metric, error) {
+	var took []time.Duration
+	var used usage
+	for range starts {
+		d, err := f.startAfter(ctx, a, end)
+		if err != nil {
+			return nil, fmt.Errorf("start after %s: %w", name, err)
 		}
-		metrics = append(metrics,
-			seconds("first decision after it was "+end.name, quantile(took, 0.5)),
-			metric{"processor time of the last such start", "s", used.cpu},
-			metric{"peak memory of the last such start", "MB", used.memory})
+		if used, err = usageOf(f.units); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(os.Stderr, "    first decision %s s after a start when %s; %s s of processor time, %s MB\n",
+			number(d.Seconds()), name, number(used.cpu), number(used.memory))
+		took = append(took, d)
 	}
-	return metrics, nil
+	name = "after " + name
+	return []metric{
+		seconds("first decision "+name, quantile(took, 0.5)),
+		{"processor time of the last start " + name, "s", used.cpu},
+		{"peak memory of the last start " + name, "MB", used.memory},
+	}, nil
 }
 
 // startAfter ends the processes, deletes a Pod, and says how long after the start
@@ -126,14 +162,16 @@ func (f *field) halt(end func(*unit) error) error {
 	return errors.Join(errs...)
 }
 
-// resume starts the processes that were ended.
-func (f *field) resume(ctx context.Context) (err error) {
+// resume starts the processes that were ended, all at once.
+func (f *field) resume(ctx context.Context) error {
+	starting, ctx := errgroup.WithContext(ctx)
 	for i := range f.units {
-		if f.units[i].process, err = f.units[i].start(ctx); err != nil {
+		starting.Go(func() (err error) {
+			f.units[i].process, err = f.units[i].start(ctx)
 			return err
-		}
+		})
 	}
-	return nil
+	return starting.Wait()
 }
 
 func (u *unit) stop() error { return u.process.Stop() }

@@ -40,7 +40,7 @@ var (
 
 func main() {
 	contenders := flag.String("contenders", strings.Join(contenderNames(), ","), "who takes part; nobody, with --add, only prints what there is")
-	chosen := flag.String("scenarios", strings.Join(scenarioNames(), ","), "what is measured")
+	chosen := flag.String("scenarios", strings.Join(played(), ","), "what is measured; long-history only when it is named here")
 	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
 	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
 	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")

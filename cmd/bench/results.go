@@ -210,6 +210,7 @@ others. What happened is seen through a watch of the benchmark's own, with its c
 | usage | processor time since the start, and the sum of the processes' peak memory, after the three scenarios above |
 | kill | the active of two processes is killed and a Pod deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as processes of their own |
 | restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and they are started: the time from there until its replacement exists (kcm without leader election, which would have to wait for its own old lease) |
-| history | the same with %d messages of history in the streams of pods, turns and outcomes, and with %d, of half of which the objects came and went: after an orderly stop, and after a kill, when the server of the streams has to read all of them again; the median of 3 starts |
+| history | the same with %d messages of history in the streams of pods, turns and outcomes, of half of which the objects came and went: after an orderly stop of the one process; after a kill, when the server of the streams has to read all of them again; and of the services as processes of their own, on a bus that is there; the median of 3 starts |
+| long-history | the same with %d messages; measured only when asked for |
 
 `

@@ -14,29 +14,38 @@ const image = "nginx"
 
 // scenario is one thing that is measured.
 type scenario struct {
-	name string
-	what func(sizes) string
-	run  func(context.Context, *field, sizes) ([]metric, error)
+	name  string
+	what  func(sizes) string
+	run   func(context.Context, *field, sizes) ([]metric, error)
+	asked bool // it takes so long that it is only played when named
 }
 
 // scenarios are played in this order: those that share a process follow each
 // other, so that usage is that of the three before it.
 var scenarios = []scenario{
-	{"wall", func(s sizes) string { return fmt.Sprintf("%d Pods created directly", s.Direct) }, wall},
-	{"burst", func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }, burst},
-	{"many", func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }, many},
-	{"heal", func(s sizes) string { return fmt.Sprintf("a Pod deleted, %d times", s.Heals) }, heal},
-	{"usage", func(sizes) string { return "processor time and memory since the start" }, used},
-	{"kill", func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }, kill},
-	{"restart", func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }, restart},
-	{"history", func(s sizes) string {
-		return fmt.Sprintf("starts on %d messages of history, and on %d", s.Past, longer*s.Past)
-	}, past},
+	{name: "wall", run: wall, what: func(s sizes) string { return fmt.Sprintf("%d Pods created directly", s.Direct) }},
+	{name: "burst", run: burst, what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
+	{name: "many", run: many, what: func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }},
+	{name: "heal", run: heal, what: func(s sizes) string { return fmt.Sprintf("a Pod deleted, %d times", s.Heals) }},
+	{name: "usage", run: used, what: func(sizes) string { return "processor time and memory since the start" }},
+	{name: "kill", run: kill, what: func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }},
+	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
+	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
+	{name: "long-history", run: longPast, asked: true, what: func(s sizes) string {
+		return fmt.Sprintf("starts on %d messages of history", longer*s.Past)
+	}},
 }
 
-func scenarioNames() []string {
-	names := make([]string, len(scenarios))
-	for i, s := range scenarios {
+// played are the scenarios that nobody has to ask for.
+func played() []string {
+	return names(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.asked }))
+}
+
+func scenarioNames() []string { return names(scenarios) }
+
+func names(list []scenario) []string {
+	names := make([]string, len(list))
+	for i, s := range list {
 		names[i] = s.name
 	}
 	return names
@@ -235,12 +244,7 @@ func restart(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err := f.alone(ctx); err != nil {
 		return nil, err
 	}
-	crowd, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer crowd.Close()
-	if err := crowd.CreatePods(ctx, work.Pods); err != nil {
+	if err := f.crowded(ctx, work.Pods); err != nil {
 		return nil, err
 	}
 	a, err := f.settled(ctx, 5)
