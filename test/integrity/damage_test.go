@@ -102,12 +102,15 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 		{"of the state, after a crash", subject.StateStream("pods"), false, true, "the state has", 0},
 		{"of a packed state", subject.StateStream("pods"), true, false, "does not deliver them", 0},
 		{"of the log, after a crash", subject.LogStream("pods"), false, true, "", 1},
+		{"of a packed state, after a crash", subject.StateStream("pods"), true, true, "the state has", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, 0)
 			if tc.packed {
 				pack(t, w.store)
 			}
+			w.open() // and closed in order once, so that there is an index, of then
+			w.close()
 			w.fill()
 			w.open()
 			stop := w.watch()

@@ -27,24 +27,38 @@ func (e *damagedError) Error() string {
 // asideFolder is where streams are kept that cannot be read, beside the store.
 const asideFolder = "damaged"
 
-// checkBlocks sets blocks of messages aside that cannot be unpacked, of streams
-// that were not closed in order. The server reads those from end to end, and one
+// closedFile is in a store that was closed in order, until it is opened again.
+const closedFile = "closed"
+
+// opened tells whether the store was closed in order, and takes that back.
+func (s *Server) opened() (inOrder bool, err error) {
+	err = os.Remove(filepath.Join(s.options.Dir, closedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// closed notes that the store was closed in order.
+func (s *Server) closed() error {
+	return os.WriteFile(filepath.Join(s.options.Dir, closedFile), nil, 0o600)
+}
+
+// checkBlocks sets blocks of messages aside that cannot be unpacked, in a store
+// that was not closed in order. The server then reads streams from end to end, and one
 // that fails at a block removes the whole stream from the disk; without the block
 // it serves the rest. A server of a cluster may do so: the others have it all.
 func (s *Server) checkBlocks() error {
-	if s.options.clustered() {
-		return nil
+	inOrder, err := s.opened()
+	if err != nil || inOrder || s.options.clustered() {
+		return err
 	}
 	names, err := streamsOnDisk(s.options.Dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		messages := filepath.Join(s.folder(name), "msgs")
-		if _, err := os.Stat(filepath.Join(messages, "index.db")); err == nil {
-			continue
-		}
-		blocks, err := filepath.Glob(filepath.Join(messages, "*.blk"))
+		blocks, err := filepath.Glob(filepath.Join(s.folder(name), "msgs", "*.blk"))
 		if err != nil {
 			return err
 		}

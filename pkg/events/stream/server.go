@@ -250,7 +250,7 @@ func (s *Server) Close() error {
 		// Still writing: the directory must not be given to anybody else.
 		return err
 	}
-	return s.lock.release()
+	return errors.Join(s.closed(), s.lock.release())
 }
 
 func (s *Server) stop() error {
