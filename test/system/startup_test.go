@@ -116,14 +116,14 @@ func (s *site) kubeconfig(t *testing.T, server, token string) string {
 }
 
 // dataDirs are data directories with something wrong: one that a process holds, one
-// in which a stream is damaged, and one whose streams keep things for 24 hours.
+// in which turns are damaged, which nobody could tell again, and one whose streams keep things for 24 hours.
 func (s *site) dataDirs(t *testing.T) (held, damaged, other string) {
 	t.Helper()
 	m := s.run(t, "--mode=off")
 	other, damaged = m.dataDir, t.TempDir()
 	m.stop(t)
 	must(t, os.CopyFS(damaged, os.DirFS(other)))
-	meta := filepath.Join(damaged, "jetstream", "$G", "streams", "EV_pods", "meta.inf")
+	meta := filepath.Join(damaged, "jetstream", "$G", "streams", "TURN_replicaset-controller", "meta.inf")
 	must(t, os.WriteFile(meta, []byte("no settings"), 0o600))
 	held = t.TempDir()
 	s.start(t, "bus", "bus", "--data-dir="+held, "--nats-listen="+loopback(t))
