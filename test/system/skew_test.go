@@ -63,7 +63,8 @@ func TestVersionsTogether(t *testing.T) {
 
 // unrank removes the durable consumers of a service, whose deliveries have ranks: a
 // version that knows no ranks gets none of them. It makes the consumers anew, and
-// recognises what has been answered.
+// recognises what has been answered. It also has state streams packed, which it
+// insists on.
 func unrank(t *testing.T, nats, service string) {
 	t.Helper()
 	conn, err := natsgo.Connect("nats://" + nats)
@@ -73,6 +74,12 @@ func unrank(t *testing.T, nats, service string) {
 	must(t, err)
 	all := js.ListStreams(t.Context())
 	for info := range all.Info() {
+		if strings.HasPrefix(info.Config.Name, "STATE_") && info.Config.Compression == jetstream.NoCompression {
+			packed := info.Config
+			packed.Compression = jetstream.S2Compression
+			_, err := js.UpdateStream(t.Context(), packed)
+			must(t, err)
+		}
 		if (service == "writer") != strings.HasPrefix(info.Config.Name, "TURN_") || service == "watcher" {
 			continue
 		}
