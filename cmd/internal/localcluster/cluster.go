@@ -49,6 +49,8 @@ type Options struct {
 	KCM []KCM
 	// APIServerArgs are further flags of kube-apiserver.
 	APIServerArgs []string
+	// Tracing says where the control plane's spans go.
+	Tracing Tracing
 	// Detached leaves the processes running when the starting process ends; Open
 	// finds them again.
 	Detached bool
@@ -201,6 +203,7 @@ func prepare(options Options) (*Cluster, error) {
 	if c.ports, err = freePorts(); err != nil {
 		return nil, err
 	}
+	options.Tracing.choosePorts(&c.ports)
 	c.Server = fmt.Sprintf("https://127.0.0.1:%d", c.ports.APIServer)
 	if c.Dir == "" {
 		c.Dir, err = os.MkdirTemp("", "millrace-cluster-")
@@ -224,10 +227,16 @@ func (c *Cluster) start(ctx context.Context) error {
 	if len(c.options.KCM) > 0 {
 		needed = append(needed, "kube-controller-manager")
 	}
+	if c.options.Tracing.Jaeger {
+		needed = append(needed, "jaeger")
+	}
 	if err := c.Programs.Build(ctx, needed...); err != nil {
 		return err
 	}
 	if err := c.writeKeys(); err != nil {
+		return err
+	}
+	if err := errors.Join(c.startJaeger(ctx), c.writeTracing()); err != nil {
 		return err
 	}
 	done := c.progress.step("starting etcd, kube-apiserver and kube-scheduler")

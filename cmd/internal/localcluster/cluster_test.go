@@ -2,14 +2,19 @@ package localcluster
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +44,7 @@ func decode(t *testing.T, manifest []byte) []unstructured.Unstructured {
 }
 
 func TestStagesAreWhole(t *testing.T) {
-	rendered, err := stagesFile()
+	rendered, err := render("stages.yaml", stages())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,17 +159,100 @@ func TestKeptClusterKeepsItsKeys(t *testing.T) {
 	}
 }
 
+// TestKeptUserIsRenamed: a cluster that was made when a user had other groups gives
+// him these, and leaves the others as they are.
+func TestKeptUserIsRenamed(t *testing.T) {
+	c := &Cluster{Dir: t.TempDir(), Server: "https://127.0.0.1:1", options: Options{Keep: true}}
+	if err := c.writeKeys(); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := tls.LoadX509KeyPair(c.RootCAFile(), c.RootCAKeyFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := &authority{certificate: ca.Leaf, key: ca.PrivateKey.(crypto.Signer)}
+	if err := c.issue(from, string(Writer), pkix.Name{CommonName: string(Writer)}, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	load := func(user User) *x509.Certificate {
+		pair, err := tls.LoadX509KeyPair(c.key(string(user)+".crt"), c.key(string(user)+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	admin := load(Admin)
+	if err := c.writeKeys(); err != nil {
+		t.Fatal(err)
+	}
+	if got := load(Writer).Subject.Organization; !slices.Equal(got, []string{monitoring}) {
+		t.Errorf("the writer's groups are %v", got)
+	}
+	if err := load(Writer).CheckSignatureFrom(ca.Leaf); err != nil {
+		t.Errorf("the writer's new certificate: %v", err)
+	}
+	if !admin.Equal(load(Admin)) {
+		t.Error("the administrator, whose name is the same, got a new certificate")
+	}
+}
+
+// TestTracingReachesEveryProgram: whoever takes the spans is named to all, and to
+// nobody if there is none.
+func TestTracingReachesEveryProgram(t *testing.T) {
+	for _, tracing := range []Tracing{{}, {Jaeger: true}, {Collector: "127.0.0.1:9"}} {
+		c := &Cluster{Dir: t.TempDir(), options: Options{Tracing: tracing}, ports: ports{OTLP: 9, Jaeger: 8}}
+		if err := c.writeTracing(); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(c.Dir, "tracing.yaml")
+		written, err := os.ReadFile(file)
+		if traced := tracing != (Tracing{}); traced != (err == nil) {
+			t.Fatalf("%+v: %v", tracing, err)
+		} else if !traced {
+			if slices.ContainsFunc(append(c.etcdArgs(), c.apiServerArgs()...), func(arg string) bool { return strings.Contains(arg, "tracing") }) {
+				t.Errorf("programs are told about tracing that there is none of: %v", append(c.etcdArgs(), c.apiServerArgs()...))
+			}
+			continue
+		}
+		if !strings.Contains(string(written), "\nendpoint: 127.0.0.1:9\n") || !slices.Contains(c.apiServerArgs(), "--tracing-config-file="+file) ||
+			!slices.Contains(c.etcdArgs(), "--distributed-tracing-address=127.0.0.1:9") {
+			t.Errorf("%+v: not every program is told: %v\n%s", tracing, append(c.etcdArgs(), c.apiServerArgs()...), written)
+		}
+	}
+}
+
+func TestUsualPortsWhereFree(t *testing.T) {
+	var first ports
+	tracing := Tracing{Jaeger: true, UsualPorts: true}
+	tracing.choosePorts(&first)
+	for _, usual := range []*int{&first.Jaeger, &first.OTLP, &first.OTLPHTTP} {
+		if *usual == 0 { // somebody else's at the moment
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", *usual))
+		if err != nil { // somebody else's since
+			continue
+		}
+		defer listener.Close()
+	}
+	second := ports{Jaeger: 1, OTLP: 2, OTLPHTTP: 3}
+	tracing.choosePorts(&second)
+	if second.Jaeger != 1 || second.OTLP != 2 || second.OTLPHTTP != 3 {
+		t.Errorf("ports that are taken were chosen: %+v", second)
+	}
+}
+
 func TestPortsDiffer(t *testing.T) {
 	p, err := freePorts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[int]bool{}
-	for _, port := range []int{p.Etcd, p.EtcdPeer, p.APIServer, p.Scheduler, p.Kwok, p.Kubelet, p.Metrics} {
-		if port == 0 || seen[port] {
+	for _, port := range p.all() {
+		if *port == 0 || seen[*port] {
 			t.Errorf("ports are not distinct: %+v", p)
 		}
-		seen[port] = true
+		seen[*port] = true
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 )
 
 // The address ranges of services and pods, which a replacement of
@@ -19,13 +20,21 @@ const (
 // [Options].E2E.
 type ports struct {
 	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics int
+	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP             int
+}
+
+func (p *ports) all() []*int {
+	return []*int{
+		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics,
+		&p.Jaeger, &p.JaegerGRPC, &p.JaegerHealth, &p.OTLP, &p.OTLPHTTP,
+	}
 }
 
 // freePorts asks the system for ports that nobody uses, all at once so that they
 // differ.
 func freePorts() (ports, error) {
 	var p ports
-	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics} {
+	for _, port := range p.all() {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
@@ -129,12 +138,12 @@ func (c *Cluster) EtcdEndpoint() string { return fmt.Sprintf("http://127.0.0.1:%
 
 func (c *Cluster) etcdArgs() []string {
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.ports.EtcdPeer)
-	return []string{
+	return append([]string{
 		"--name=millrace", "--data-dir=" + c.etcdData,
 		"--listen-client-urls=" + c.EtcdEndpoint(), "--advertise-client-urls=" + c.EtcdEndpoint(),
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=millrace=" + peer,
 		"--log-level=warn", "--quota-backend-bytes=4294967296",
-	}
+	}, c.etcdTracing()...)
 }
 
 func (c *Cluster) apiServerArgs() []string {
@@ -160,7 +169,7 @@ func (c *Cluster) apiServerArgs() []string {
 	if !c.options.NotReadyTaint {
 		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
 	}
-	return append(args, c.options.APIServerArgs...)
+	return slices.Concat(args, c.apiServerTracing(), c.options.APIServerArgs)
 }
 
 func (c *Cluster) schedulerArgs() []string {

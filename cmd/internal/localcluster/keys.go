@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -37,6 +38,11 @@ const (
 	Millrace          User = "millrace"
 )
 
+// monitoring is the group of whose requests the API server continues the traces,
+// also while they are made in the name of somebody else. It may read metrics and
+// health, nothing more.
+const monitoring = "system:monitoring"
+
 // users are the subjects of the users' certificates.
 var users = []struct {
 	user    User
@@ -47,8 +53,8 @@ var users = []struct {
 	{Scheduler, pkix.Name{CommonName: "system:kube-scheduler"}},
 	{Kwok, pkix.Name{CommonName: "kwok", Organization: []string{"system:masters"}}},
 	{Watcher, pkix.Name{CommonName: string(Watcher)}},
-	{Writer, pkix.Name{CommonName: string(Writer)}},
-	{Millrace, pkix.Name{CommonName: string(Millrace)}},
+	{Writer, pkix.Name{CommonName: string(Writer), Organization: []string{monitoring}}},
+	{Millrace, pkix.Name{CommonName: string(Millrace), Organization: []string{monitoring}}},
 }
 
 // Kubeconfig is the kubeconfig file of a user.
@@ -74,10 +80,12 @@ func (c *Cluster) writeKeys() error {
 	if err := os.MkdirAll(filepath.Join(c.Dir, "pki"), 0o700); err != nil {
 		return fmt.Errorf("make key directory: %w", err)
 	}
-	if _, err := os.Stat(c.ServiceAccountKeyFile()); !c.options.Keep || err != nil {
-		if err := c.makeKeys(); err != nil {
-			return fmt.Errorf("make keys and certificates: %w", err)
-		}
+	settle := c.makeKeys
+	if _, err := os.Stat(c.ServiceAccountKeyFile()); c.options.Keep && err == nil {
+		settle = c.renameUsers
+	}
+	if err := settle(); err != nil {
+		return fmt.Errorf("make keys and certificates: %w", err)
 	}
 	for _, u := range users {
 		if err := c.writeKubeconfig(u.user); err != nil {
@@ -120,6 +128,26 @@ func (c *Cluster) makeKeys() error {
 		}
 	}
 	return c.makeServiceAccountKey()
+}
+
+// renameUsers gives new certificates to the users of a kept cluster who had
+// another name or other groups when it was made.
+func (c *Cluster) renameUsers() error {
+	ca, err := tls.LoadX509KeyPair(c.RootCAFile(), c.RootCAKeyFile())
+	if err != nil {
+		return fmt.Errorf("load the kept authority: %w", err)
+	}
+	from := &authority{certificate: ca.Leaf, key: ca.PrivateKey.(crypto.Signer)}
+	for _, u := range users {
+		kept, err := tls.LoadX509KeyPair(c.key(string(u.user)+".crt"), c.key(string(u.user)+".key"))
+		if err == nil && kept.Leaf.Subject.String() == u.subject.String() {
+			continue
+		}
+		if err := c.issue(from, string(u.user), u.subject, false, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeServiceAccountKey makes the pair for tokens; RSA, as kubeadm's.

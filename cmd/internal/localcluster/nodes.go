@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,13 +73,9 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 }
 
 func (c *Cluster) startKwok(ctx context.Context) error {
-	stages, err := stagesFile()
+	file, err := c.settle("stages.yaml", stages())
 	if err != nil {
 		return err
-	}
-	file := filepath.Join(c.Dir, "stages.yaml")
-	if err := os.WriteFile(file, stages, 0o600); err != nil {
-		return fmt.Errorf("write kwok's stages: %w", err)
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", c.ports.Kwok)
 	kwok, err := c.startProgram("kwok", []string{

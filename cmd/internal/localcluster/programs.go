@@ -33,7 +33,7 @@ type program struct {
 	name   string
 	module string // whose version in go.mod is the program's; empty: a program of our own
 	pkg    string
-	under  string // where its go.mod is, below test/cluster
+	under  string // where its go.mod is, from test/cluster
 	hint   string // how long the first build takes
 	test   bool   // a test binary
 }
@@ -45,6 +45,7 @@ var programs = []program{
 	{name: "kube-scheduler", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-scheduler", hint: "about a minute"},
 	{name: "kube-controller-manager", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-controller-manager", hint: "about a minute"},
 	{name: "kwok", module: "sigs.k8s.io/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", under: "kwok", hint: "about a minute"},
+	{name: "jaeger", module: "github.com/jaegertracing/jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/jaeger", under: "../../tools/jaeger", hint: "5 to 8 minutes"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
 	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
 	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
@@ -196,6 +197,9 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	args := []string{"build"}
 	if q.test {
 		args = []string{"test", "-c"}
+	}
+	if q.under != "" { // it shares nothing with what else is built here, so nothing is lost if it is the same everywhere
+		args = append(args, "-trimpath")
 	}
 	args = append(args, "-buildvcs=false", "-o", unfinished, "-ldflags", linkFlags(q, version), q.pkg)
 	cmd := exec.CommandContext(ctx, "go", args...)

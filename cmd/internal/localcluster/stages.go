@@ -97,9 +97,9 @@ func removals() []removal {
 	}
 }
 
-// stagesFile is kwok's configuration.
-func stagesFile() ([]byte, error) {
-	return render("stages.yaml", map[string]any{
+// stages is what kwok's configuration is made from.
+func stages() map[string]any {
+	return map[string]any{
 		"Starts": starts(), "Unpullable": is("(" + unpullable + ")"), "Endings": endings(), "Removals": removals(),
-	})
+	}
 }

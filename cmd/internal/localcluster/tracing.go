@@ -1,0 +1,121 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// Tracing says where the control plane's spans go; the zero value: nowhere. etcd
+// and kube-apiserver record what their callers trace, and begin no trace of their
+// own.
+type Tracing struct {
+	// Jaeger starts Jaeger beside the cluster, and has the spans sent there.
+	Jaeger bool
+	// UsualPorts has Jaeger listen where people and programs look for it (16686,
+	// 4317 and 4318), as far as these ports are free.
+	UsualPorts bool
+	// Collector is the host:port of somebody else, who takes spans by OTLP over gRPC
+	// without TLS.
+	Collector string
+}
+
+// keptTraces is how many traces Jaeger keeps in memory; a large one takes
+// megabytes.
+const keptTraces = 20000
+
+// JaegerURL is where Jaeger's query API answers; empty without Jaeger.
+func (c *Cluster) JaegerURL() string {
+	if !c.options.Tracing.Jaeger {
+		return ""
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.Jaeger)
+}
+
+// Collector is the host:port that takes spans by OTLP over gRPC without TLS; empty
+// if the cluster is not traced.
+func (c *Cluster) Collector() string {
+	if c.options.Tracing.Jaeger {
+		return fmt.Sprintf("127.0.0.1:%d", c.ports.OTLP)
+	}
+	return c.options.Tracing.Collector
+}
+
+// choosePorts takes the usual ports where that is asked for.
+func (t Tracing) choosePorts(p *ports) {
+	if !t.Jaeger || !t.UsualPorts {
+		return
+	}
+	for port, usual := range map[*int]int{&p.Jaeger: 16686, &p.OTLP: 4317, &p.OTLPHTTP: 4318} {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", usual))
+		if err != nil { // somebody else's: the port that is there already does as well
+			continue
+		}
+		_ = listener.Close()
+		*port = usual
+	}
+}
+
+// startJaeger starts Jaeger where it is asked for, before whoever sends to it.
+func (c *Cluster) startJaeger(ctx context.Context) error {
+	if !c.options.Tracing.Jaeger {
+		return nil
+	}
+	file, err := c.settle("jaeger.yaml", map[string]any{"Traces": keptTraces, "Ports": c.ports})
+	if err != nil {
+		return err
+	}
+	jaeger, err := c.startProgram("jaeger", []string{"--config=" + file}, true)
+	if err != nil {
+		return err
+	}
+	if err := jaeger.Ready(ctx, fmt.Sprintf("http://127.0.0.1:%d/status", c.ports.JaegerHealth)); err != nil {
+		return err
+	}
+	return jaeger.Ready(ctx, c.JaegerURL()+"/api/services")
+}
+
+// etcdTracing are the flags by which etcd joins the traces of its callers.
+func (c *Cluster) etcdTracing() []string {
+	if c.Collector() == "" {
+		return nil
+	}
+	return []string{
+		"--enable-distributed-tracing", "--distributed-tracing-address=" + c.Collector(),
+		"--distributed-tracing-service-name=etcd", "--distributed-tracing-sampling-rate=0",
+	}
+}
+
+// writeTracing writes what the API server reads of tracing.
+func (c *Cluster) writeTracing() error {
+	if c.Collector() == "" {
+		return nil
+	}
+	_, err := c.settle("tracing.yaml", c.Collector())
+	return err
+}
+
+// apiServerTracing are the flags by which the API server joins the traces of its
+// callers.
+func (c *Cluster) apiServerTracing() []string {
+	if c.Collector() == "" {
+		return nil
+	}
+	return []string{"--tracing-config-file=" + filepath.Join(c.Dir, "tracing.yaml")}
+}
+
+// settle fills a program's configuration and writes it into the cluster's
+// directory.
+func (c *Cluster) settle(name string, data any) (file string, err error) {
+	rendered, err := render(name, data)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(c.Dir, name)
+	if err := os.WriteFile(file, rendered, 0o600); err != nil {
+		return "", fmt.Errorf("write %s: %w", name, err)
+	}
+	return file, nil
+}
