@@ -53,7 +53,7 @@ in the file given by --config; the command line wins, then the environment.`,
 		SilenceErrors: true,
 		Version:       Version,
 	}
-	root.AddCommand(newRun(), newDev(), newBus())
+	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck())
 	root.AddCommand(newServices()...)
 	return root
 }

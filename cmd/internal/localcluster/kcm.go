@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // AllControllers is every controller of kube-controller-manager, those that are
@@ -78,13 +77,9 @@ func (c *Cluster) kcmArgs(port int, controllers string) []string {
 // AwaitLeader waits until a kube-controller-manager leads, and says so anew: an
 // earlier one may have left its lease behind.
 func (c *Cluster) AwaitLeader(ctx context.Context) error {
-	config, err := c.Config()
+	client, err := c.client()
 	if err != nil {
 		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make client: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -104,6 +105,10 @@ func (c *Cluster) makeKeys() error {
 	if err != nil {
 		return err
 	}
+	server, err := url.Parse(c.Server)
+	if err != nil {
+		return fmt.Errorf("read the API server's address: %w", err)
+	}
 	issues := []struct {
 		file    string
 		from    *authority
@@ -112,7 +117,7 @@ func (c *Cluster) makeKeys() error {
 		hosts   []string
 	}{
 		{"apiserver", ca, pkix.Name{CommonName: "kube-apiserver"}, true, []string{
-			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "10.96.0.1"}},
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "10.96.0.1", server.Hostname()}},
 		{"kubelet", ca, pkix.Name{CommonName: "system:node:simulated", Organization: []string{"system:nodes"}}, true, nodeHosts()},
 		{"apiserver-kubelet-client", ca, pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}, false, nil},
 		{"front-proxy-client", proxyCA, pkix.Name{CommonName: "front-proxy-client"}, false, nil},

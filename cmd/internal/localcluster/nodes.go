@@ -135,15 +135,24 @@ func routeToThisMachine(ctx context.Context) error {
 	return nil
 }
 
-// nodesReady waits until every node is ready and can be scheduled to.
-func (c *Cluster) nodesReady(ctx context.Context) error {
+// client is the administrator's.
+func (c *Cluster) client() (kubernetes.Interface, error) {
 	config, err := c.Config()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
+}
+
+// nodesReady waits until every node is ready and can be scheduled to.
+func (c *Cluster) nodesReady(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()

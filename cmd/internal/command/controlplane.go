@@ -1,0 +1,109 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// newControlPlane are the commands of a control plane whose programs somebody else
+// starts.
+func newControlPlane() *cobra.Command {
+	group := &cobra.Command{
+		Use: "control-plane", Short: "What a control plane in containers needs besides its programs",
+		Long: `Keys, roles and simulated nodes for a control plane whose programs are started by
+somebody else, such as docker-compose.yaml: for trying out, not for production.`,
+		Args: cobra.NoArgs,
+	}
+	group.AddCommand(newKeys(), newPrepare(), newKubeconfig())
+	return group
+}
+
+// elsewhereOptions say where the control plane is.
+type elsewhereOptions struct{ localcluster.Elsewhere }
+
+func (o *elsewhereOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.Dir, "dir", o.Dir, "`directory` of keys and kubeconfigs")
+	f.StringVar(&o.Server, "server", "https://kube-apiserver:6443", "`URL` of the API server")
+}
+
+func (o *elsewhereOptions) check() error {
+	if o.Dir == "" {
+		return fmt.Errorf("--dir is empty; name the directory of keys and kubeconfigs")
+	}
+	return nil
+}
+
+func newKeys() *cobra.Command {
+	o := elsewhereOptions{}
+	var kubeconfigs, certificates []string
+	return program{
+		use: "keys", short: "Make keys, certificates and kubeconfigs, unless they are there",
+		long: `Makes in --dir the keys and certificates that kubeadm would make, a kubeconfig for
+each user, and kwok's configuration. Keys that are there already stay.`,
+		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
+			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are copied too")
+			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which the root certificate alone is copied too")
+		}},
+		run: func(context.Context) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			if err := o.WriteFiles(); err != nil {
+				return err
+			}
+			for _, to := range append(kubeconfigs, certificates...) {
+				user, dir, named := strings.Cut(to, "=")
+				if !named {
+					user, dir = "", to
+				}
+				if err := o.HandOut(localcluster.User(user), dir); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}.cobra()
+}
+
+func newPrepare() *cobra.Command {
+	o := elsewhereOptions{}
+	return program{
+		use: "prepare", short: "Wait for the API server, and add roles and simulated nodes",
+		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) { f.IntVar(&o.Nodes, "nodes", 10, "simulated nodes") }},
+		run: func(ctx context.Context) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return o.Prepare(ctx)
+		},
+	}.cobra()
+}
+
+func newKubeconfig() *cobra.Command {
+	o, user := elsewhereOptions{}, ""
+	return program{
+		use: "kubeconfig", short: "Print a user's kubeconfig",
+		long: `Prints the kubeconfig of a user who reaches the API server under --server.`,
+		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
+			f.StringVar(&user, "user", string(localcluster.Admin), "`name` of the user")
+		}},
+		run: func(context.Context) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			kubeconfig, err := o.Kubeconfig(localcluster.User(user), o.Server)
+			if err != nil {
+				return err
+			}
+			_, err = os.Stdout.Write(kubeconfig)
+			return err
+		},
+	}.cobra()
+}

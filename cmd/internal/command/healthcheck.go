@@ -1,0 +1,64 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newHealthcheck is the command that a container's health check runs: an image of
+// nothing but this program has no other that could ask.
+func newHealthcheck() *cobra.Command {
+	service, page, patience := newServiceOptions(), "/readyz", 5*time.Second
+	return program{
+		use: "healthcheck", short: "Ask a service on this machine whether it is ready",
+		long: `Asks the service that listens on --health-address, and ends with 0 if it is well. The
+address is read as the service reads it, so that both share a setting.`,
+		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
+			f.StringVar(&service.healthAddress, "health-address", service.healthAddress, "`address` of the service's /healthz, /livez and /readyz")
+			f.StringVar(&page, "page", page, "`path` to ask for")
+			f.DurationVar(&patience, "timeout", patience, "how long it may take to answer")
+		}},
+		run: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return askHealth(ctx, service.healthAddress, page)
+		},
+	}.cobra()
+}
+
+// askHealth asks the service that listens on an address; the unspecified address
+// stands for this machine's own.
+func askHealth(ctx context.Context, address, page string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("read --health-address: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+page, nil)
+	if err != nil {
+		return fmt.Errorf("read --page: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask for health: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("read the answer about health: %w", err)
+	}
+	return fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
+}
