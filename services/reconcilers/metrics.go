@@ -7,79 +7,81 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// metrics are those of kube-controller-manager's workqueues, under the same
-// names, labels and buckets, so that dashboards go on working, and a few of our
-// own.
+// metrics are those that kube-controller-manager has too, and our own.
+//
+// No label is a namespace, a name or anything else of which there are as many as
+// objects: labels are kinds, controllers, and words of a fixed list.
 type metrics struct {
-	service              *Service
-	queueTime, workTime  *prometheus.HistogramVec
-	depth, adds, retries *prometheus.Desc
-	unfinished, longest  *prometheus.Desc
-	turns, shut, parked  *prometheus.Desc
-	hand, broken         *prometheus.Desc
-	overtaken, active    *prometheus.Desc
-	foldAge              *prometheus.HistogramVec
-	lag                  *prometheus.Desc
-	answers, rootCA      *prometheus.CounterVec
+	service             *Service
+	upstream            upstream
+	turns, shut, parked *prometheus.Desc
+	hand, broken        *prometheus.Desc
+	overtaken, active   *prometheus.Desc
+	lag, lagTime        *prometheus.Desc
+	behind, behindTime  *prometheus.Desc
+	foldAge, hops       *prometheus.HistogramVec
+	answers             *prometheus.CounterVec
 }
 
-// Upstream: component-base's workqueue metrics provider.
 func newMetrics(s *Service) *metrics {
-	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: "workqueue", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 12),
-		}, []string{"name"})
-	}
-	queue := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("workqueue_"+name, help, []string{"name"}, nil)
-	}
 	own := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("millrace_reconcilers_"+name, help, append([]string{"controller"}, labels...), nil)
+		return prometheus.NewDesc("millrace_reconcilers_"+name, help, labels, nil)
+	}
+	of := func(name, help string, labels ...string) *prometheus.Desc {
+		return own(name, help, append([]string{"controller"}, labels...)...)
 	}
 	return &metrics{
 		service:    s,
-		queueTime:  histogram("queue_duration_seconds", "How long keys stood in the queue."),
-		workTime:   histogram("work_duration_seconds", "How long turns took to decide."),
-		depth:      queue("depth", "Keys that wait for their turn."),
-		adds:       queue("adds_total", "Keys added to the queue."),
-		retries:    queue("retries_total", "Turns that had to be made again."),
-		unfinished: queue("unfinished_work_seconds", "Age of the turn that is being decided."),
-		longest:    queue("longest_running_processor_seconds", "Age of the oldest turn that is being decided."),
-		turns:      own("turns_total", "Turns by lane; lane \"none\" decided nothing, lane \"repeated\" stored a turn again because no outcome of it came.", "lane"),
-		shut:       own("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
-		parked:     own("parked", "Keys and messages that are set aside."),
-		hand:       own("tickets", "Deliveries in hand."),
-		overtaken:  own("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
-		active:     own("active", "1 while the controller's work falls to this replica."),
-		broken:     own("broken_total", "Turns that panicked, broke a promise or were too large."),
+		upstream:   newUpstream(s.config.Controllers),
+		turns:      of("turns_total", "Turns by lane; lane \"none\" decided nothing, lane \"repeated\" stored a turn again because no outcome of it came.", "lane"),
+		shut:       of("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
+		parked:     of("parked", "Keys and messages that are set aside."),
+		hand:       of("tickets", "Deliveries in hand."),
+		overtaken:  of("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
+		active:     of("active", "1 while the controller's work falls to this replica."),
+		broken:     of("broken_total", "Turns that panicked, broke a promise or were too large."),
+		behind:     of("controller_lag", "Sequences of a kind's log behind the oldest change in hand that has not had its turn.", "kind"),
+		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind in hand that has not had its turn; 0 when there is none.", "kind"),
+		lag:        own("lag", "Sequences of a kind's log that have not been folded.", "kind"),
+		lagTime:    own("lag_seconds", "Age of the oldest change of a kind that has not been folded; 0 when there is none.", "kind"),
 		foldAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millrace_reconcilers_fold_age_seconds", Help: "How old changes were, since they were stored, when they had been folded.",
 			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
 		}, []string{"kind"}),
-		lag: prometheus.NewDesc("millrace_reconcilers_lag", "Sequences of a kind's log that have not been folded.", []string{"kind"}, nil),
+		hops: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "millrace_reconcilers_hop_duration_seconds",
+			Help: "How long changes took for a part of their way: from the bus until the turn was \"decided\", until it was \"stored\", until its outcome was known (\"written\"), and until all its effects were \"seen\".",
+			// From half a millisecond to 66 seconds.
+			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 18),
+		}, []string{"controller", "hop"}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_reconcilers_answers_total", Help: "Turns by the HTTP status that they ended with; 200 for those that wanted nothing.",
 		}, []string{"controller", "code"}),
-		// Upstream: pkg/controller/certificates/rootcacertpublisher/metrics.go.
-		rootCA: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "root_ca_cert_publisher_sync_total", Help: "Number of namespace syncs happened in root ca cert publisher.",
-		}, []string{"code"}),
 	}
 }
 
-func (m *metrics) waited(queue string) func(time.Duration) {
-	h := m.queueTime.WithLabelValues(queue)
-	return func(d time.Duration) { h.Observe(d.Seconds()) }
-}
-
-func (m *metrics) worked(queue string) func(time.Duration) {
-	h := m.workTime.WithLabelValues(queue)
-	return func(d time.Duration) { h.Observe(d.Seconds()) }
+// watch has a controller's desk tell what is measured of it.
+func (m *metrics) watch(s *shell.Settings, d reconcile.Description) {
+	m.upstream.watch(s, d)
+	s.Answered = func(code int, took time.Duration) {
+		m.answers.WithLabelValues(d.Name, strconv.Itoa(code)).Inc()
+		m.upstream.answered(d.Name, code, took)
+	}
+	hops := map[shell.Hop]prometheus.Observer{}
+	for _, hop := range shell.Hops {
+		hops[hop] = m.hops.WithLabelValues(d.Name, string(hop))
+	}
+	s.Passed = func(hop shell.Hop, took time.Duration, trace events.Trace) {
+		exemplar.Observe(hops[hop], took.Seconds(), trace)
+	}
 }
 
 func (m *metrics) folded(kind kinds.Name) func(time.Duration) {
@@ -87,87 +89,108 @@ func (m *metrics) folded(kind kinds.Name) func(time.Duration) {
 	return func(age time.Duration) { h.Observe(max(age, 0).Seconds()) }
 }
 
-// rootCAPublisher is the one controller whose syncs have a metric of their own.
-const rootCAPublisher = "root-ca-certificate-publisher-controller"
-
-func (m *metrics) answered(controller string) func(code int) {
-	return func(code int) {
-		text := strconv.Itoa(code)
-		m.answers.WithLabelValues(controller, text).Inc()
-		if controller == rootCAPublisher {
-			m.rootCA.WithLabelValues(text).Inc()
-		}
-	}
-}
-
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.queueTime, m.workTime, m.foldAge, m.answers, m.rootCA, m}
+	return append(m.upstream.collectors(m.service.config.Controllers), m.foldAge, m.hops, m.answers, m)
 }
 
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		m.depth, m.adds, m.retries, m.unfinished, m.longest, m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag,
-	} {
+	own := []*prometheus.Desc{
+		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime,
+	}
+	for _, d := range append(own, m.upstream.descs()...) {
 		out <- d
 	}
 }
 
+// lagTimeout bounds how long a scrape waits for a bus that is away, or for a loop
+// that is busy.
+const lagTimeout = time.Second
+
 // Collect implements [prometheus.Collector].
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	for at, l := range m.service.loops {
-		m.collect(out, l, m.service.config.Controllers[at].Describe().Queue)
+		d, active := m.service.config.Controllers[at].Describe(), m.service.roster.First(l.Name())
+		m.upstream.collect(out, l, d, active)
+		m.collect(out, l, active)
 	}
-	m.collectLag(out)
-}
-
-// lagTimeout bounds how long a scrape waits for a bus that is away.
-const lagTimeout = time.Second
-
-func (m *metrics) collectLag(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()
+	ends := m.ends(ctx)
+	for kind, end := range ends {
+		m.collectLag(ctx, out, kind, end)
+	}
+	for _, l := range m.service.loops {
+		m.collectBehind(ctx, out, l, ends)
+	}
+}
+
+func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, active bool) {
+	t := l.Tally()
+	gauge := func(d *prometheus.Desc, value float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, l.Name())
+	}
+	counter := func(d *prometheus.Desc, value int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{l.Name()}, labels...)...)
+	}
+	counter(m.turns, t.Acts, "act")
+	counter(m.turns, t.Tells, "tell")
+	counter(m.turns, t.Nothing, "none")
+	counter(m.turns, t.Repeats, "repeated")
+	counter(m.shut, t.Shut)
+	gauge(m.parked, float64(t.Parked))
+	gauge(m.hand, float64(t.Hand))
+	gauge(m.active, truth(active))
+	counter(m.broken, t.Broken)
+	counter(m.overtaken, t.Overtaken)
+}
+
+// ends are where the logs of the kinds end that are followed, as far as the bus
+// answers in time.
+func (m *metrics) ends(ctx context.Context) map[kinds.Name]uint64 {
+	ends := map[kinds.Name]uint64{}
 	for _, kind := range m.service.following() {
 		log, err := m.service.config.Bus.StreamState(ctx, subject.LogStream(kind))
 		if ctx.Err() != nil {
-			return
+			return ends
 		}
-		if err != nil {
-			continue // the kind has just gone
+		if err == nil { // or else the kind has just gone
+			ends[kind] = log.Last
 		}
-		lag := uint64(0)
-		if position := m.service.memory.Position(kind); log.Last > position {
-			lag = log.Last - position
-		}
-		out <- prometheus.MustNewConstMetric(m.lag, prometheus.GaugeValue, float64(lag), string(kind))
 	}
+	return ends
 }
 
-func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, queue string) {
-	t, busy := l.Tally(), l.Busy().Seconds()
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+func (m *metrics) collectLag(ctx context.Context, out chan<- prometheus.Metric, kind kinds.Name, end uint64) {
+	lag, age := uint64(0), time.Duration(0)
+	if position := m.service.memory.Position(kind); end > position {
+		lag = end - position
+		next, ok, err := m.service.config.Bus.At(ctx, subject.LogStream(kind), position+1)
+		if ok && err == nil {
+			age = max(time.Since(next.Time), 0)
+		}
 	}
-	counter := func(d *prometheus.Desc, value int, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	out <- prometheus.MustNewConstMetric(m.lag, prometheus.GaugeValue, float64(lag), string(kind))
+	out <- prometheus.MustNewConstMetric(m.lagTime, prometheus.GaugeValue, age.Seconds(), string(kind))
+}
+
+// collectBehind tells what of each kind waits for a controller. What a kind of
+// which nothing is in hand has been stored and not been delivered is the lag of the
+// fold.
+func (m *metrics) collectBehind(ctx context.Context, out chan<- prometheus.Metric, l *shell.Loop, ends map[kinds.Name]uint64) {
+	backlog, ok := l.Backlog(ctx)
+	if !ok {
+		return
 	}
-	gauge(m.depth, float64(t.Depth), queue)
-	counter(m.adds, t.Adds, queue)
-	counter(m.retries, t.Retries, queue)
-	gauge(m.unfinished, busy, queue)
-	gauge(m.longest, busy, queue)
-	counter(m.turns, t.Acts, l.Name(), "act")
-	counter(m.turns, t.Tells, l.Name(), "tell")
-	counter(m.turns, t.Nothing, l.Name(), "none")
-	counter(m.turns, t.Repeats, l.Name(), "repeated")
-	counter(m.shut, t.Shut, l.Name())
-	gauge(m.parked, float64(t.Parked), l.Name())
-	gauge(m.hand, float64(t.Hand), l.Name())
-	active := 0.0
-	if m.service.roster.First(l.Name()) {
-		active = 1
+	for kind, end := range ends {
+		if !m.service.attends(l, kind) {
+			continue
+		}
+		lag, age := uint64(0), time.Duration(0)
+		if b, waits := backlog[kind]; waits {
+			lag, age = max(end, b.Sequence)-b.Sequence+1, max(time.Since(b.Stored), 0)
+		}
+		out <- prometheus.MustNewConstMetric(m.behind, prometheus.GaugeValue, float64(lag), l.Name(), string(kind))
+		out <- prometheus.MustNewConstMetric(m.behindTime, prometheus.GaugeValue, age.Seconds(), l.Name(), string(kind))
 	}
-	gauge(m.active, active, l.Name())
-	counter(m.broken, t.Broken, l.Name())
-	counter(m.overtaken, t.Overtaken, l.Name())
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Code string
 	// ID tells replicas apart; empty: one is made up.
 	ID string
-	// Settings of every desk. Code, Lost, Waited and Answered are filled in.
+	// Settings of every desk. Code, Lost and what only measures are filled in.
 	Settings shell.Settings
 }
 
@@ -74,9 +74,9 @@ func New(config Config) (*Service, error) {
 		known[d.Name] = true
 		s.memory.Register(d)
 		settings := config.Settings
-		settings.Code, settings.Waited, settings.Answered = config.Code, s.metrics.waited(d.Queue), s.metrics.answered(d.Name)
-		settings.Lost = s.integrity.lost(d.Name)
-		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.worked(d.Queue)))
+		settings.Code, settings.Lost = config.Code, s.integrity.lost(d.Name)
+		s.metrics.watch(&settings, d)
+		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.upstream.worked(d.Queue)))
 	}
 	return s, nil
 }
@@ -267,6 +267,17 @@ func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 		}
 	}
 	return reads, named, maps
+}
+
+// attends tells whether changes of a kind make turns of a loop's controller.
+func (s *Service) attends(l *shell.Loop, kind kinds.Name) bool {
+	for at, other := range s.loops {
+		if other == l {
+			_, _, maps := uses(s.config.Controllers[at].Describe(), kind)
+			return maps
+		}
+	}
+	return false
 }
 
 func (s *Service) become(err error) {

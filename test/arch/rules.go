@@ -44,7 +44,7 @@ var (
 	// kit is what tests are written with.
 	kit = []string{
 		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
-		"services/reconcilers/reconciletest/...", "go.uber.org/goleak",
+		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/trace/tracetest",
 	}
 )
 
@@ -59,6 +59,19 @@ var layers = []Layer{
 		Name: "bus", Packages: []string{"pkg/events/bus"},
 		May:     list(vocabulary),
 		Because: "the interfaces of the bus must not know any implementation of it",
+	},
+	{
+		Name: "trace's test kit", Packages: []string{"pkg/events/trace/tracetest"},
+		May:     []string{"pkg/events/trace", "go.opentelemetry.io/otel/..."},
+		Because: "the recorder of spans knows OpenTelemetry and nothing of what the spans are about",
+	},
+	{
+		Name: "trace", Packages: []string{"pkg/events/trace"},
+		May: list(vocabulary, apiTypes, []string{
+			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/propagation",
+			"go.opentelemetry.io/otel/semconv/v1.43.0", "go.opentelemetry.io/otel/trace",
+		}),
+		Because: "the words of traces rest on OpenTelemetry's interfaces and one version of its conventions; whoever wires chooses the SDK",
 	},
 	{
 		Name: "grammar (L1)", Packages: []string{grammar}, Pure: true,
@@ -102,8 +115,13 @@ var layers = []Layer{
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
 	},
 	{
+		Name: "exemplar (L2)", Packages: []string{"pkg/events/exemplar"},
+		May:     list(vocabulary, instruments),
+		Because: "it ties what the services measure to the traces that messages carry, and knows nothing else",
+	},
+	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", grammar}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/trace", grammar}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{
@@ -144,6 +162,11 @@ var doors = []Door{
 		Imports: credentials,
 		Keepers: []string{"services/watcher", "services/watcher/source/...", "services/writer", "services/writer/apply/...", "cmd/...", "test/...", "tools/..."},
 		Because: "only the doors to the API server and their wiring hold a Kubernetes credential; reconcilers have none",
+	},
+	{
+		Imports: []string{"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...", "go.opentelemetry.io/contrib/..."},
+		Keepers: []string{"cmd/internal/telemetry", "pkg/events/trace/tracetest", "test/...", "tools/..."},
+		Because: "cmd/internal/telemetry decides what becomes of spans; all others make them through pkg/events/trace",
 	},
 	{
 		Imports: []string{"k8s.io/kubernetes/...", "k8s.io/kubernetes"},

@@ -42,6 +42,8 @@ type Controller[V any] struct {
 	// StatusBlind says that nothing it does rests on its own object's status, so
 	// that it may act while a report is under way.
 	StatusBlind bool
+	// Metrics are its own, of which its decisions give [Figure]s.
+	Metrics []Metric
 	// Observe collects the view of a key. ok is false when there is nothing to
 	// decide: the object is gone and nobody asked to be told.
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
@@ -133,6 +135,7 @@ type Description struct {
 	Inputs                        []Input
 	Writes                        Writes
 	StatusBlind                   bool
+	Metrics                       []Metric
 }
 
 // Describe gives the description, defaults filled in.
@@ -140,7 +143,7 @@ func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
 		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
-		StatusBlind: c.StatusBlind,
+		StatusBlind: c.StatusBlind, Metrics: c.Metrics,
 	}
 	if d.Identity == "" {
 		d.Identity = c.Name

@@ -19,6 +19,22 @@ type Decision struct {
 	// failed: something that the controller waits for announces itself by no
 	// change.
 	Retry bool
+	// Figures are what is worth counting about the commands. They are no part of the
+	// turn.
+	Figures []Figure
+}
+
+// Figure is a value of one of the controller's metrics ([Controller.Metrics]).
+type Figure struct {
+	Metric string
+	Value  float64
+}
+
+// Metric is a histogram of a controller's own, under the name that upstream has for
+// it. What can be counted of every controller is none: the shell does that.
+type Metric struct {
+	Name, Help string
+	Buckets    []float64
 }
 
 // Nothing is the decision to leave things as they are.
@@ -40,6 +56,7 @@ func Join(decisions ...Decision) Decision {
 	var reasons []string
 	for _, d := range decisions {
 		joined.Commands = append(joined.Commands, d.Commands...)
+		joined.Figures = append(joined.Figures, d.Figures...)
 		joined.Retry = joined.Retry || d.Retry
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
 			joined.WakeAt = d.WakeAt

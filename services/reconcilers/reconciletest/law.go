@@ -115,8 +115,8 @@ func handsOff[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	return nil
 }
 
-// faithful: it gives a reason, and its commands keep its promise and say on
-// which object they were decided.
+// faithful: it gives a reason, its commands keep its promise and say on which
+// object they were decided, and its figures are of its metrics.
 func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Time) error {
 	d := c.Decide(view, now)
 	if d.Because == "" {
@@ -125,6 +125,11 @@ func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 	for _, command := range d.Commands {
 		if err := keeps(c.Writes, command); err != nil {
 			return fmt.Errorf("%s %s: %w", command.Verb, command.Ref(), err)
+		}
+	}
+	for _, f := range d.Figures {
+		if !slices.ContainsFunc(c.Metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric }) {
+			return fmt.Errorf("it gives a figure of %q, which is none of its metrics", f.Metric)
 		}
 	}
 	return nil

@@ -94,6 +94,9 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 		{"faithful", "deletes whoever has the name", func(v nap, _ time.Time) reconcile.Decision {
 			return reconcile.Do("why not", reconcile.Delete(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 		}},
+		{"faithful", "counts what it did not declare", func(v nap, _ time.Time) reconcile.Decision {
+			return reconcile.Decision{Because: "the set sleeps", Figures: []reconcile.Figure{{Metric: "naps"}}}
+		}},
 		{"faithful", "gives no reason", func(nap, time.Time) reconcile.Decision { return reconcile.Decision{} }},
 		{"patient", "acts before the time it named", func(v nap, now time.Time) reconcile.Decision {
 			return wellBehaved(v, now.Add(time.Hour))

@@ -78,6 +78,7 @@ type entry struct {
 	tickets        []*ticket
 	triggers       []events.Trigger
 	trace          events.Trace
+	since          time.Time // when the bus had the oldest change that waits for a turn
 
 	round        *round
 	missed       bool // something asked for a look during the round

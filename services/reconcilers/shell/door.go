@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // Door is what a desk asks of the world. None of its methods blocks, and none
@@ -84,9 +85,18 @@ type Settings struct {
 	// Waited is told how long each key stood in the queue; may be nil.
 	Waited func(time.Duration)
 	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted
-	// nothing or has what it wanted, or else that of its first failure. An
-	// outcome is told by the replica that has its ticket; may be nil.
-	Answered func(code int)
+	// nothing or has what it wanted, or else that of its first failure; and how long
+	// it took from its decision, 0 where that is not known. An outcome is told by the
+	// replica that has its ticket; may be nil.
+	Answered func(code int, took time.Duration)
+	// Passed is told how long a change took for each hop of its way; may be nil.
+	Passed func(hop Hop, took time.Duration, trace events.Trace)
+	// Held is told the kind of an effect each time that a turn has to wait for it to
+	// be seen; may be nil.
+	Held func(kinds.Name)
+	// Measured is told each figure of a decision whose commands are being done; may
+	// be nil.
+	Measured func(reconcile.Figure)
 }
 
 func (s Settings) filled() Settings {

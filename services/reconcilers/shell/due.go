@@ -117,6 +117,7 @@ func (d *Desk) clear(e *entry) {
 		})
 	}
 	for _, l := range []*lane{&e.act, &e.tell} {
+		d.home(l)
 		if l.settled() && l.remember && l.last.OK() {
 			l.last, l.remember = events.Outcome{}, false
 		}

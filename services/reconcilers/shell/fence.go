@@ -24,6 +24,7 @@ type lane struct {
 	failures  int            // failed turns in a row
 	notBefore time.Time      // no turn before, because of the failures
 	tried     string         // the version of the key's own object in the last turn
+	journey   journey        // of the last turn
 	last      events.Outcome // the newest outcome, while it is worth remembering
 	remember  bool
 	vain      vain
@@ -83,6 +84,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		l.repeats = 0
 	}
 	l.last, l.remember = o, true
+	d.land(l, o)
 	l.dues = nil
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && leavesTrace(r) {
@@ -236,6 +238,7 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 		return
 	}
 	e.known = false // another replica was first, or nobody knows what is stored
+	e.lane(of).journey = journey{}
 	switch {
 	case errors.Is(err, bus.ErrOvertaken):
 		d.tally.Overtaken++
@@ -249,6 +252,7 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 
 func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 	d.placed(e.lane(of), max(e.lane(of).turn, sequence))
+	d.embark(e.lane(of), sequence)
 	d.watch(e, of)
 	if of == events.Act {
 		d.tally.Acts++

@@ -185,6 +185,32 @@ func (l *Loop) Tally() Tally {
 	return l.tally
 }
 
+// Backlog is, by kind, what waits longest for its turn; ok is false when the loop
+// does not say so in time.
+func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok bool) {
+	answer := make(chan map[kinds.Name]Backlog, 1)
+	if !l.offer(ctx, func() { answer <- l.desk.Backlog() }) {
+		return nil, false
+	}
+	select {
+	case backlog = <-answer:
+		return backlog, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+// offer has something done by the loop, if it has room for it in time.
+func (l *Loop) offer(ctx context.Context, say func()) bool {
+	select {
+	case l.inbox <- say:
+		return true
+	case <-l.settled:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // Awake tells whether the desk is open, or has been.
 func (l *Loop) Awake() bool {
 	l.mu.Lock()

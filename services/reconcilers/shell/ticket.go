@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -18,6 +19,7 @@ type ticket struct {
 	sequence uint64
 	trigger  events.Trigger
 	trace    events.Trace
+	stored   time.Time // when the bus had its message
 
 	// lane and turn are set for the ticket of an outcome: its key's turn counts
 	// only once the lane is settled up to that turn.
@@ -34,7 +36,7 @@ type ticket struct {
 // its kind's state stream.
 func (d *Desk) Ticket(ref events.Ref, sequence uint64, trace events.Trace, handle Handle) {
 	t := d.keep(&ticket{
-		handle: handle, ref: ref, sequence: sequence, trace: trace,
+		handle: handle, ref: ref, sequence: sequence, trace: trace, stored: d.storedAt(handle),
 		trigger: events.Trigger{Stream: subject.StateStream(ref.Kind), Sequence: sequence, Ref: ref, Trace: trace},
 	})
 	if d.position(ref.Kind) < sequence || d.shut[ref.Kind] {
@@ -77,9 +79,10 @@ func (d *Desk) admit(kind kinds.Name) {
 // outcome stream, waits for an answer.
 func (d *Desk) OutcomeTicket(sequence uint64, o events.Outcome, handle Handle) {
 	e := d.entry(o.Key)
+	took := d.took(e, o)
 	d.Outcome(o)
-	d.answered(o)
-	t := d.keep(&ticket{handle: handle, lane: o.Lane, turn: o.Turn, trace: o.Trace, sequence: sequence})
+	d.answered(o, took)
+	t := d.keep(&ticket{handle: handle, lane: o.Lane, turn: o.Turn, trace: o.Trace, sequence: sequence, stored: d.storedAt(handle)})
 	t.trigger = events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
 	d.assign(t, e)
 }
@@ -87,7 +90,7 @@ func (d *Desk) OutcomeTicket(sequence uint64, o events.Outcome, handle Handle) {
 // answered tells how a turn ended.
 //
 // Upstream: a failure without a status of the API server counts as a 500.
-func (d *Desk) answered(o events.Outcome) {
+func (d *Desk) answered(o events.Outcome, took time.Duration) {
 	if d.settings.Answered == nil {
 		return
 	}
@@ -95,12 +98,21 @@ func (d *Desk) answered(o events.Outcome) {
 	if failure, failed := o.Failure(); failed {
 		code = cmp.Or(failure.Code, http.StatusInternalServerError)
 	}
-	d.settings.Answered(code)
+	d.settings.Answered(code, took)
+}
+
+// took is how long a turn took, from its decision until now; 0 where that is not
+// known, since another replica made it.
+func (d *Desk) took(e *entry, o events.Outcome) time.Duration {
+	if j := e.lane(o.Lane).journey; j.turn == o.Turn {
+		return d.now.Sub(j.decided)
+	}
+	return 0
 }
 
 // Wake says that a wake of a key has fired. handle may be nil.
 func (d *Desk) Wake(sequence uint64, w events.Wake, handle Handle) {
-	t := d.keep(&ticket{handle: handle, trace: w.Trace, sequence: sequence})
+	t := d.keep(&ticket{handle: handle, trace: w.Trace, sequence: sequence, stored: d.storedAt(handle)})
 	t.trigger = events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace}
 	d.assign(t, d.entry(w.Key))
 }
@@ -199,6 +211,7 @@ func (d *Desk) assign(t *ticket, e *entry) {
 	if t.trace.Parent != "" {
 		e.trace = t.trace
 	}
+	e.asked(t)
 	d.demand(e, true)
 }
 

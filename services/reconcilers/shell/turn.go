@@ -42,6 +42,7 @@ func (d *Desk) turn(e *entry) {
 	d.clear(e)
 	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e))) {
 		d.tally.Shut++
+		d.holds(e)
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
 	}
@@ -59,7 +60,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.tally.Nothing++
-	d.answered(events.Outcome{})
+	d.answered(events.Outcome{}, 0)
 	if overdue := !a.decision.WakeAt.IsZero() && !a.decision.WakeAt.After(d.now); a.decision.Retry || overdue {
 		d.retry(e, a)
 		return
@@ -126,12 +127,13 @@ func (d *Desk) carry(e *entry, a answer) {
 	d.schedule(e, r, a.decision)
 	if doAct {
 		d.store(e, r, a, act, events.Act)
+		d.measure(a.decision.Figures)
 	}
 	if doTell {
 		d.store(e, r, a, tell, events.Tell)
 	}
 	if doAct || doTell {
-		e.retries = 0
+		e.retries, e.since = 0, time.Time{}
 	}
 	d.conclude(e, r)
 }
@@ -233,7 +235,7 @@ func (d *Desk) finish(e *entry, failed bool) {
 	}
 	d.discharge(r.tickets, "")
 	if !e.dirty {
-		e.triggers, e.trace = nil, events.Trace{}
+		e.triggers, e.trace, e.since = nil, events.Trace{}, time.Time{}
 	}
 	if e.missed {
 		e.missed = false
@@ -259,10 +261,20 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		t.WakeAt = &at
 	}
 	l.tried, l.storing = t.ResourceVersion, true
+	d.depart(e, l)
 	t.Pack()
 	r.left++
 	d.storing++
 	d.door.Store(t, l.turn)
+}
+
+// measure tells what is worth counting about what is done.
+func (d *Desk) measure(figures []reconcile.Figure) {
+	for _, f := range figures {
+		if d.settings.Measured != nil {
+			d.settings.Measured(f)
+		}
+	}
 }
 
 // retry asks a key again with its backoff; its tickets wait for that.

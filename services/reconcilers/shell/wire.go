@@ -230,9 +230,17 @@ func (l *Loop) deliver(kind kinds.Name, d bus.Delivery) {
 		d.Done() // a mark is for the memory alone
 	default:
 		trace := events.TraceOf(m.Header)
-		l.Tell(func(desk *Desk) { desk.Ticket(ref, m.Sequence, trace, d) })
+		l.Tell(func(desk *Desk) { desk.Ticket(ref, m.Sequence, trace, stamped{d, m.Time}) })
 	}
 }
+
+// stamped is a delivery with the time of its message, which has been read already.
+type stamped struct {
+	bus.Delivery
+	at time.Time
+}
+
+func (s stamped) Stored() time.Time { return s.at }
 
 func (l *Loop) deliverOutcome(d bus.Delivery) {
 	m := d.Message()
@@ -241,7 +249,7 @@ func (l *Loop) deliverOutcome(d bus.Delivery) {
 		d.Hopeless(err.Error())
 		return
 	}
-	l.Tell(func(desk *Desk) { desk.OutcomeTicket(m.Sequence, o, d) })
+	l.Tell(func(desk *Desk) { desk.OutcomeTicket(m.Sequence, o, stamped{d, m.Time}) })
 }
 
 func (l *Loop) deliverWake(d bus.Delivery) {
@@ -251,7 +259,7 @@ func (l *Loop) deliverWake(d bus.Delivery) {
 		d.Hopeless(err.Error())
 		return
 	}
-	l.Tell(func(desk *Desk) { desk.Wake(m.Sequence, w, d) })
+	l.Tell(func(desk *Desk) { desk.Wake(m.Sequence, w, stamped{d, m.Time}) })
 }
 
 // pause keeps a loop around a bus that is away from spinning.

@@ -43,6 +43,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
 	},
 	StatusBlind: true,
+	Metrics:     []reconcile.Metric{ageRatio},
 	Observe:     observe,
 	Decide:      decide,
 }

@@ -59,7 +59,9 @@ func (v View) scale(claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Dec
 		return reconcile.Do("too few pods", v.births(min(-surplus, Burst))...)
 	case surplus > 0:
 		doomed := pod.Doomed(claim.Mine, v.Crowd, min(surplus, Burst), now)
-		return reconcile.Do("too many pods", v.deaths(doomed)...)
+		d := reconcile.Do("too many pods", v.deaths(doomed)...)
+		d.Figures = ageRatios(claim.Mine, doomed, now)
+		return d
 	default:
 		return reconcile.Nothing("as many pods as wanted")
 	}

@@ -1,0 +1,160 @@
+package reconcilers
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// upstream are the metrics that kube-controller-manager has too, under the same
+// names, labels and buckets, so that dashboards and alerts go on working.
+//
+// What a workqueue's item is there, a key is here: it is added when a change or a
+// wake asks for its turn, and worked on while its turn is decided. The requests that
+// a sync of upstream makes are the writer's work, and measured there.
+type upstream struct {
+	queueTime, workTime  *prometheus.HistogramVec
+	depth, adds, retries *prometheus.Desc
+	unfinished, longest  *prometheus.Desc
+	running              *prometheus.Desc
+	stale                map[string]*prometheus.CounterVec
+	own                  map[string]prometheus.Histogram
+	rootCA               *prometheus.CounterVec
+	rootCATime           *prometheus.HistogramVec
+}
+
+// manager is what the "manager" label says of every controller of ours.
+const manager = "millrace"
+
+// staleSkips are the controllers of which upstream counts the syncs that had to
+// wait until their own writes were seen, with the beginnings of the names.
+//
+// Upstream: pkg/controller/*/metrics.
+var staleSkips = map[string]string{"replicaset-controller": "replicaset_controller"}
+
+// rootCAPublisher is the one controller whose syncs have metrics of their own.
+const rootCAPublisher = "root-ca-certificate-publisher-controller"
+
+// Upstream: component-base's workqueue metrics provider, and
+// pkg/controller/certificates/rootcacertpublisher/metrics.go.
+func newUpstream(controllers []reconcile.Any) upstream {
+	times := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Subsystem: "workqueue", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10),
+		}, []string{"name"})
+	}
+	queue := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("workqueue_"+name, help, []string{"name"}, nil)
+	}
+	u := upstream{
+		queueTime:  times("queue_duration_seconds", "How long keys stood in the queue."),
+		workTime:   times("work_duration_seconds", "How long turns took to decide."),
+		depth:      queue("depth", "Keys that wait for their turn."),
+		adds:       queue("adds_total", "Keys added to the queue."),
+		retries:    queue("retries_total", "Turns that had to be made again."),
+		unfinished: queue("unfinished_work_seconds", "Age of the turn that is being decided."),
+		longest:    queue("longest_running_processor_seconds", "Age of the oldest turn that is being decided."),
+		running:    prometheus.NewDesc("running_managed_controllers", "1 while the controller's work falls to this replica.", []string{"name", "manager"}, nil),
+		stale:      map[string]*prometheus.CounterVec{},
+		own:        map[string]prometheus.Histogram{},
+		rootCA: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "root_ca_cert_publisher_sync_total", Help: "Namespaces that were looked at, by the HTTP status that this ended with.",
+		}, []string{"code"}),
+		rootCATime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "root_ca_cert_publisher_sync_duration_seconds", Help: "Time from the decision on a namespace to its outcome, by HTTP status.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"code"}),
+	}
+	for _, c := range controllers {
+		u.add(c.Describe())
+	}
+	return u
+}
+
+func (u *upstream) add(d reconcile.Description) {
+	for _, m := range d.Metrics {
+		u.own[m.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets})
+	}
+	if subsystem, ok := staleSkips[d.Name]; ok {
+		u.stale[d.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: subsystem, Name: "stale_sync_skips_total",
+			Help: "Times that a turn had to wait until what the last one wrote was seen, by what had not been seen.",
+		}, []string{"group", "resource"})
+	}
+}
+
+// watch has a desk tell what these metrics measure.
+func (u *upstream) watch(s *shell.Settings, d reconcile.Description) {
+	waited := u.queueTime.WithLabelValues(d.Queue)
+	s.Waited = func(took time.Duration) { waited.Observe(took.Seconds()) }
+	s.Measured = func(f reconcile.Figure) {
+		if h, ok := u.own[f.Metric]; ok && slices.ContainsFunc(d.Metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric }) {
+			h.Observe(f.Value)
+		}
+	}
+	if skips, ok := u.stale[d.Name]; ok {
+		s.Held = func(kind kinds.Name) { skips.WithLabelValues(kind.Group(), kind.Resource()).Inc() }
+	}
+}
+
+func (u *upstream) worked(queue string) func(time.Duration) {
+	h := u.workTime.WithLabelValues(queue)
+	return func(d time.Duration) { h.Observe(d.Seconds()) }
+}
+
+func (u *upstream) answered(controller string, code int, took time.Duration) {
+	if controller != rootCAPublisher {
+		return
+	}
+	text := strconv.Itoa(code)
+	u.rootCA.WithLabelValues(text).Inc()
+	u.rootCATime.WithLabelValues(text).Observe(took.Seconds())
+}
+
+func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collector {
+	all := []prometheus.Collector{u.queueTime, u.workTime}
+	for _, c := range controllers {
+		d := c.Describe()
+		for _, m := range d.Metrics {
+			all = append(all, u.own[m.Name])
+		}
+		if skips, ok := u.stale[d.Name]; ok {
+			all = append(all, skips)
+		}
+		if d.Name == rootCAPublisher {
+			all = append(all, u.rootCA, u.rootCATime)
+		}
+	}
+	return all
+}
+
+func (u *upstream) descs() []*prometheus.Desc {
+	return []*prometheus.Desc{u.depth, u.adds, u.retries, u.unfinished, u.longest, u.running}
+}
+
+func (u *upstream) collect(out chan<- prometheus.Metric, l *shell.Loop, d reconcile.Description, active bool) {
+	t, busy := l.Tally(), l.Busy().Seconds()
+	out <- prometheus.MustNewConstMetric(u.depth, prometheus.GaugeValue, float64(t.Depth), d.Queue)
+	out <- prometheus.MustNewConstMetric(u.adds, prometheus.CounterValue, float64(t.Adds), d.Queue)
+	out <- prometheus.MustNewConstMetric(u.retries, prometheus.CounterValue, float64(t.Retries), d.Queue)
+	out <- prometheus.MustNewConstMetric(u.unfinished, prometheus.GaugeValue, busy, d.Queue)
+	out <- prometheus.MustNewConstMetric(u.longest, prometheus.GaugeValue, busy, d.Queue)
+	out <- prometheus.MustNewConstMetric(u.running, prometheus.GaugeValue, truth(active), name(d), manager)
+}
+
+// name is the controller's as kube-controller-manager says it in its metrics.
+func name(d reconcile.Description) string { return cmp.Or(append(slices.Clone(d.Aliases), d.Name)...) }
+
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
