@@ -203,7 +203,9 @@ func prepare(options Options) (*Cluster, error) {
 	if c.ports, err = freePorts(); err != nil {
 		return nil, err
 	}
-	options.Tracing.choosePorts(&c.ports)
+	if err := options.Tracing.choosePorts(&c.ports); err != nil {
+		return nil, err
+	}
 	c.Server = fmt.Sprintf("https://127.0.0.1:%d", c.ports.APIServer)
 	if c.Dir == "" {
 		c.Dir, err = os.MkdirTemp("", "millrace-cluster-")

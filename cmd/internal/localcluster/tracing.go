@@ -2,6 +2,7 @@ package localcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -43,19 +44,26 @@ func (c *Cluster) Collector() string {
 	return c.options.Tracing.Collector
 }
 
+// UsualPort is a port of 127.0.0.1 if nobody uses it at the moment, otherwise one
+// that nobody uses.
+func UsualPort(usual int) (int, error) {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", usual))
+	if err != nil { // it is somebody else's
+		return FreePort()
+	}
+	return usual, listener.Close()
+}
+
 // choosePorts takes the usual ports where that is asked for.
-func (t Tracing) choosePorts(p *ports) {
+func (t Tracing) choosePorts(p *ports) error {
 	if !t.Jaeger || !t.UsualPorts {
-		return
+		return nil
 	}
-	for port, usual := range map[*int]int{&p.Jaeger: 16686, &p.OTLP: 4317, &p.OTLPHTTP: 4318} {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", usual))
-		if err != nil { // somebody else's: the port that is there already does as well
-			continue
-		}
-		_ = listener.Close()
-		*port = usual
-	}
+	var errs [3]error
+	p.Jaeger, errs[0] = UsualPort(16686)
+	p.OTLP, errs[1] = UsualPort(4317)
+	p.OTLPHTTP, errs[2] = UsualPort(4318)
+	return errors.Join(errs[:]...)
 }
 
 // startJaeger starts Jaeger where it is asked for, before whoever sends to it.
