@@ -2,14 +2,9 @@ package command
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -113,26 +108,17 @@ func (o *serverOptions) start() (*stream.Server, error) {
 // open connects to the bus: to server when there is one in this process,
 // otherwise to --nats-url.
 func (o *busOptions) open(ctx context.Context, name string, server *stream.Server) (*stream.Bus, error) {
-	options := stream.Options{
-		URL: o.url, Server: server, Name: "millrace-" + name, Credentials: o.credentials, Monitoring: o.monitoring,
-		Replicas: o.replicas, LogAge: o.maxAge, LogBytes: o.maxBytes, Log: logger("bus"),
+	options, err := o.at.Options(name)
+	if err != nil {
+		return nil, err
 	}
-	if server == nil && o.url == "" {
+	options.Server, options.Monitoring, options.Replicas = server, o.monitoring, o.replicas
+	options.LogAge, options.LogBytes, options.Log = o.maxAge, o.maxBytes, logger("bus")
+	if server == nil && o.at.URL == "" {
 		return nil, errors.New("no bus: set --nats-url to the address of a NATS server, such as nats://127.0.0.1:4222")
 	}
-	if o.caFile != "" {
-		pem, err := os.ReadFile(o.caFile)
-		if err != nil {
-			return nil, fmt.Errorf("read --nats-ca-file: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read --nats-ca-file: %s holds no certificate", o.caFile)
-		}
-		options.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
 	waiting := time.AfterFunc(remark, func() {
-		klog.FromContext(ctx).Info("Waiting for NATS, which does not answer", "url", redacted(o.url))
+		klog.FromContext(ctx).Info("Waiting for NATS, which does not answer", "url", o.at.Redacted())
 	})
 	defer waiting.Stop()
 	b, err := stream.Connect(ctx, options)
@@ -144,20 +130,6 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 
 // remark is how long NATS may take to answer before that is worth a line.
 const remark = time.Second
-
-// redacted hides the passwords in a list of addresses.
-func redacted(list string) string {
-	addresses := strings.Split(list, ",")
-	for i, address := range addresses {
-		u, err := url.Parse(strings.TrimSpace(address))
-		if err != nil {
-			addresses[i] = "(malformed)"
-			continue
-		}
-		addresses[i] = u.Redacted()
-	}
-	return strings.Join(addresses, ",")
-}
 
 // logger writes to klog under a name.
 func logger(name string) *slog.Logger {

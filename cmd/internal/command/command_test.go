@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -98,7 +99,7 @@ func TestRedactedHidesPasswords(t *testing.T) {
 		"nats://me:word@a:1, nats://b:2":   "nats://me:xxxxx@a:1,nats://b:2",
 		"nats://me:wo%zzrd@a:1,nats://b:2": "(malformed),nats://b:2",
 	} {
-		if got := redacted(given); got != want {
+		if got := (&reader.Connection{URL: given}).Redacted(); got != want {
 			t.Errorf("%q is shown as %q, want %q", given, got, want)
 		}
 	}

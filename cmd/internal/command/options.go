@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/writer"
 )
@@ -73,14 +74,12 @@ func (o *controllerOptions) rootCA() ([]byte, error) {
 
 // busOptions say where the bus is.
 type busOptions struct {
-	url         string
-	credentials string
-	caFile      string
-	monitoring  []string
-	auditGrade  bool
-	replicas    int
-	maxAge      time.Duration
-	maxBytes    int64
+	at         reader.Connection
+	monitoring []string
+	auditGrade bool
+	replicas   int
+	maxAge     time.Duration
+	maxBytes   int64
 }
 
 func newBusOptions() busOptions {
@@ -88,9 +87,7 @@ func newBusOptions() busOptions {
 }
 
 func (o *busOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.url, "nats-url", o.url, "`address` of the NATS server, or several with commas")
-	f.StringVar(&o.credentials, "nats-credentials", o.credentials, "`file` with NATS credentials (JWT and seed)")
-	f.StringVar(&o.caFile, "nats-ca-file", o.caFile, "`file` with the certificate authority of the NATS server")
+	o.at.Add(f)
 	f.StringSliceVar(&o.monitoring, "nats-monitoring", o.monitoring,
 		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222; without them nobody can tell when NATS syncs (for millrace bus the health address)")
 	f.BoolVar(&o.auditGrade, "require-audit-grade", o.auditGrade,

@@ -64,7 +64,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	var server *stream.Server
-	if o.bus.url == "" {
+	if o.bus.at.URL == "" {
 		if server, err = o.server.start(); err != nil {
 			return err
 		}

@@ -61,6 +61,15 @@ func Delta(ref events.Ref) string {
 	return join("ev", ref.Kind.Token(), strconv.Itoa(ref.Slot()), escape(ref.Namespace), escape(ref.Name))
 }
 
+// DeltasIn is every subject of the deltas of a kind's objects in a namespace.
+func DeltasIn(kind kinds.Name, namespace string) string {
+	slot := "*" // objects without a namespace are filed by their names
+	if namespace != "" {
+		slot = strconv.Itoa(events.SlotOf(namespace, ""))
+	}
+	return join("ev", kind.Token(), slot, escape(namespace), "*")
+}
+
 // Mark is the subject of a kind's marks and gaps.
 func Mark(kind kinds.Name) string { return join("ev", kind.Token(), mark) }
 

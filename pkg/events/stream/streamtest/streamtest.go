@@ -59,6 +59,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"WorkHeadersOnly", testWorkHeadersOnly},
 		{"WorkMaxPending", testWorkMaxPending},
 		{"WorkCoalesces", testWorkCoalesces},
+		{"Archive", testArchive},
 		{"Peers", testPeers},
 		{"Close", testClose},
 	} {

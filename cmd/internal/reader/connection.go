@@ -1,0 +1,86 @@
+package reader
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// Connection says where the bus is, and who asks it.
+type Connection struct {
+	URL         string
+	Credentials string
+	CAFile      string
+}
+
+// Add adds the flags.
+func (c *Connection) Add(f *pflag.FlagSet) {
+	f.StringVar(&c.URL, "nats-url", c.URL, "`address` of the NATS server, or several with commas")
+	f.StringVar(&c.Credentials, "nats-credentials", c.Credentials, "`file` with NATS credentials (JWT and seed)")
+	f.StringVar(&c.CAFile, "nats-ca-file", c.CAFile, "`file` with the certificate authority of the NATS server")
+}
+
+// Options are those of a connection with a name.
+//
+// Errors: the certificate cannot be read.
+func (c *Connection) Options(name string) (stream.Options, error) {
+	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials}
+	if c.CAFile == "" {
+		return options, nil
+	}
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return options, fmt.Errorf("read --nats-ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return options, fmt.Errorf("read --nats-ca-file: %s holds no certificate", c.CAFile)
+	}
+	options.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return options, nil
+}
+
+// Redacted is the address without passwords.
+func (c *Connection) Redacted() string {
+	addresses := strings.Split(c.URL, ",")
+	for i, address := range addresses {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil {
+			addresses[i] = "(malformed)"
+			continue
+		}
+		addresses[i] = u.Redacted()
+	}
+	return strings.Join(addresses, ",")
+}
+
+// open connects, and does not wait long for a bus that does not answer: somebody
+// is looking at the terminal.
+func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.Bus, error) {
+	options, err := c.Options("reader")
+	if err != nil {
+		return nil, err
+	}
+	connecting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	b, err := stream.Connect(connecting, options)
+	switch {
+	case err == nil:
+		return b, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case connecting.Err() != nil:
+		return nil, fmt.Errorf("no bus answers at %s (%w): name it with --nats-url; millrace run and dev let others in with --nats-listen=127.0.0.1:4222", c.Redacted(), err)
+	default:
+		return nil, fmt.Errorf("connect to the bus at %s: %w", c.Redacted(), err)
+	}
+}

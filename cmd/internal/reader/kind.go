@@ -1,0 +1,89 @@
+package reader
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// short are the short names that kubectl knows for the kinds of Kubernetes. The
+// API server would tell them; whoever reads the record need not reach it.
+var short = map[string]kinds.Name{
+	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events", "limits": "limitranges", "ns": "namespaces",
+	"no": "nodes", "po": "pods", "pv": "persistentvolumes", "pvc": "persistentvolumeclaims", "quota": "resourcequotas",
+	"rc": "replicationcontrollers", "sa": "serviceaccounts", "svc": "services",
+	"deploy": "deployments.apps", "ds": "daemonsets.apps", "rs": "replicasets.apps", "sts": "statefulsets.apps",
+	"cj": "cronjobs.batch", "hpa": "horizontalpodautoscalers.autoscaling", "pdb": "poddisruptionbudgets.policy",
+	"ing": "ingresses.networking.k8s.io", "netpol": "networkpolicies.networking.k8s.io", "pc": "priorityclasses.scheduling.k8s.io",
+	"sc": "storageclasses.storage.k8s.io", "csr": "certificatesigningrequests.certificates.k8s.io",
+	"crd": "customresourcedefinitions.apiextensions.k8s.io",
+}
+
+// Resolve finds the kind that a word means among those on record: "pods", "pod",
+// "Pod", "po", "deployments.apps", "deployments.v1.apps". Of several that it may
+// mean, the one of the core group wins, then the first by name, as with kubectl.
+//
+// Errors: the record has no such kind; the message names those that it has.
+func Resolve(word string, have []kinds.Kind) (kinds.Kind, error) {
+	lower := strings.ToLower(word)
+	if full, ok := short[lower]; ok {
+		lower = string(full)
+	}
+	var found []kinds.Kind
+	for _, k := range have {
+		if slices.Contains(spellings(k), lower) {
+			found = append(found, k)
+		}
+	}
+	if len(found) == 0 {
+		return kinds.Kind{}, fmt.Errorf("the record has no kind %q; it has %s", word, strings.Join(namesOf(have), ", "))
+	}
+	return slices.MinFunc(found, func(a, b kinds.Kind) int {
+		if (a.Name.Group() == "") != (b.Name.Group() == "") {
+			if a.Name.Group() == "" {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(string(a.Name), string(b.Name))
+	}), nil
+}
+
+// spellings are all the ways to write a kind, in lower case.
+func spellings(k kinds.Kind) []string {
+	singular, group := strings.ToLower(k.Kind), k.Name.Group()
+	out := []string{string(k.Name), k.Name.Resource(), singular}
+	if group != "" {
+		out = append(out, singular+"."+group, k.Name.Resource()+"."+k.Version+"."+group)
+	}
+	return out
+}
+
+func namesOf(have []kinds.Kind) []string {
+	if len(have) == 0 {
+		return []string{"none yet"}
+	}
+	names := make([]string, len(have))
+	for i, k := range have {
+		names[i] = string(k.Name)
+	}
+	return names
+}
+
+// words are what completion offers for a kind: the short name where there is one.
+func words(have []kinds.Kind) []string {
+	var out []string
+	for _, k := range have {
+		word := string(k.Name)
+		for s, full := range short {
+			if full == k.Name {
+				word = s
+			}
+		}
+		out = append(out, word+"\t"+k.Kind, k.Name.Resource()+"\t"+k.APIVersion())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

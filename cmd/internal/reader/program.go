@@ -1,0 +1,222 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/cmd/internal/settings"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+const (
+	// localBus is where the bus of somebody who tries Millrace listens.
+	localBus = "nats://127.0.0.1:4222"
+	// connectPatience is how long the bus may take to answer the first time.
+	connectPatience = 5 * time.Second
+)
+
+// Options are the flags of every command that reads the record.
+type Options struct {
+	Connection
+	Namespace string
+	All       bool // namespaces
+	Output    string
+	Color     string
+	Timeout   time.Duration // of the whole command; 0 is none
+}
+
+// Program is one command that reads the record.
+type Program struct {
+	Use, Short, Long, Example string
+	Args                      cobra.PositionalArgs
+	// Flags adds those that only this command has; may be nil.
+	Flags func(*pflag.FlagSet)
+	// Outputs are the values of --output, the default first; nil: table, json
+	// and yaml.
+	Outputs []string
+	// Lasting commands have no timeout unless one is asked for.
+	Lasting bool
+	// Complete completes the arguments; nil: by kinds and names.
+	Complete func(s *Session, args []string, toComplete string) []string
+	Run      func(ctx context.Context, s *Session, args []string) error
+}
+
+// patience is the default of --timeout.
+const patience = time.Minute
+
+// Command makes the subcommand. Before it runs, settings fill the flags, and the
+// bus is connected.
+func (p Program) Command() *cobra.Command {
+	if p.Outputs == nil {
+		p.Outputs = []string{"table", "json", "yaml"}
+	}
+	o, file := &Options{Connection: Connection{URL: localBus}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
+	if p.Lasting {
+		o.Timeout = 0
+	}
+	cmd := &cobra.Command{
+		Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: p.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
+				return err
+			}
+			if !slices.Contains(p.Outputs, o.Output) {
+				return fmt.Errorf("read --output: %q is none of %s", o.Output, strings.Join(p.Outputs, ", "))
+			}
+			return o.with(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, s *Session) error { return p.Run(ctx, s, args) })
+		},
+	}
+	o.add(cmd.Flags(), p.Outputs)
+	cmd.Flags().StringVar(&file, "config", "", "YAML `file` with settings; see `millrace --help`")
+	if p.Flags != nil {
+		p.Flags(cmd.Flags())
+	}
+	complete := p.Complete
+	if complete == nil {
+		complete = (*Session).completeObject
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) (found []string, _ cobra.ShellCompDirective) {
+		o.complete(cmd, file, func(s *Session) { found = complete(s, args, word) })
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if len(found) == 1 && strings.HasSuffix(found[0], "/") {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return found, directive
+	}
+	values := p.Outputs
+	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+	return cmd
+}
+
+func (o *Options) add(f *pflag.FlagSet, outputs []string) {
+	o.Connection.Add(f)
+	f.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace (default that of the kubeconfig's context)")
+	f.StringVarP(&o.Output, "output", "o", o.Output, "how to write it: "+strings.Join(outputs, ", "))
+	f.StringVar(&o.Color, "color", o.Color, "colours: auto, which is on a terminal, always or never")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long the answer may take; 0 is without limit")
+}
+
+// with opens a session and closes it.
+func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(context.Context, *Session) error) error {
+	paper, err := NewPaper(out, o.Color)
+	if err != nil {
+		return err
+	}
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+	}
+	b, err := o.open(ctx, connectPatience)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	s := &Session{Options: *o, Bus: b, Paper: paper, Notes: notes}
+	if s.Namespace == "" {
+		s.Namespace = contextNamespace()
+	}
+	return do(ctx, s)
+}
+
+// contextNamespace is what kubectl would take.
+func contextNamespace() string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).Namespace()
+	if err != nil || namespace == "" {
+		return "default"
+	}
+	return namespace
+}
+
+// Session is one command at work.
+type Session struct {
+	Options
+	Bus   *stream.Bus
+	Paper *Paper
+	// Notes is where remarks go that are no part of the answer.
+	Notes io.Writer
+
+	kinds []kinds.Kind
+}
+
+// Kinds are the kinds on record.
+func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	if s.kinds == nil {
+		found, err := s.Bus.Kinds(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look which kinds are on record: %w", err)
+		}
+		s.kinds = found
+	}
+	return s.kinds, nil
+}
+
+// Kind finds the kind that a word means; see [Resolve].
+func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
+	have, err := s.Kinds(ctx)
+	if err != nil {
+		return kinds.Kind{}, err
+	}
+	return Resolve(word, have)
+}
+
+// Object finds the object that arguments name: KIND/NAME or KIND NAME, in the
+// session's namespace where the kind has namespaces.
+func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events.Ref, error) {
+	word, name, slash := strings.Cut(strings.Join(args, "/"), "/")
+	if !slash || name == "" || strings.Contains(name, "/") {
+		return kinds.Kind{}, events.Ref{}, fmt.Errorf("%q names no object: write KIND/NAME, such as deploy/web", strings.Join(args, " "))
+	}
+	kind, err := s.Kind(ctx, word)
+	if err != nil {
+		return kinds.Kind{}, events.Ref{}, err
+	}
+	ref := events.Ref{Kind: kind.Name, Name: name}
+	if kind.Namespaced {
+		ref.Namespace = s.Namespace
+	}
+	return kind, ref, nil
+}
+
+// Print writes an answer: as JSON or YAML where that is asked for, otherwise as
+// people's draws it.
+func (s *Session) Print(answer any, people func(*Paper)) error {
+	switch s.Output {
+	case "json":
+		text, err := json.MarshalIndent(answer, "", "  ")
+		if err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+		s.Paper.Line("%s", text)
+	case "yaml":
+		text, err := yaml.Marshal(answer)
+		if err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+		s.Paper.Line("%s", strings.TrimSuffix(string(text), "\n"))
+	default:
+		people(s.Paper)
+	}
+	return nil
+}
+
+// Note tells the user something that is no part of the answer.
+func (s *Session) Note(format string, args ...any) {
+	fmt.Fprintf(s.Notes, format+"\n", args...)
+}

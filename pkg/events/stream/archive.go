@@ -1,0 +1,205 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+var _ bus.Archive = (*Bus)(nil)
+
+// Controllers are the controllers whose turns are kept; see [bus.Archive].
+func (b *Bus) Controllers(ctx context.Context) ([]string, error) {
+	request, done := b.guarded(ctx, "STREAM.NAMES")
+	defer done()
+	var found []string
+	names := b.js.StreamNames(request, jetstream.WithStreamListSubject("turn.>"))
+	for name := range names.Name() {
+		if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+			found = append(found, controller)
+		}
+	}
+	if err := translated(request, names.Err()); err != nil {
+		return nil, fmt.Errorf("list streams: %w", err)
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// Consumers are the durable consumers of a stream; see [bus.Archive].
+func (b *Bus) Consumers(ctx context.Context, stream string) ([]bus.Consumer, error) {
+	handle, err := b.handle(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	request, done := b.guarded(ctx, stream)
+	defer done()
+	var found []bus.Consumer
+	list := handle.ListConsumers(request)
+	for info := range list.Info() {
+		if info.Config.Durable == "" {
+			continue
+		}
+		c := bus.Consumer{
+			Name: info.Name, Answered: info.AckFloor.Stream,
+			Unanswered: info.NumAckPending, Pending: int(info.NumPending), Again: info.NumRedelivered,
+		}
+		if info.Delivered.Last != nil {
+			c.Active = *info.Delivered.Last
+		}
+		found = append(found, c)
+	}
+	if err := translated(request, list.Err()); err != nil {
+		return nil, fmt.Errorf("list the consumers of %s: %w", stream, err)
+	}
+	slices.SortFunc(found, func(a, b bus.Consumer) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+// Read hands over a passage of a stream; see [bus.Archive].
+func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	at, err := b.StreamState(ctx, p.Stream)
+	if err != nil {
+		return err
+	}
+	if p.To == 0 || p.To > at.Last {
+		p.To = at.Last
+	}
+	r := &passage{bus: b, Passage: p, handle: handle}
+	for attempt := 0; ; attempt++ {
+		before := r.From
+		err := r.session(ctx)
+		var own *handlerError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &own):
+			return own.err
+		case ctx.Err() != nil:
+			return fmt.Errorf("read %s: %w", p.Stream, ctx.Err())
+		case final(err), attempt == readAttempts:
+			return fmt.Errorf("read %s: %w", p.Stream, err)
+		}
+		if r.From != before {
+			attempt = 0
+		}
+		pause(ctx, attempt)
+	}
+}
+
+const (
+	// readAttempts bounds how often in a row a reading begins anew that gets
+	// nowhere.
+	readAttempts = 3
+	// readStuck is how long nothing may come of what the server says it has.
+	readStuck = 5 * time.Second
+)
+
+// passage is one reading. Each session has a consumer of its own, and goes on
+// where the one before ended.
+type passage struct {
+	bus *Bus
+	bus.Passage
+	handle func([]events.Message) error
+}
+
+func (r *passage) session(ctx context.Context) error {
+	if r.From > r.To {
+		return nil
+	}
+	request, done := r.bus.guarded(ctx, r.Stream)
+	defer done()
+	source, err := r.bus.js.CreateConsumer(request, r.Stream, r.consumer())
+	if err != nil {
+		return translated(request, err)
+	}
+	info := source.CachedInfo()
+	defer (&follower{bus: r.bus, stream: r.Stream}).leave(info.Name)
+	if info.NumPending == 0 {
+		return nil
+	}
+	feed, err := source.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat))
+	if err != nil {
+		return translated(request, err)
+	}
+	defer feed.Stop()
+	return r.consume(request, feed)
+}
+
+func (r *passage) consumer() jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(r.From, 1),
+		FilterSubject: r.Subject, HeadersOnly: r.HeadersOnly,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: -1,
+		Replicas: 1, MemoryStorage: true, InactiveThreshold: readerIdle,
+	}
+	if r.From == 0 && !r.Since.IsZero() {
+		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &r.Since
+	}
+	return c
+}
+
+// consume takes messages until the end of the passage.
+func (r *passage) consume(ctx context.Context, feed jetstream.MessagesContext) error {
+	var batch []events.Message
+	hand := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		next := batch[len(batch)-1].Sequence + 1
+		if err := r.handle(batch); err != nil {
+			return &handlerError{err}
+		}
+		r.From, batch = next, nil
+		return nil
+	}
+	for received := uint64(1); ; received++ {
+		m, p, err := r.next(ctx, feed)
+		switch {
+		case err != nil:
+			return errors.Join(hand(), err)
+		case p.delivery != received:
+			return errors.Join(hand(), fmt.Errorf("%w: delivery %d instead of %d", errShaken, p.delivery, received))
+		case p.sequence > r.To:
+			return hand()
+		}
+		if batch == nil {
+			batch = make([]events.Message, 0, min(int(p.pending)+1, pullMessages))
+		}
+		batch = append(batch, delivered(r.Stream, m, p))
+		if p.pending == 0 || p.sequence == r.To {
+			return hand()
+		}
+		if len(batch) == cap(batch) {
+			if err := hand(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *passage) next(ctx context.Context, feed jetstream.MessagesContext) (jetstream.Msg, place, error) {
+	waiting, cancel := context.WithTimeout(ctx, readStuck)
+	defer cancel()
+	m, err := feed.Next(jetstream.NextContext(waiting))
+	switch {
+	case err == nil:
+		p, err := placeOf(m.Reply())
+		return m, p, err
+	case ctx.Err() != nil:
+		return nil, place{}, context.Cause(ctx)
+	case waiting.Err() != nil:
+		return nil, place{}, fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
+	default:
+		return nil, place{}, translated(ctx, err)
+	}
+}

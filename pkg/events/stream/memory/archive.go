@@ -1,0 +1,96 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+var _ bus.Archive = (*Bus)(nil)
+
+// Controllers are the controllers whose turns are kept; see [bus.Archive].
+func (b *Bus) Controllers(ctx context.Context) (found []string, err error) {
+	err = b.do(ctx, func() error {
+		for name := range b.streams {
+			if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+				found = append(found, controller)
+			}
+		}
+		return nil
+	})
+	slices.Sort(found)
+	return found, err
+}
+
+// Read hands over a passage of a stream; see [bus.Archive].
+func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	next := p.From
+	for to := uint64(0); ; {
+		var batch []events.Message
+		err := b.do(ctx, func() error {
+			s, err := b.stream(p.Stream)
+			if err != nil {
+				return err
+			}
+			if next == 0 {
+				next = s.since(p.Since)
+			}
+			if to == 0 {
+				to = min(p.To, s.last)
+				if p.To == 0 {
+					to = s.last
+				}
+			}
+			for m, ok := s.after(next, p.Subject); ok && m.Sequence <= to && len(batch) < batchSize; m, ok = s.after(next, p.Subject) {
+				next = m.Sequence + 1
+				m = clone(m)
+				if p.HeadersOnly {
+					m.Data = nil
+				}
+				batch = append(batch, m)
+			}
+			return nil
+		})
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+		if err := handle(batch); err != nil {
+			return err
+		}
+	}
+}
+
+// Consumers are the durable consumers of a stream; see [bus.Archive].
+func (b *Bus) Consumers(ctx context.Context, name string) (found []bus.Consumer, err error) {
+	err = b.do(ctx, func() error {
+		s, err := b.stream(name)
+		if err != nil {
+			return err
+		}
+		for durable, d := range s.durables {
+			found = append(found, d.standing(durable))
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b bus.Consumer) int { return strings.Compare(a.Name, b.Name) })
+	return found, err
+}
+
+// standing is how far a durable has come.
+func (d *durable) standing(name string) bus.Consumer {
+	c := bus.Consumer{Name: name, Answered: d.next - 1, Unanswered: len(d.pending)}
+	for sequence, p := range d.pending {
+		c.Answered = min(c.Answered, sequence-1)
+		if p.attempt > 1 {
+			c.Again++
+		}
+	}
+	for m, ok := d.stream.after(d.next, d.work.Subject); ok; m, ok = d.stream.after(m.Sequence+1, d.work.Subject) {
+		c.Pending++
+	}
+	return c
+}
