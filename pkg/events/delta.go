@@ -79,10 +79,15 @@ type Manager struct {
 	Time        time.Time
 }
 
-// Trace is a W3C trace context, in its two header values.
+// Trace is a W3C trace context, in its two header values, and how far the trace
+// has come; package trace makes and reads it.
 type Trace struct {
 	Parent string `json:"traceparent,omitempty"`
 	State  string `json:"tracestate,omitempty"`
+	// Hops counts the writes of ours that led here, one after the other.
+	Hops int `json:"hops,omitempty"`
+	// Began is when the trace began, in milliseconds since 1970; 0: not known.
+	Began int64 `json:"began,omitempty"`
 }
 
 // ID is the delta's identity for de-duplication: the same change published

@@ -42,6 +42,8 @@ const (
 	HeaderAfter       = "Millrace-After"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
+	HeaderTraceHops   = "Millrace-Hop"
+	HeaderTraceBegan  = "Millrace-Root-Time" // milliseconds since 1970
 )
 
 // EncodeDelta gives the headers and body of a delta.
@@ -172,10 +174,16 @@ func DecodeJSON(m Message, value any) error {
 	return nil
 }
 
-// TraceOf reads the trace context from headers.
+// TraceOf reads the trace context from headers. What is not readable of it is
+// left out: nothing but traces rests on it.
 func TraceOf(header map[string][]string) Trace {
 	m := Message{Header: header}
-	return Trace{Parent: m.Get(HeaderTraceParent), State: m.Get(HeaderTraceState)}
+	t := Trace{Parent: m.Get(HeaderTraceParent), State: m.Get(HeaderTraceState)}
+	if t.Parent != "" {
+		t.Hops, _ = strconv.Atoi(m.Get(HeaderTraceHops))
+		t.Began, _ = strconv.ParseInt(m.Get(HeaderTraceBegan), 10, 64)
+	}
+	return t
 }
 
 func (t Trace) set(header map[string][]string) {
@@ -184,5 +192,11 @@ func (t Trace) set(header map[string][]string) {
 	}
 	if t.State != "" {
 		header[HeaderTraceState] = []string{t.State}
+	}
+	if t.Hops != 0 {
+		header[HeaderTraceHops] = []string{strconv.Itoa(t.Hops)}
+	}
+	if t.Began != 0 {
+		header[HeaderTraceBegan] = []string{strconv.FormatInt(t.Began, 10)}
 	}
 }

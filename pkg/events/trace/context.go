@@ -1,0 +1,157 @@
+package trace
+
+import (
+	"context"
+	"crypto/sha256"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/otel/propagation"
+	otel "go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// carrier carries a context in a Trace. OpenTelemetry's own carrier for headers
+// writes "Traceparent", and header keys of the bus have a case.
+type carrier struct{ *events.Trace }
+
+const (
+	parentKey = "traceparent"
+	stateKey  = "tracestate"
+)
+
+func (c carrier) Get(key string) string {
+	switch key {
+	case parentKey:
+		return c.Parent
+	case stateKey:
+		return c.State
+	default:
+		return ""
+	}
+}
+
+func (c carrier) Set(key, value string) {
+	switch key {
+	case parentKey:
+		c.Parent = value
+	case stateKey:
+		c.State = value
+	}
+}
+
+func (c carrier) Keys() []string { return []string{parentKey, stateKey} }
+
+// w3c is all that is carried: baggage would reach the API server's webhooks.
+var w3c propagation.TraceContext
+
+// Context is the span context that a trace carries; it is not valid where there is
+// none, or one that cannot be read.
+func Context(t events.Trace) otel.SpanContext {
+	if t.Parent == "" {
+		return otel.SpanContext{}
+	}
+	return otel.SpanContextFromContext(w3c.Extract(context.Background(), carrier{&t}))
+}
+
+// of is the trace that goes on behind a span context.
+func of(c otel.SpanContext, hops int, began int64) events.Trace {
+	t := events.Trace{Hops: hops, Began: began}
+	w3c.Inject(otel.ContextWithSpanContext(context.Background(), c), carrier{&t})
+	return t
+}
+
+// Sampled tells whether the spans behind a context are recorded.
+func Sampled(t events.Trace) bool {
+	const length, flags = 55, 54 // 00-<32>-<16>-<2>; the lowest bit of the last digit
+	if len(t.Parent) < length {
+		return false
+	}
+	switch t.Parent[flags] {
+	case '1', '3', '5', '7', '9', 'b', 'd', 'f':
+		return true
+	default:
+		return false
+	}
+}
+
+// ids are those of a root, wanted from the generator through the context.
+type ids struct {
+	trace otel.TraceID
+	span  otel.SpanID
+}
+
+type wanted struct{}
+
+// derived are ids that whoever knows the same parts derives as well. The last part
+// of a trace id decides whether a ratio samples it, and is as good as random.
+func derived(parts ...string) ids {
+	h := sha256.New()
+	h.Write([]byte("millrace-trace-v1"))
+	for _, p := range parts {
+		h.Write([]byte{'|'})
+		h.Write([]byte(p))
+	}
+	var i ids
+	sum := h.Sum(nil)
+	copy(i.trace[:], sum)
+	copy(i.span[:], sum[len(i.trace):])
+	return i
+}
+
+// TraceID is the id of the trace that begins with a version of an object.
+func TraceID(cluster string, d events.Delta) otel.TraceID { return ofDelta(cluster, d).trace }
+
+func ofDelta(cluster string, d events.Delta) ids {
+	return derived(cluster, string(d.UID), d.ResourceVersion)
+}
+
+// IDs generates the ids of spans: the SDK's tracer provider must have it, so that
+// roots have the ids that they should. All others are random.
+type IDs struct{}
+
+// NewIDs gives the ids of a root.
+func (g IDs) NewIDs(ctx context.Context) (otel.TraceID, otel.SpanID) {
+	if i, ok := ctx.Value(wanted{}).(ids); ok && i.trace.IsValid() && i.span.IsValid() {
+		return i.trace, i.span
+	}
+	var t otel.TraceID
+	for !t.IsValid() {
+		put(t[:8], rand.Uint64())
+		put(t[8:], rand.Uint64())
+	}
+	return t, g.NewSpanID(ctx, t)
+}
+
+// NewSpanID gives the id of a span that is no root.
+func (IDs) NewSpanID(context.Context, otel.TraceID) otel.SpanID {
+	var s otel.SpanID
+	for !s.IsValid() {
+		put(s[:], rand.Uint64())
+	}
+	return s
+}
+
+func put(to []byte, n uint64) {
+	for i := range 8 {
+		to[i] = byte(n >> (8 * i))
+	}
+}
+
+// Cause is what a trace begins with, for whoever decides whether it is sampled.
+type Cause struct {
+	// Kind, Namespace and Labels are the object's; empty where it is about none.
+	Kind, Namespace string
+	Labels          map[string]string
+	// Cut is true where a trace that is sampled goes on in a new one.
+	Cut bool
+}
+
+type causing struct{}
+
+// CauseOf gives a sampler what the trace begins with. A nil Cause.Labels means
+// that there are none.
+func CauseOf(ctx context.Context) (c Cause, ok bool) {
+	c, ok = ctx.Value(causing{}).(Cause)
+	return c, ok
+}

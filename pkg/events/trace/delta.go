@@ -1,0 +1,96 @@
+package trace
+
+import (
+	"strconv"
+
+	otel "go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// The annotations under which an object may name the trace that it is part of
+// (KEP-5915). They are read, and never written.
+const (
+	NoteParent = "tracing.k8s.io/traceparent"
+	NoteState  = "tracing.k8s.io/tracestate"
+)
+
+// Origin is where a version of an object comes from.
+type Origin struct {
+	// Ours is true for a version that a writer of ours made, and Cause the context
+	// of its request, which is empty when that is not sampled.
+	Ours  bool
+	Cause events.Trace
+	// Missed is true for a version that seems to be ours, although no writer told
+	// of it in time.
+	Missed bool
+	// Before is the context of the delta of the object's previous version.
+	Before events.Trace
+	// Labels and Notes are the object's labels and annotations.
+	Labels, Notes map[string]string
+}
+
+// Delta begins the span of a delta that is going to be stored; it must be ended
+// only if it is. nil if it is not sampled.
+func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
+	if t == nil {
+		return nil
+	}
+	b := birth{
+		name: "send " + subject.LogStream(d.Kind), kind: otel.SpanKindProducer, at: d.At,
+		ids: ofDelta(t.options.Cluster, d),
+	}
+	if o.Ours {
+		b.parent, b.hop = o.Cause, true
+		b.cause = Cause{Kind: string(d.Kind), Namespace: d.Ref.Namespace, Labels: o.Labels}
+		return t.goOn(b).describe(d, o)
+	}
+	b.cause = Cause{Kind: string(d.Kind), Namespace: d.Ref.Namespace, Labels: o.Labels}
+	if Sampled(o.Before) {
+		b.links = append(b.links, link(o.Before, "previous version"))
+	}
+	if noted := (events.Trace{Parent: o.Notes[NoteParent], State: o.Notes[NoteState]}); noted.Parent != "" {
+		if l := link(noted, "noted on the object"); l.SpanContext.IsValid() {
+			b.links = append(b.links, l)
+		}
+	}
+	return t.begin(b).describe(d, o)
+}
+
+// describe adds the attributes, now that the span is known to be recorded.
+func (s *Span) describe(d events.Delta, o Origin) *Span {
+	if s == nil {
+		return nil
+	}
+	s.Set(sends(subject.LogStream(d.Kind))...)
+	s.Set(object(d.Ref)...)
+	s.Set(Op.String(string(d.Op)), UID.String(string(d.UID)), ResourceVersion.String(d.ResourceVersion))
+	if d.By.Name != "" {
+		s.Set(Manager.String(d.By.Name))
+	}
+	if o.Missed {
+		s.Set(Outcome.String("missed its cause"))
+	}
+	return s
+}
+
+// Relist begins the span of a comparison of a kind with the API server. What that
+// finds has no cause that is known, and no spans.
+func (t *Tracer) Relist(kind kinds.Name, because string) *Span {
+	if t == nil {
+		return nil
+	}
+	s := t.begin(birth{name: "relist " + string(kind), kind: otel.SpanKindInternal, cause: Cause{Kind: string(kind)}})
+	s.Set(Kind.String(string(kind)))
+	if because != "" {
+		s.Set(Because.String(because))
+	}
+	return s
+}
+
+// Stored says where the message of a send span is.
+func (s *Span) Stored(sequence uint64) { s.Set(at(sequence)...) }
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,110 @@
+package trace
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	otel "go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Question is a controller's being asked about a key.
+type Question struct {
+	Controller string
+	// About is the key, with the kind of its object where it is one.
+	About events.Ref
+	// Parent is the newest cause that is sampled, and Triggers are all of them.
+	Parent   events.Trace
+	Triggers []events.Trigger
+	// Delivery is how often the newest trigger has been delivered; 0: not known.
+	Delivery int
+	// Began is when it was asked.
+	Began time.Time
+}
+
+// Process begins the span of a question; nil if none of its causes is sampled.
+func (t *Tracer) Process(q Question) *Span {
+	if t == nil || !Sampled(q.Parent) {
+		return nil
+	}
+	newest, links := events.Trigger{}, []otel.Link(nil)
+	for _, trigger := range q.Triggers {
+		if trigger.Trace == q.Parent {
+			newest = trigger
+		} else if Sampled(trigger.Trace) {
+			links = append(links, link(trigger.Trace, "cause"))
+		}
+	}
+	attrs := append(processes(newest.Stream, q.Controller), at(newest.Sequence)...)
+	attrs = append(attrs, Controller.String(q.Controller), semconv.MessagingBatchMessageCount(max(1, len(q.Triggers))))
+	if q.Delivery > 0 {
+		attrs = append(attrs, Delivery.Int(q.Delivery))
+	}
+	return t.goOn(birth{
+		name: "process " + newest.Stream, kind: otel.SpanKindConsumer, parent: q.Parent, at: q.Began, links: links,
+		ids:   derived(t.options.Cluster, "turn", q.Controller, newest.Stream, number(newest.Sequence), events.Key(q.About).String()),
+		attrs: append(attrs, object(q.About)...),
+	})
+}
+
+// Reconcile begins the span of a decision within that of its question.
+func (t *Tracer) Reconcile(process *Span, controller string, began time.Time) *Span {
+	if process == nil {
+		return nil
+	}
+	return t.goOn(birth{
+		name: "reconcile " + controller, kind: otel.SpanKindInternal, parent: process.trace, at: began,
+		attrs: []attribute.KeyValue{Controller.String(controller)},
+	})
+}
+
+// Turn begins the span of a turn that is going to be stored; nil if it is not
+// sampled.
+func (t *Tracer) Turn(turn events.Turn) *Span {
+	if t == nil || !Sampled(turn.Trace) {
+		return nil
+	}
+	stream := subject.TurnStream(turn.Controller)
+	attrs := append(sends(stream), describe(turn)...)
+	if turn.Repeats > 0 {
+		attrs = append(attrs, attribute.Int64("millrace.repeats", int64(turn.Repeats)))
+	}
+	return t.goOn(birth{
+		name: "send " + stream, kind: otel.SpanKindProducer, parent: turn.Trace, attrs: attrs,
+		ids: derived(t.options.Cluster, "send", turn.Controller, turn.Key.String(), turn.Now.String()),
+	})
+}
+
+// Carry begins the span of a turn that a writer has taken in hand.
+func (t *Tracer) Carry(m events.Message, turn events.Turn, delivery int) *Span {
+	if t == nil || !Sampled(turn.Trace) {
+		return nil
+	}
+	stream := subject.TurnStream(turn.Controller)
+	attrs := append(processes(stream, "writer"), describe(turn)...)
+	attrs = append(attrs, at(m.Sequence)...)
+	return t.goOn(birth{
+		name: "process " + stream, kind: otel.SpanKindConsumer, parent: turn.Trace,
+		attrs: append(attrs, Delivery.Int(delivery)),
+		ids:   derived(t.options.Cluster, "carry", stream, number(m.Sequence), m.Time.String()),
+	})
+}
+
+// describe says what a turn is about.
+func describe(turn events.Turn) []attribute.KeyValue {
+	about := events.Ref(turn.Key)
+	if about.Kind == "" {
+		about.Kind = turn.Kind
+	}
+	return append(object(about),
+		Controller.String(turn.Controller), Lane.String(string(turn.Lane)), Because.String(turn.Because),
+		Commands.Int(len(turn.Commands)), Attempt.Int(turn.Attempt), ResourceVersion.String(turn.ResourceVersion),
+	)
+}
+
+func at(sequence uint64) []attribute.KeyValue {
+	return []attribute.KeyValue{Sequence.Int64(int64(sequence))}
+}
