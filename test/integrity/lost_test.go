@@ -15,6 +15,7 @@ import (
 // TestLostTail: the machine stops while pods change, and the newest messages of
 // the log, of the state or of both never reached the disk. (F12)
 func TestLostTail(t *testing.T) {
+	t.Parallel()
 	logStream, stateStream := subject.LogStream("pods"), subject.StateStream("pods")
 	for _, tc := range []struct {
 		name string
@@ -29,6 +30,7 @@ func TestLostTail(t *testing.T) {
 		{"many of both", []string{logStream, stateStream}, 25, "has forgotten the changes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, 30)
 			w.open()
 			stop := w.watch()
@@ -38,7 +40,7 @@ func TestLostTail(t *testing.T) {
 				w.api.put(podName(i%30), fmt.Sprint("node-", i))
 			}
 			w.settle()
-			w.eventually(mendedWithin, "the state has all", func() bool {
+			w.eventually("the state has all", func() bool {
 				at, err := w.bus.StreamState(t.Context(), stateStream)
 				return err == nil && at.Last >= 31+90
 			})
@@ -105,6 +107,7 @@ func (w *world) holes() (found []events.Hole) {
 // away while more were stored. It is told by the first message that comes behind
 // one that it never had; the state, and who decides on it, lacks nothing. (F25)
 func TestAReaderThatTheLogHasPassed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 20)
 	w.limit = 100_000
 	w.open()
@@ -158,6 +161,7 @@ func TestAReaderThatTheLogHasPassed(t *testing.T) {
 // TestDeletesBehindACompaction: while nobody watches, a thousand pods go and the
 // API server forgets how. (F10)
 func TestDeletesBehindACompaction(t *testing.T) {
+	t.Parallel()
 	const pods = 1000
 	w := newWorld(t, pods)
 	w.open()

@@ -14,16 +14,17 @@ import (
 // The writers' consumer passes over a turn, as after an acknowledgement floor that
 // has jumped: nobody will ever be handed it. It is noticed and served.
 func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.open()
 	w.decides()
 	w.want("a")
-	w.eventually("the turn is stored", servedWithin, func() bool { return w.messages(subject.TurnStream(copier)) == 1 })
+	w.eventually("the turn is stored", func() bool { return w.messages(subject.TurnStream(copier)) == 1 })
 	w.skip()
 	stop := w.writes()
-	took := w.eventually("the copy is there", servedWithin, func() bool { return w.births("a") == 1 })
+	took := w.eventually("the copy is there", func() bool { return w.births("a") == 1 })
 	t.Logf("served after %v", took)
-	w.eventually("the outcome is there", servedWithin, func() bool { return w.messages(subject.OutcomeStream(copier)) == 1 })
+	w.eventually("the outcome is there", func() bool { return w.messages(subject.OutcomeStream(copier)) == 1 })
 	turn, sequence, outcome := w.last("a")
 	if turn.Repeats != 1 || sequence != 2 || outcome.Turn != 2 || !outcome.OK() {
 		t.Errorf("turn %d repeats %d; the outcome is %+v", sequence, turn.Repeats, outcome)
@@ -64,7 +65,7 @@ func (w *world) settle(name string) {
 	w.Helper()
 	before := w.messages(subject.OutcomeStream(copier))
 	w.want(name)
-	w.eventually(name+" is settled", servedWithin, func() bool { return w.messages(subject.OutcomeStream(copier)) > before })
+	w.eventually(name+" is settled", func() bool { return w.messages(subject.OutcomeStream(copier)) > before })
 }
 
 // session runs everything for a while.
@@ -81,6 +82,7 @@ func (w *world) session(run func()) {
 // The power fails. The outcomes of the last turns are lost, which the writers had
 // answered: these turns look as if they were under way for ever.
 func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session(func() { w.settle("a") })
 	lose := w.save(subject.OutcomeStream(copier))
@@ -88,10 +90,10 @@ func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 	lose()
 	w.session(func() {
 		w.remove("a")
-		took := w.eventually("the copy of a is made anew", servedWithin, func() bool { return w.births("a") == 2 })
+		took := w.eventually("the copy of a is made anew", func() bool { return w.births("a") == 2 })
 		t.Logf("a, whose outcome is there, after %v", took)
 		w.remove("b")
-		took = w.eventually("the copy of b is made anew", servedWithin, func() bool { return w.births("b") == 2 })
+		took = w.eventually("the copy of b is made anew", func() bool { return w.births("b") == 2 })
 		t.Logf("b, whose outcome was lost, after %v", took)
 		w.settle("c")
 	})
@@ -105,6 +107,7 @@ func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 // The power fails. The last turns are lost, whose tickets were answered, and the
 // writers' consumer stands behind what is not there any more.
 func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session(func() { w.settle("a") })
 	lose := w.save(subject.TurnStream(copier))
@@ -116,10 +119,10 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 	w.session(func() {
 		w.want("d")
 		w.remove("b")
-		took := w.eventually("both are there", servedWithin, func() bool { return w.births("b") == 2 && w.births("d") == 1 })
+		took := w.eventually("both are there", func() bool { return w.births("b") == 2 && w.births("d") == 1 })
 		t.Logf("served after %v", took)
 		for _, name := range []string{"b", "d"} {
-			took := w.eventually("the outcome of "+name+" is its own", 5*time.Second, func() bool {
+			took := w.eventually("the outcome of "+name+" is its own", func() bool {
 				_, sequence, outcome := w.last(name)
 				return outcome.Turn == sequence && sequence > 0
 			})
