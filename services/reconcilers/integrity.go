@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // integrity is which kinds cannot be believed at the moment, because their
@@ -40,6 +41,9 @@ func newIntegrity() *integrity {
 
 // lost gives what a controller's loop is to call.
 func (i *integrity) lost(controller string) func(stream string, what error) {
+	for _, stream := range []string{subject.TurnStream(controller), subject.OutcomeStream(controller), subject.WakeStream} {
+		i.losses.WithLabelValues(controller, stream) // the first loss is an increase
+	}
 	return func(stream string, what error) {
 		klog.Background().Error(what, "A stream has lost messages that it had acknowledged; every key is asked again", "controller", controller, "stream", stream)
 		i.losses.WithLabelValues(controller, stream).Inc()
@@ -49,6 +53,8 @@ func (i *integrity) lost(controller string) func(stream string, what error) {
 // troubled gives what a kind's follower is to call.
 func (i *integrity) troubled(ctx context.Context, kind kinds.Name) func(error) {
 	log := klog.FromContext(ctx).WithValues("kind", kind)
+	i.found.WithLabelValues(string(kind))
+	i.now.WithLabelValues(string(kind))
 	return func(err error) {
 		i.mu.Lock()
 		defer i.mu.Unlock()

@@ -30,6 +30,7 @@ func (s *Service) search(ctx context.Context) {
 	}
 	s.note(ctx, &s.finding, err)
 	if err != nil {
+		s.metrics.undiscovered.Inc()
 		return
 	}
 	s.mu.Lock()
@@ -170,7 +171,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		ensured: s.warm[kind.Name],
 	}}
 	s.kinds[kind.Name] = r
-	s.metrics.active.WithLabelValues(string(kind.Name)).Set(1)
+	s.metrics.begin(kind.Name)
 	go func() {
 		defer close(r.done)
 		r.watch.run(ctx)

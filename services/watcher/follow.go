@@ -167,7 +167,9 @@ func (k *kindWatch) flush(ctx context.Context) error {
 		return err
 	}
 	k.stored = k.appender.Last()
-	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(time.Since(k.dirty).Seconds())
+	took := time.Since(k.dirty).Seconds()
+	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(took)
+	k.metrics.stored.WithLabelValues(string(k.kind.Name)).Observe(took)
 	k.dirty = time.Time{}
 	return nil
 }

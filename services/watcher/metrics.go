@@ -1,15 +1,22 @@
 package watcher
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
 
 type metrics struct {
 	deltas  *prometheus.CounterVec
 	lag     *prometheus.GaugeVec
+	stored  *prometheus.HistogramVec
 	relists *prometheus.CounterVec
 	gaps    *prometheus.CounterVec
 	damage  *prometheus.CounterVec
 	// degraded tells each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
+	// undiscovered counts failures to find out which kinds there are.
+	undiscovered prometheus.Counter
 	// active tells which kinds are this watcher's.
 	active *prometheus.GaugeVec
 }
@@ -22,6 +29,15 @@ func newMetrics() *metrics {
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_lag_seconds", Help: "Time from receiving the last change of a kind until it was stored.",
 		}, []string{"kind"}),
+		stored: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "millrace_watcher_store_duration_seconds", Help: "Time from receiving changes of a kind until they were stored, by the oldest of those stored together.",
+			Buckets: prometheus.ExponentialBuckets(0.5e-3, 2, 15),
+		}, []string{"kind"}),
+		// Upstream: pkg/controller/garbagecollector/metrics. There it is the garbage
+		// collector that finds out which kinds there are.
+		undiscovered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "garbagecollector_controller_resources_sync_error_total", Help: "Times that the kinds which the API server serves could not be found out.",
+		}),
 		relists: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_relists_total", Help: "Lists that were compared with the state.",
 		}, []string{"kind"}),
@@ -40,6 +56,15 @@ func newMetrics() *metrics {
 	}
 }
 
+// begin has everything of a kind there that may never happen: the first time is an
+// increase.
+func (m *metrics) begin(kind kinds.Name) {
+	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage} {
+		c.WithLabelValues(string(kind))
+	}
+	m.active.WithLabelValues(string(kind)).Set(1)
+}
+
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.relists, m.gaps, m.damage, m.degraded, m.active}
+	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.degraded, m.active}
 }

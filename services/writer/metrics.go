@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/plan"
 )
 
 type metrics struct {
@@ -15,8 +16,12 @@ type metrics struct {
 	turns   *prometheus.HistogramVec
 }
 
-func newMetrics() *metrics {
-	return &metrics{
+// reasons are those of alarms, which are there from the start: the first alarm is
+// an increase.
+var reasons = []string{"Malformed", "Damaged", plan.NotPromised}
+
+func newMetrics(controllers ...Profile) *metrics {
+	m := &metrics{
 		door: apply.NewMetrics(),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_results_total",
@@ -40,6 +45,13 @@ func newMetrics() *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"controller", "lane"}),
 	}
+	for _, p := range controllers {
+		m.inHand.WithLabelValues(p.Name)
+		for _, reason := range reasons {
+			m.alarms.WithLabelValues(p.Name, reason)
+		}
+	}
+	return m
 }
 
 func (m *metrics) collectors() []prometheus.Collector {

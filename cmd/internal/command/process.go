@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/health"
@@ -32,7 +31,7 @@ type part struct {
 func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	log := klog.FromContext(ctx)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(health.Build(Version)...)
 	ready := map[string]health.Check{}
 	for _, p := range parts {
 		for name, check := range p.checks {

@@ -22,6 +22,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // has client-go tell of its requests
 )
 
 // Check is one named check: nil while all is well, otherwise what is wrong.
@@ -69,7 +71,7 @@ func (s *Server) Handler() http.Handler {
 			})
 		}
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("GET /metrics", s.metrics())
 	for path, page := range s.pages {
 		mux.Handle("GET "+path, page)
 	}
@@ -81,6 +83,14 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// metrics serves those of the parts, and those that every component of Kubernetes
+// has: the process's, the Go runtime's and the client library's. In the OpenMetrics
+// format, which a scraper has to ask for, they have exemplars.
+func (s *Server) metrics() http.Handler {
+	all := prometheus.Gatherers{s.registry, legacyregistry.DefaultGatherer}
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // Serve listens on address until the context ends.
