@@ -118,6 +118,9 @@ type Doubt struct {
 	until           uint64 // 0: there is none
 }
 
+// Settled tells whether no difference has been seen that may still be explained.
+func (d *Doubt) Settled() bool { return *d == Doubt{} }
+
 // Judge compares the census said by the delta that was folded last, at a
 // position of the stream, with what the reader has. end tells the last message
 // that the stream holds, and the last one that it ever had; it is asked only

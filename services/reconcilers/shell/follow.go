@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Follower folds one kind's state stream into a memory and tells the loops of
-// the controllers that read the kind.
+// Follower folds one kind's state stream, and its log from there on, into a memory
+// and tells the loops of the controllers that read the kind.
 //
 // It does not believe the stream blindly: a message whose sums do not hold, a
 // stream that the bus cannot read, or a memory that is not what the watcher's
@@ -93,24 +93,35 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	}
 	defer f.trouble.lasting(func(err error) { cancel(err) })()
 	err = f.Bus.Follow(ctx, subject.StateStream(kind), f.Memory.Position(kind)+1, func(batch []events.Message) error {
-		stored := batch[len(batch)-1].Time
-		f.Memory.Fold(kind, batch)
-		f.tell(func(d *Desk) { d.Folded(kind) })
-		if err := f.judge(ctx); err != nil {
+		if err := f.take(ctx, batch); err != nil || !f.abreast() {
 			return err
 		}
-		if err := f.open(ctx); err != nil {
-			return err
-		}
-		if f.opened && f.Folded != nil {
-			f.Folded(time.Since(stored))
-		}
-		return nil
+		return errAbreast
 	})
+	if errors.Is(err, errAbreast) {
+		err = f.log(ctx)
+	}
 	if cause := context.Cause(ctx); err == nil && (errors.Is(cause, events.ErrDamaged) || errors.Is(cause, errSilence)) {
 		return cause
 	}
 	return err
+}
+
+// take folds what comes next of the kind, and tells the desks.
+func (f *Follower) take(ctx context.Context, batch []events.Message) error {
+	stored := batch[len(batch)-1].Time
+	f.Memory.Fold(f.Kind.Name, batch)
+	f.tell(func(d *Desk) { d.Folded(f.Kind.Name) })
+	if err := f.judge(ctx); err != nil {
+		return err
+	}
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	if f.opened && f.Folded != nil {
+		f.Folded(time.Since(stored))
+	}
+	return nil
 }
 
 // judge is ErrDamaged when what has been folded cannot be the truth. While there
