@@ -82,6 +82,27 @@ func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
+// Remove deletes a namespace; AwaitGone waits for the end of it.
+func (c *Client) Remove(ctx context.Context, namespace string) error {
+	if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("delete namespace: %w", err)
+	}
+	return nil
+}
+
+// AwaitGone waits until a namespace is gone, which takes a controller for that.
+func (c *Client) AwaitGone(ctx context.Context, namespace string) error {
+	for {
+		_, err := c.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if rest := Rest(ctx, 100*time.Millisecond); rest != nil {
+			return fmt.Errorf("wait for namespace %s to go: %w", namespace, errors.Join(rest, err))
+		}
+	}
+}
+
 // AwaitAccount waits until somebody has given a namespace its default service
 // account.
 func (c *Client) AwaitAccount(ctx context.Context, namespace string) error {
@@ -116,10 +137,7 @@ func (a *Arena) Close() { a.close() }
 // Remove deletes the namespace. Nobody waits for it to go: that takes a
 // controller that need not be there.
 func (a *Arena) Remove(ctx context.Context) error {
-	if err := a.client.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("delete namespace: %w", err)
-	}
-	return nil
+	return (&Client{a.client}).Remove(ctx, a.Namespace)
 }
 
 // Deploy creates a Deployment of one container.
@@ -141,6 +159,15 @@ func (a *Arena) Deploy(ctx context.Context, name, image string, replicas int) er
 
 func podSpec(image string) corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}
+}
+
+// Scale changes the number of a Deployment's replicas, as kubectl scale does.
+func (a *Arena) Scale(ctx context.Context, name string, replicas int) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if _, err := a.client.AppsV1().Deployments(a.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
+		return fmt.Errorf("scale %s: %w", name, err)
+	}
+	return nil
 }
 
 // SetImage changes the image of a Deployment, as kubectl set image does.
