@@ -71,6 +71,10 @@ type Delta struct {
 	After Link
 }
 
+// FieldManager is the field manager under which writers of ours write.
+// Upstream: kube-controller-manager writes under the same name.
+const FieldManager = "kube-controller-manager"
+
 // Manager is who last changed an object: its field manager and how it wrote.
 type Manager struct {
 	Name        string

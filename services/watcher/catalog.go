@@ -168,7 +168,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: s.config.LogAge,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
-		ensured: s.warm[kind.Name],
+		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
 	}}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)

@@ -48,9 +48,13 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			return ctx.Err()
 		case event, open := <-w.ResultChan():
 			if !open {
-				return errors.Join(k.flush(ctx), errEnded)
+				return errors.Join(k.release(ctx, true), k.flush(ctx), errEnded)
 			}
-			if err := k.hear(ctx, event); err != nil {
+			if err := k.receive(ctx, event); err != nil {
+				return err
+			}
+		case <-k.bell:
+			if err := k.release(ctx, false); err != nil {
 				return err
 			}
 		case err := <-proved:
@@ -129,7 +133,13 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	if err != nil {
 		return err
 	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("read the metadata of %v: %w", d.Ref, err)
+	}
+	span := k.traced(&d, m)
 	err = k.append(ctx, d)
+	k.sent(span, err)
 	switch {
 	case errors.Is(err, bus.ErrTooLarge) && s.Size < translate.Bare:
 		// The session begins anew, and meets the object again.
@@ -167,6 +177,7 @@ func (k *kindWatch) flush(ctx context.Context) error {
 		return err
 	}
 	k.stored = k.appender.Last()
+	k.arrived(stays)
 	took := time.Since(k.dirty).Seconds()
 	k.metrics.lag.WithLabelValues(string(k.kind.Name)).Set(took)
 	k.metrics.stored.WithLabelValues(string(k.kind.Name)).Observe(took)

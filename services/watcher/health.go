@@ -50,4 +50,6 @@ func (s *Service) Checks() map[string]func() error {
 }
 
 // Collectors are the watcher's metrics.
-func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }
+func (s *Service) Collectors() []prometheus.Collector {
+	return append(s.metrics.collectors(), s.causes.collectors()...)
+}

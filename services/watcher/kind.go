@@ -37,6 +37,7 @@ type kindWatch struct {
 	appender bus.Appender
 	state    time.Time // when the state stream was made
 	ledger
+	tracing
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist
@@ -133,6 +134,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	}
 	k.appender, k.dirty = appender, time.Time{}
 	defer appender.Close()
+	defer k.vouch(ctx)
 	resumable, err := k.resume(ctx)
 	if err != nil {
 		return err

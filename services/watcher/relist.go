@@ -19,6 +19,8 @@ import (
 // the difference, and gives the watch that goes on from there.
 func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.hole.Reason == ""
+	span := k.causes.relist(k.kind.Name)
+	defer span.End()
 	h, err := k.holds(ctx)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -57,6 +58,8 @@ type Config struct {
 	// LogAge is how long the bus keeps logs, which sets the pace of keyframes;
 	// 0 means 24 h.
 	LogAge time.Duration
+	// Trace makes the spans; nil makes none.
+	Trace *trace.Tracer
 }
 
 // Service is a watcher.
@@ -65,6 +68,7 @@ type Service struct {
 	source  *source.Source
 	roster  *roster.Roster
 	metrics *metrics
+	causes  *causes // nil without traces
 
 	mu       sync.Mutex
 	api      error // of the newest probe
@@ -105,7 +109,7 @@ func New(config Config) (*Service, error) {
 		return nil, err
 	}
 	service := &Service{
-		config: config, source: s, metrics: newMetrics(), searched: !config.Every,
+		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]bool{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1),
 	}
@@ -131,6 +135,7 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.probe(ctx) })
 	looking.Go(func() { s.listen(ctx) })
+	looking.Go(func() { s.causes.listen(ctx, s.config.Bus) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()
 		s.reconcile(ctx, moved)

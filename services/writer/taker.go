@@ -13,8 +13,10 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -89,6 +91,8 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds fun
 	if turn.Repeats > 0 && t.hand.elsewhere(place{t.profile.Name, turn.Repeats}) {
 		return func(d bus.Delivery) { d.Later(beat) }
 	}
+	ctx, span := t.traced(ctx, d, turn)
+	defer span.End()
 	return t.carryOut(ctx, m, turn, !fresh || turn.Repeats > 0, holds)
 }
 
@@ -177,7 +181,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	if err := t.settle(ctx, m, turn, results); err != nil {
 		return t.later(m, err)
 	}
-	t.metrics.turns.WithLabelValues(t.profile.Name, string(turn.Lane)).Observe(t.config.Clock.Since(began).Seconds())
+	exemplar.Observe(t.metrics.turns.WithLabelValues(t.profile.Name, string(turn.Lane)), t.config.Clock.Since(began).Seconds(), turn.Trace)
 	for _, telling := range plan.Tellings(turn, results) {
 		t.teller.Tell(apply.Story{
 			Actor: t.profile.actor(), Source: t.profile.Source, ID: auditID(m, telling.Command, 1), Telling: telling,
@@ -275,14 +279,15 @@ const settling = 90 * time.Second
 
 // settle stores the outcome of a turn.
 func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
+	span := trace.From(ctx)
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
-		Results: results, Epochs: t.epochsOf(ctx, turn, results), At: t.config.Clock.Now().UTC(), Trace: turn.Trace,
+		Results: results, Epochs: t.epochsOf(ctx, turn, results), At: t.config.Clock.Now().UTC(), Trace: span.Or(turn.Trace),
 	}
 	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {
 		outcome.UID, outcome.ResourceVersion = turn.UID, turn.ResourceVersion
 	}
-	message, err := events.EncodeJSON(outcome, turn.Trace)
+	message, err := events.EncodeJSON(outcome, outcome.Trace)
 	if err != nil {
 		return err
 	}
@@ -303,6 +308,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	if err := backoff.Retry(put, pauses); err != nil {
 		return fmt.Errorf("store the outcome of turn %d of %s: %w", m.Sequence, turn.Controller, err)
 	}
+	became(span, outcome)
 	for _, r := range results {
 		verb := string(turn.Commands[r.Command].Verb)
 		t.metrics.results.WithLabelValues(t.profile.Name, verb, string(r.Status)).Inc()

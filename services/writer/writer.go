@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
 )
 
@@ -74,6 +75,8 @@ type Config struct {
 	// Drain is how long the turns in hand may take when the writer stops; 0
 	// means 10 s.
 	Drain time.Duration
+	// Trace makes the spans; nil makes none.
+	Trace *trace.Tracer
 	// Log is where remarks go; nil means the default logger.
 	Log *slog.Logger
 	// Clock is the time of the outcomes; nil means the system's. How old a turn is
@@ -140,10 +143,11 @@ func New(c Config) (*Service, error) {
 		p.complete()
 		actors = append(actors, p.actor())
 	}
-	m := newMetrics()
+	m := newMetrics(c.Controllers...)
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
+		Trace: c.Trace, Wrote: tells(c),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

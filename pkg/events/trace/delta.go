@@ -78,15 +78,12 @@ func (s *Span) describe(d events.Delta, o Origin) *Span {
 
 // Relist begins the span of a comparison of a kind with the API server. What that
 // finds has no cause that is known, and no spans.
-func (t *Tracer) Relist(kind kinds.Name, because string) *Span {
+func (t *Tracer) Relist(kind kinds.Name) *Span {
 	if t == nil {
 		return nil
 	}
 	s := t.begin(birth{name: "relist " + string(kind), kind: otel.SpanKindInternal, cause: Cause{Kind: string(kind)}})
 	s.Set(Kind.String(string(kind)))
-	if because != "" {
-		s.Set(Because.String(because))
-	}
 	return s
 }
 

@@ -18,11 +18,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // FieldManager is the default of Config.FieldManager.
-const FieldManager = "kube-controller-manager"
+const FieldManager = events.FieldManager
 
 // Config is what a door needs.
 type Config struct {
@@ -46,6 +47,11 @@ type Config struct {
 	Known func(context.Context, events.Ref) (bool, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
+	// Trace makes a span of each request; nil makes none.
+	Trace *trace.Tracer
+	// Wrote is told of each write at once, by whichever of the requests under way;
+	// nil tells nobody. It must not block.
+	Wrote func(trace.Write)
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }

@@ -47,11 +47,13 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	if r.Verb == plan.Look {
 		accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	}
+	request := client.Get().AbsPath(collection(r)...).Param("fieldSelector", "metadata.name="+r.Name).SetHeader("Accept", accept)
+	span := d.trace(ctx, r, collection, "")
+	carry(span, request)
 	began := time.Now()
-	result := client.Get().AbsPath(collection(r)...).Param("fieldSelector", "metadata.name="+r.Name).
-		SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
-	response := listed(result, r)
+	response := listed(request.MaxRetries(0).Do(ctx), r)
 	d.config.Metrics.requested(r.Verb, response, time.Since(began))
+	d.traced(span, r, response)
 	return response
 }
 

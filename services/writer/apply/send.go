@@ -74,19 +74,29 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	} else {
 		auditID = ""
 	}
+	span := d.trace(ctx, r, path, auditID)
+	carry(span, request)
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
 	d.config.Metrics.requested(r.Verb, response, time.Since(began))
+	d.traced(span, r, response)
 	return response
+}
+
+// methods are those of HTTP.
+var methods = map[plan.Verb]string{
+	plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
+	plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet,
 }
 
 // address starts a request of an object.
 func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
-	method := map[plan.Verb]string{
-		plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
-		plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet,
-	}[r.Verb]
+	return client.Verb(methods[r.Verb]).AbsPath(path(r)...)
+}
+
+// path is where a request goes.
+func path(r plan.Request) []string {
 	path := collection(r)
 	if r.Verb != plan.Create || r.Subresource != "" {
 		path = append(path, r.Name)
@@ -94,7 +104,7 @@ func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
 	if r.Subresource != "" {
 		path = append(path, r.Subresource)
 	}
-	return client.Verb(method).AbsPath(path...)
+	return path
 }
 
 // collection is the path of all objects beside the one that a request names.

@@ -1,0 +1,243 @@
+package watcher
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+const (
+	// grace is how long a change that seems to be ours waits until its writer has
+	// told of it. Most do before the change arrives here or within two milliseconds.
+	grace = 20 * time.Millisecond
+	// maxHeld bounds the changes that wait behind one that does.
+	maxHeld = 1024
+	// freshly is how old a deletion may be to be taken for the last change, by the
+	// clocks of two machines.
+	freshly = 10 * time.Second
+	// settling bounds how long the end of a session may find out what was stored.
+	settling = 2 * time.Second
+)
+
+// tracing is what a kind's watch does for traces. It belongs to the goroutine of
+// the watch; causes is nil where there are none, and then it does nothing.
+//
+// A change that a writer of ours made goes on in the trace of its request, of
+// which the writer tells at once, on a way that is often slower than the watch. So
+// such a change waits for a moment, and what comes after it waits behind it: the
+// log is in the order of the watch. The moment counts from when a change arrives;
+// a crowd of them is not delayed by more than one.
+type tracing struct {
+	causes *causes
+	// bell rings when a writer has told of something, or a moment is over.
+	bell     chan struct{}
+	held     []held
+	alarm    time.Time                            // when bell rings for the first of them
+	versions generations[types.UID, events.Trace] // the newest delta's, by object
+	sending  []sending
+}
+
+// held is a change that waits, or waits behind one.
+type held struct {
+	event   watch.Event
+	until   time.Time // zero for what does not wait itself
+	version version
+	gone    bool
+}
+
+// sending is a delta on its way into the log. Its span ends when it is known to be
+// there: what is not stored has not happened, and will be said again.
+type sending struct {
+	span *trace.Span
+	link events.Link
+	at   time.Time
+}
+
+func newTracing(c *causes) tracing {
+	return tracing{causes: c, bell: make(chan struct{}, 1), versions: generations[types.UID, events.Trace]{limit: 4096}}
+}
+
+// receive takes in an event, as soon as its cause may be known.
+func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
+	if k.causes == nil {
+		return k.hear(ctx, event)
+	}
+	h := held{event: event}
+	if m, err := meta.Accessor(event.Object); err == nil && seemsOurs(event, m) {
+		h.until, h.gone = time.Now().Add(grace), event.Type == watch.Deleted
+		h.version = version{m.GetUID(), m.GetResourceVersion()}
+	}
+	k.held = append(k.held, h)
+	return k.release(ctx, false)
+}
+
+// release lets go on what waits no longer; all of it at the end of a watch.
+func (k *kindWatch) release(ctx context.Context, all bool) error {
+	for len(k.held) > 0 {
+		h := k.held[0]
+		if !all && len(k.held) < maxHeld && k.waits(h) {
+			return nil
+		}
+		k.held[0] = held{}
+		if k.held = k.held[1:]; len(k.held) == 0 {
+			k.held = nil
+		}
+		if err := k.hear(ctx, h.event); err != nil {
+			k.held = nil // the next session meets them again
+			return err
+		}
+	}
+	return nil
+}
+
+// waits tells whether a change goes on waiting, and sees to it that it is looked
+// at again.
+func (k *kindWatch) waits(h held) bool {
+	if h.until.IsZero() || !k.causes.await(h.version, h.gone, k.bell) {
+		return false
+	}
+	left := time.Until(h.until)
+	if left <= 0 {
+		k.causes.despair()
+		return false
+	}
+	if !k.alarm.Equal(h.until) {
+		k.alarm = h.until
+		bell := k.bell
+		time.AfterFunc(left, func() { knock(bell) })
+	}
+	return true
+}
+
+// knock has a watch look again; one that has been told already is not told twice.
+func knock(look chan<- struct{}) {
+	select {
+	case look <- struct{}{}:
+	default:
+	}
+}
+
+// seemsOurs tells whether a change may be of one of our writers: it is a delete,
+// was deleted just now, or their name is on one of its newest changes. Times are of
+// whole seconds.
+func seemsOurs(event watch.Event, m metav1.Object) bool {
+	switch event.Type {
+	case watch.Deleted:
+		return true
+	case watch.Added, watch.Modified:
+	default:
+		return false
+	}
+	if at := m.GetDeletionTimestamp(); at != nil {
+		asked := at.Time
+		if g := m.GetDeletionGracePeriodSeconds(); g != nil {
+			asked = asked.Add(-time.Duration(*g) * time.Second)
+		}
+		if time.Since(asked).Abs() < freshly {
+			return true
+		}
+	}
+	var newest, own time.Time
+	for _, f := range m.GetManagedFields() {
+		if f.Time == nil {
+			continue
+		}
+		if f.Time.After(newest) {
+			newest = f.Time.Time
+		}
+		if f.Manager == events.FieldManager && f.Time.After(own) {
+			own = f.Time.Time
+		}
+	}
+	return !own.IsZero() && newest.Sub(own) <= time.Second
+}
+
+// traced begins the span of a delta and gives the delta its context.
+func (k *kindWatch) traced(d *events.Delta, m metav1.Object) *trace.Span {
+	if k.causes == nil || d.Sync {
+		return nil
+	}
+	cause, ours := k.causes.of(version{d.UID, d.ResourceVersion}, d.Op == events.Gone)
+	o := trace.Origin{Ours: ours, Cause: cause, Labels: m.GetLabels(), Notes: m.GetAnnotations()}
+	if o.Missed = !ours && d.Op == events.Is && d.By.Name == events.FieldManager && k.causes.told(); o.Missed {
+		k.causes.missed.WithLabelValues(string(k.kind.Name)).Inc()
+	}
+	o.Before, _ = k.versions.get(d.UID)
+	span := k.causes.tracer.Delta(*d, o)
+	if d.Trace = span.Trace(); span != nil {
+		k.versions.put(d.UID, d.Trace)
+	}
+	return span
+}
+
+// sent notes a span whose delta has been given to the log.
+func (k *kindWatch) sent(span *trace.Span, err error) {
+	if span != nil && err == nil {
+		k.sending = append(k.sending, sending{span: span, link: k.after, at: time.Now()})
+	}
+}
+
+// arrived ends the spans of what is stored.
+func (k *kindWatch) arrived(stored func(sending) bool) {
+	for _, s := range k.sending {
+		if stored(s) {
+			s.span.Stored(s.link.Sequence)
+			s.span.EndAt(s.at)
+		}
+	}
+	clear(k.sending)
+	k.sending = k.sending[:0]
+}
+
+// vouch ends the spans of what a session has stored of the last that it sent.
+func (k *kindWatch) vouch(ctx context.Context) {
+	k.held = nil
+	if len(k.sending) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
+	defer cancel()
+	flushed := k.appender.Flush(ctx) == nil
+	k.arrived(func(s sending) bool {
+		if flushed {
+			return true
+		}
+		m, there, err := k.bus.At(ctx, subject.LogStream(k.kind.Name), s.link.Sequence)
+		return err == nil && there && m.Get(events.HeaderSum) == s.link.Sum
+	})
+}
+
+// stays is for what is known to be stored, all of it.
+func stays(sending) bool { return true }
+
+// generations remembers what was put into it lately: at least the last half as many
+// as the limit, and at most the limit.
+type generations[K comparable, V any] struct {
+	limit      int
+	young, old map[K]V
+}
+
+func (g *generations[K, V]) put(key K, value V) {
+	if g.young == nil {
+		g.young = map[K]V{}
+	}
+	if g.young[key] = value; len(g.young) >= g.limit/2 {
+		g.old, g.young = g.young, nil
+	}
+}
+
+func (g *generations[K, V]) get(key K) (V, bool) {
+	if v, ok := g.young[key]; ok {
+		return v, true
+	}
+	v, ok := g.old[key]
+	return v, ok
+}

@@ -1,0 +1,42 @@
+package writer
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+// tells tells the watchers of each write, where there are traces: what comes of it
+// goes on in the trace of its request. Also of one that is not sampled, since they
+// would take its version for somebody else's.
+func tells(c Config) func(trace.Write) {
+	if c.Trace == nil {
+		return nil
+	}
+	return func(w trace.Write) {
+		if err := c.Bus.Say(trace.Writes, w.Encode()); err != nil {
+			c.Log.Debug("cannot tell of a write", "uid", w.UID, "err", err)
+		}
+	}
+}
+
+// traced begins the span of a turn, which the context carries to its requests.
+func (t *taker) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
+	span := t.config.Trace.Carry(d.Message(), turn, d.Attempt())
+	return trace.With(ctx, span), span
+}
+
+// became says what came of a turn.
+func became(span *trace.Span, o events.Outcome) {
+	if span == nil {
+		return
+	}
+	if failure, failed := o.Failure(); failed {
+		span.Set(trace.Outcome.String(string(failure.Status)))
+		span.Fail(failure.Reason)
+		return
+	}
+	span.Set(trace.Outcome.String(string(events.Applied)))
+}
