@@ -15,13 +15,14 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run demo test unit sim sieve oracle system e2e torture bench mutants check lint stories tidy clean
+.PHONY: help build image images compose-test run demo test unit sim sieve oracle system e2e torture bench mutants check lint stories tidy clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/millrace
+build: ## build bin/millrace, which is a plug-in of kubectl under another name
 	@mkdir -p bin
+	@ln -sf millrace bin/kubectl-millrace && ln -sf millrace bin/kubectl_complete-millrace
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 
 image: ## build the image of every service, and see that it starts (docker)
@@ -29,6 +30,12 @@ image: ## build the image of every service, and see that it starts (docker)
 	CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
 	docker build --file deployments/image/Dockerfile --tag $(IMAGE) .
 	docker run --rm --network none $(IMAGE) --version
+
+images: image ## build that, and an image for each program of docker-compose.yaml
+	$(GO) run ./cmd/images
+
+compose-test: ## start the whole system in docker compose, use it, break it, scale it (installs and starts Docker where there is none)
+	$(GO) run ./cmd/composetest
 
 run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
 	@if [ -n "$$KUBECONFIG" ]; then exec bin/millrace run; else exec bin/millrace dev; fi

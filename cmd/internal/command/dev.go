@@ -7,36 +7,41 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
 // devOptions are the local control plane's.
 type devOptions struct {
-	dir   string
-	nodes int
-	fresh bool
+	dir    string
+	nodes  int
+	fresh  bool
+	jaeger bool
 }
 
 func (o *devOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.dir, "cluster-dir", o.dir, "`directory` of the local control plane (default .millrace/cluster in the checkout)")
 	f.IntVar(&o.nodes, "nodes", o.nodes, "simulated nodes")
 	f.BoolVar(&o.fresh, "fresh", o.fresh, "start with an empty cluster and empty streams instead of those of the last time")
+	f.BoolVar(&o.jaeger, "jaeger", o.jaeger, "start Jaeger too, and send it the spans of everything")
 }
 
 // newDev is the command of a local control plane with everything on it.
 func newDev() *cobra.Command {
-	o, dev := newEverything(), devOptions{nodes: 10}
+	o, dev := newEverything(), devOptions{nodes: 10, jaeger: true}
 	o.server.dataDir = "" // beside the cluster, unless it is named
 	return program{
 		use: "dev", short: "Start a local control plane and run all services on it",
 		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
 their Go modules on first use, and runs everything on them. There is no
 kube-controller-manager. New nodes are not tainted as not ready, since nothing here
-would take the taint away yet.`,
+would take the taint away yet. Jaeger takes the spans of everything, for millrace
+trace to show; --jaeger=false saves the minutes that building it takes.`,
 		flags: append(o.flags(), dev.add),
 		run:   func(ctx context.Context) error { return dev.run(ctx, o) },
 	}.cobra()
@@ -46,7 +51,10 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if err := o.place(all); err != nil {
 		return err
 	}
-	cluster, err := localcluster.Start(ctx, localcluster.Options{Dir: o.dir, Keep: true, Nodes: o.nodes, Output: os.Stderr})
+	cluster, err := localcluster.Start(ctx, localcluster.Options{
+		Dir: o.dir, Keep: true, Nodes: o.nodes, Output: os.Stderr,
+		Tracing: localcluster.Tracing{Jaeger: o.jaeger, UsualPorts: true},
+	})
 	if err != nil {
 		return err
 	}
@@ -63,20 +71,48 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if all.ctrl.rootCAFile == "" {
 		all.ctrl.rootCAFile = cluster.RootCAFile()
 	}
+	bus := all.bus.at.URL
+	if bus == "" {
+		bus = "nats://" + all.server.listen
+	}
+	o.greet(cluster, bus)
+	return all.run(ctx, config)
+}
+
+// greet says what to do next in another terminal.
+func (o *devOptions) greet(cluster *localcluster.Cluster, bus string) {
+	programs := []string{filepath.Dir(cluster.Programs.Path("kubectl"))}
+	if self, err := os.Executable(); err == nil { // kubectl-millrace is beside it
+		programs = append(programs, filepath.Dir(self))
+	}
+	exports := []string{
+		"KUBECONFIG=" + cluster.Kubeconfig(localcluster.Admin),
+		"PATH=" + strings.Join(programs, ":") + ":$PATH",
+	}
+	if bus != reader.LocalBus {
+		exports = append(exports, "MILLRACE_NATS_URL="+bus)
+	}
+	show := "kubectl millrace history deploy/web"
+	if url := cluster.JaegerURL(); url != "" {
+		show += "\n  kubectl millrace trace deploy/web     # from Jaeger, whose query API is at " + url
+		if url != localJaeger {
+			exports = append(exports, "MILLRACE_JAEGER="+url)
+		}
+	}
 	fmt.Fprintf(os.Stderr, `
 The control plane is ready, and Millrace is starting on it. In another terminal:
 
-  export KUBECONFIG=%s
-  export PATH=%s:$PATH
+  export %s
+
   kubectl create deployment web --image=nginx --replicas=3
   kubectl get pods --watch
+  %s
 
   make demo
 
 Stop with Ctrl-C; the cluster and the streams are kept in %s.
 
-`, cluster.Kubeconfig(localcluster.Admin), filepath.Dir(cluster.Programs.Path("kubectl")), filepath.Dir(o.dir))
-	return all.run(ctx, config)
+`, strings.Join(exports, "\n  export "), show, filepath.Dir(o.dir))
 }
 
 // place decides where the cluster and the streams lie, and clears what an
@@ -91,6 +127,13 @@ func (o *devOptions) place(all *everything) error {
 	}
 	if all.server.dataDir == "" {
 		all.server.dataDir = filepath.Join(filepath.Dir(o.dir), "streams")
+	}
+	if all.server.listen == "" && all.bus.at.URL == "" { // for commands that read the record
+		port, err := localcluster.UsualPort(4222)
+		if err != nil {
+			return err
+		}
+		all.server.listen = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	if left, err := localcluster.Open(o.dir); err == nil {
 		if slices.ContainsFunc(left.Processes(), (*localcluster.Process).Running) {

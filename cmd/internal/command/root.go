@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(underName(root, filepath.Base(os.Args[0]), args))
 	err := root.ExecuteContext(ctx)
 	logs.FlushLogs()
 	if err == nil || errors.Is(err, context.Canceled) {
@@ -37,6 +38,24 @@ func Main(args []string) int {
 	}
 	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 	return 1
+}
+
+// plugin is what the program is called as a plug-in of kubectl, and completer what
+// kubectl calls for completing a plug-in's command line.
+const (
+	plugin    = "kubectl-millrace"
+	completer = "kubectl_complete-millrace"
+)
+
+// underName takes care of what it means that the program was called by a name.
+func underName(root *cobra.Command, name string, args []string) []string {
+	switch name {
+	case plugin:
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millrace"}
+	case completer:
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	return args
 }
 
 func newRoot() *cobra.Command {
@@ -55,6 +74,7 @@ in the file given by --config; the command line wins, then the environment.`,
 	}
 	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck())
 	root.AddCommand(newServices()...)
+	root.AddCommand(newTrace())
 	return root
 }
 

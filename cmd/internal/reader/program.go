@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// localBus is where the bus of somebody who tries Millrace listens.
-	localBus = "nats://127.0.0.1:4222"
+	// LocalBus is where the bus of somebody who tries Millrace listens.
+	LocalBus = "nats://127.0.0.1:4222"
 	// connectPatience is how long the bus may take to answer the first time.
 	connectPatience = 5 * time.Second
 )
@@ -63,7 +63,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
 	}
-	o, file := &Options{Connection: Connection{URL: localBus}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
+	o, file := &Options{Connection: Connection{URL: LocalBus}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
 	if p.Lasting {
 		o.Timeout = 0
 	}

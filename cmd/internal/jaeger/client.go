@@ -1,0 +1,99 @@
+package jaeger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// ErrNoTrace: Jaeger has no span of the trace: none has arrived yet, it was not
+// sampled, or it has expired.
+var ErrNoTrace = errors.New("no such trace")
+
+// largest bounds an answer: a trace of some hundred thousand spans.
+const largest = 1 << 29
+
+// Client asks one Jaeger.
+type Client struct {
+	base *url.URL
+	http *http.Client
+}
+
+// New makes a client of the Jaeger whose query API is at an address, such as
+// http://127.0.0.1:16686. It does not connect yet.
+func New(address string) (*Client, error) {
+	base, err := url.Parse(address)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("%q is no address of a Jaeger, such as http://127.0.0.1:16686", address)
+	}
+	return &Client{base: base, http: &http.Client{}}, nil
+}
+
+// Trace reads a trace by its id, 32 hexadecimal digits.
+//
+// Errors: [ErrNoTrace]; Jaeger does not answer, or what answers is no Jaeger.
+func (c *Client) Trace(ctx context.Context, id string) (*Trace, error) {
+	var found answer
+	if err := c.get(ctx, "api/v3/traces/"+url.PathEscape(id), &found); err != nil {
+		return nil, fmt.Errorf("read trace %s: %w", id, err)
+	}
+	t, err := grow(id, found.spans())
+	if err != nil {
+		return nil, fmt.Errorf("read trace %s: %w", id, err)
+	}
+	return t, nil
+}
+
+// Services are the names of all services that spans have come from.
+func (c *Client) Services(ctx context.Context) ([]string, error) {
+	var found struct {
+		Services []string `json:"services"`
+	}
+	if err := c.get(ctx, "api/v3/services", &found); err != nil {
+		return nil, fmt.Errorf("ask for services: %w", err)
+	}
+	return found.Services, nil
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath(path).String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("no Jaeger answers: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, largest))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.base.Host, err)
+	}
+	if response.StatusCode == http.StatusOK && json.Unmarshal(body, into) == nil {
+		return nil
+	}
+	return c.refused(response, body)
+}
+
+// refused tells what an answer means that is no success.
+func (c *Client) refused(response *http.Response, body []byte) error {
+	var reason struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	err := json.Unmarshal(body, &reason)
+	switch {
+	case err == nil && response.StatusCode == http.StatusNotFound && reason.Error.Message != "":
+		return ErrNoTrace
+	case err == nil && reason.Error.Message != "":
+		return fmt.Errorf("jaeger at %s refuses: %s", c.base.Host, strings.TrimSpace(reason.Error.Message))
+	default:
+		return fmt.Errorf("what answers at %s (%s) is no query API of a Jaeger; that is on port 16686 unless it was changed", c.base.Host, response.Status)
+	}
+}
