@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -31,7 +32,9 @@ type Config struct {
 	Code string
 	// ID tells replicas apart; empty: one is made up.
 	ID string
-	// Settings of every desk. Code, Lost and what only measures are filled in.
+	// Trace makes the spans; nil makes none.
+	Trace *trace.Tracer
+	// Settings of every desk. Trace, Code, Lost and what only measures are filled in.
 	Settings shell.Settings
 }
 
@@ -74,6 +77,7 @@ func New(config Config) (*Service, error) {
 		known[d.Name] = true
 		s.memory.Register(d)
 		settings := config.Settings
+		settings.Trace = config.Trace
 		settings.Code, settings.Lost = config.Code, s.integrity.lost(d.Name)
 		s.metrics.watch(&settings, d)
 		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.upstream.worked(d.Queue)))

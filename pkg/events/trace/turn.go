@@ -25,6 +25,15 @@ type Question struct {
 	Began time.Time
 }
 
+// Now is the moment, for a span that may be made later; zero where there will be
+// none behind a parent.
+func (t *Tracer) Now(parent events.Trace) time.Time {
+	if t == nil || !Sampled(parent) {
+		return time.Time{}
+	}
+	return t.options.Now()
+}
+
 // Process begins the span of a question; nil if none of its causes is sampled.
 func (t *Tracer) Process(q Question) *Span {
 	if t == nil || !Sampled(q.Parent) {

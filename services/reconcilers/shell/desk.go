@@ -77,8 +77,9 @@ type entry struct {
 	queuedAt       time.Time
 	tickets        []*ticket
 	triggers       []events.Trigger
-	trace          events.Trace
-	since          time.Time // when the bus had the oldest change that waits for a turn
+	trace          events.Trace // of the newest trigger that is traced
+	delivery       int          // how often that has been delivered; 0: not known
+	since          time.Time    // when the bus had the oldest change that waits for a turn
 
 	round        *round
 	missed       bool // something asked for a look during the round
@@ -108,8 +109,9 @@ type entry struct {
 type round struct {
 	left    int // answers that are still to come
 	failed  bool
-	whole   bool      // no part of the decision was held back
-	tickets []*ticket // answered when it has succeeded
+	whole   bool           // no part of the decision was held back
+	tickets []*ticket      // answered when it has succeeded
+	last    events.Trigger // the newest one of a whole round
 }
 
 // NewDesk opens a desk. The memory must know the controller ([Memory.Register]).

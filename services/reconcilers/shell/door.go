@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -76,6 +77,8 @@ type Settings struct {
 	Backoff, MaxBackoff time.Duration
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
+	// Trace makes the spans of turns; nil makes none.
+	Trace *trace.Tracer
 	// Lost is told what a stream of the controller has lost that it had
 	// acknowledged; may be nil.
 	Lost func(stream string, what error)

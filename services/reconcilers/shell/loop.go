@@ -265,7 +265,7 @@ var _ Door = (*door)(nil)
 
 func (o *door) Store(t events.Turn, expect uint64) {
 	o.loop.call(func(ctx context.Context) func(*Desk) {
-		sequence, err := storeTurn(ctx, o.loop.bus, t, expect)
+		sequence, err := o.loop.sendTurn(ctx, t, expect)
 		if err == nil {
 			o.loop.ledger.saw(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
 		}

@@ -3,7 +3,6 @@ package shell
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -205,12 +204,7 @@ func (k *kindMemory) now(ref events.Ref) change {
 // assign makes a key dirty and lets it hold the ticket.
 func (d *Desk) assign(t *ticket, e *entry) {
 	d.hold(t, e)
-	if e.triggers = append(e.triggers, t.trigger); len(e.triggers) > events.MaxTriggers {
-		e.triggers = slices.Delete(e.triggers, 0, len(e.triggers)-events.MaxTriggers)
-	}
-	if t.trace.Parent != "" {
-		e.trace = t.trace
-	}
+	e.caused(t)
 	e.asked(t)
 	d.demand(e, true)
 }

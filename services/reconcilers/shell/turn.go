@@ -21,6 +21,9 @@ type answer struct {
 	seen      events.Position
 	epochs    events.Epochs
 	object    metav1.Object // the key's own
+
+	began time.Time    // when it was asked; zero where no cause is traced
+	trace events.Trace // what comes of it goes on from there
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -47,11 +50,14 @@ func (d *Desk) turn(e *entry) {
 		return // both lanes are shut; what shut them looks again
 	}
 	d.looked(e.key)
+	began := d.settings.Trace.Now(e.trace)
 	a := d.ask(e)
+	a.began, a.trace = began, e.trace
 	if a.broken == "" {
 		a.broken = d.breach(a.decision)
 	}
 	if a.broken != "" {
+		d.broke(e, &a)
 		d.strike(e, a.broken)
 		return
 	}
@@ -66,8 +72,9 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	e.retries = 0
+	d.undecided(e, &a)
 	r := d.open(e, false, time.Time{})
-	d.schedule(e, r, a.decision)
+	d.schedule(e, r, a)
 	d.conclude(e, r)
 	d.forget(e, a)
 }
@@ -123,8 +130,11 @@ func (d *Desk) carry(e *entry, a answer) {
 		d.tally.Shut++
 		held = earliest(actHeld, tellHeld)
 	}
+	if doAct || doTell {
+		d.resolved(e, &a)
+	}
 	r := d.open(e, dropped, held)
-	d.schedule(e, r, a.decision)
+	d.schedule(e, r, a)
 	if doAct {
 		d.store(e, r, a, act, events.Act)
 		d.measure(a.decision.Figures)
@@ -193,7 +203,7 @@ func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
 	if len(wait) > 0 && !e.known && e.recalling == 0 {
 		d.recall(e) // nothing else may ever tell
 	}
-	e.tickets, e.dirty, r.whole = wait, len(wait) > 0, true
+	e.tickets, e.dirty, r.whole, r.last = wait, len(wait) > 0, true, e.newest()
 	return r
 }
 
@@ -232,6 +242,7 @@ func (d *Desk) finish(e *entry, failed bool) {
 	}
 	if r.whole {
 		d.mend(e)
+		e.served(r.last)
 	}
 	d.discharge(r.tickets, "")
 	if !e.dirty {
@@ -250,7 +261,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		Controller: d.name, Key: e.key, Lane: of,
 		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
 		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
-		Attempt: l.failures + 1, Trace: e.trace,
+		Attempt: l.failures + 1, Trace: a.trace,
 	}
 	if a.object != nil {
 		t.Kind, t.UID = d.own(e.key).Kind, a.object.GetUID()
@@ -282,14 +293,14 @@ func (d *Desk) retry(e *entry, a answer) {
 	e.retries++
 	d.tally.Retries++
 	r := d.open(e, true, d.now.Add(d.settings.delay(e.retries)))
-	d.schedule(e, r, a.decision)
+	d.schedule(e, r, a)
 	d.conclude(e, r)
 }
 
 // schedule sets the wake that a decision wants.
-func (d *Desk) schedule(e *entry, r *round, decision reconcile.Decision) {
-	if decision.WakeAt.After(d.now) {
-		d.wakeAt(e, r, decision.WakeAt, decision.Because, e.trace)
+func (d *Desk) schedule(e *entry, r *round, a answer) {
+	if a.decision.WakeAt.After(d.now) {
+		d.wakeAt(e, r, a.decision.WakeAt, a.decision.Because, a.trace)
 	}
 }
 

@@ -1,0 +1,118 @@
+package shell
+
+import (
+	"context"
+	"errors"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+// attempted is a handle that knows how often its message has been delivered.
+type attempted interface{ Attempt() int }
+
+// caused notes what asks for a turn of the key. The newest cause that is traced is
+// the one in whose trace the turn is.
+func (e *entry) caused(t *ticket) {
+	if e.triggers = append(e.triggers, t.trigger); len(e.triggers) > events.MaxTriggers {
+		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
+	}
+	if t.trace.Parent == "" {
+		return
+	}
+	e.trace, e.delivery = t.trace, 0
+	if c, ok := t.handle.(attempted); ok {
+		e.delivery = c.Attempt()
+	}
+}
+
+// served drops the causes up to the last that a round had: they have had their
+// turn, and what comes of later ones is not theirs.
+func (e *entry) served(last events.Trigger) {
+	for i, t := range e.triggers {
+		if t == last {
+			e.triggers = e.triggers[i+1:]
+			break
+		}
+	}
+	e.trace = events.Trace{}
+	for _, t := range e.triggers {
+		if t.Trace.Parent != "" {
+			e.trace = t.Trace
+		}
+	}
+}
+
+// newest is the last cause of the key; zero when there is none.
+func (e *entry) newest() events.Trigger {
+	if len(e.triggers) == 0 {
+		return events.Trigger{}
+	}
+	return e.triggers[len(e.triggers)-1]
+}
+
+// process begins the span of what an answer was asked for.
+func (d *Desk) process(e *entry, a *answer) *trace.Span {
+	if a.began.IsZero() {
+		return nil
+	}
+	return d.settings.Trace.Process(trace.Question{
+		Controller: d.name, About: d.own(e.key), Parent: e.trace, Triggers: e.triggers,
+		Delivery: e.delivery, Began: a.began,
+	})
+}
+
+// resolved makes the spans of an answer of which something is stored: what is
+// stored goes on from there.
+func (d *Desk) resolved(e *entry, a *answer) {
+	process := d.process(e, a)
+	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
+	reconcile.Set(trace.Because.String(a.decision.Because), trace.Commands.Int(len(a.decision.Commands)))
+	a.trace = reconcile.Or(a.trace)
+	reconcile.End()
+	process.End()
+}
+
+// undecided makes the one span of an answer that nothing is to be done. That is
+// what nearly every outcome asks for, which is not worth one.
+func (d *Desk) undecided(e *entry, a *answer) {
+	if a.began.IsZero() {
+		return
+	}
+	for _, t := range e.triggers {
+		if t.Trace == e.trace && t.Stream == subject.OutcomeStream(d.name) {
+			return
+		}
+	}
+	process := d.process(e, a)
+	process.Set(trace.Because.String(a.decision.Because), trace.Outcome.String("nothing"))
+	a.trace = process.Or(a.trace)
+	process.End()
+}
+
+// broke makes the span of a question to which there was no answer.
+func (d *Desk) broke(e *entry, a *answer) {
+	process := d.process(e, a)
+	process.Fail("broken")
+	process.End()
+}
+
+// sendTurn stores a turn within the span of its message.
+func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint64, error) {
+	span := l.desk.settings.Trace.Turn(t)
+	defer span.End()
+	t.Trace = span.Or(t.Trace)
+	sequence, err := storeTurn(ctx, l.bus, t, expect)
+	switch {
+	case err == nil:
+		span.Stored(sequence)
+	case errors.Is(err, bus.ErrOvertaken):
+		span.Set(trace.Outcome.String("overtaken"))
+		span.Fail("overtaken")
+	default:
+		span.Fail("not stored")
+	}
+	return sequence, err
+}
