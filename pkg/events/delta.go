@@ -34,6 +34,9 @@ type Hole struct {
 	// has seen.
 	From uint64 `json:"from,omitempty"`
 	To   uint64 `json:"to,omitempty"`
+	// Since is when the log was last known to have everything: what happened between
+	// then and the gap may be missing. Zero where that is not known.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Delta is one change of one object, or a mark in the log of its kind.
@@ -69,6 +72,17 @@ type Delta struct {
 	// marks expire, and all else stays as long as the log. A log in which a
 	// message is not the one that the next one comes after has been damaged.
 	After Link
+	// Before is where the log says the object the last time before this; of a mark or
+	// a gap, where the last gap before it is. So the past of an object, and the gaps
+	// of a log, are read from their ends, and not by going through the log.
+	Before Place
+}
+
+// Place is the sequence of a message in its log, 0 where there is none. Known is
+// false where the watcher did not know it, or was of a version that did not say.
+type Place struct {
+	Known    bool
+	Sequence uint64
 }
 
 // FieldManager is the field manager under which writers of ours write.

@@ -40,6 +40,7 @@ const (
 	HeaderAt          = "Millrace-At"
 	HeaderCensus      = "Millrace-Census"
 	HeaderAfter       = "Millrace-After"
+	HeaderBefore      = "Millrace-Before"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 	HeaderTraceHops   = "Millrace-Hop"
@@ -73,6 +74,7 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderManager, d.By.header(), d.By.Name != "")
 	set(HeaderCensus, d.Census.String(), d.Census.Known)
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
+	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
@@ -108,6 +110,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		return n
 	}
 	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 64)
+	d.Before = Place{m.Get(HeaderBefore) != "", number(HeaderBefore, 64)}
 	if err != nil {
 		return Delta{}, err
 	}

@@ -1,9 +1,11 @@
 package watcher
 
 import (
+	"hash/maphash"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // ledger is what a watcher knows of the log that it keeps, so that losses show:
@@ -14,6 +16,11 @@ type ledger struct {
 	after   events.Link  // the last message that is not a mark
 	stored  uint64       // everything up to it is known to be stored
 	created time.Time    // when the log was made; zero: not known
+	// places are where the log says each object that is there the last time, by a hash
+	// of the subject; nil while that is not known. gap is where its last gap is.
+	places places
+	gap    events.Place
+	since  time.Time // when it was last known that nothing is missing in the log
 
 	hole     events.Hole // what the next gap stands for
 	doubted  bool        // log or state is damaged
@@ -33,10 +40,25 @@ func (l *ledger) enter(d *events.Delta) {
 		d.Census = l.tally.Census()
 	}
 	d.After = l.after
+	switch {
+	case d.Ref.Name == "":
+		d.Before = l.gap
+	case l.places != nil:
+		d.Before = events.Place{Known: true, Sequence: l.places[hashOf(subject.Delta(d.Ref))]}
+	default:
+		d.Before = events.Place{}
+	}
 }
 
 // appended notes a message that has been given to the log.
 func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
+	switch op {
+	case events.Is, events.Gone:
+		l.places.note(op, m.Subject, sequence)
+	case events.Gap:
+		l.gap = events.Place{Known: true, Sequence: sequence}
+	case events.Mark:
+	}
 	if op != events.Mark {
 		l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
 	}
@@ -44,3 +66,24 @@ func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
 
 // found begins to count, with what a state stream holds.
 func (l *ledger) found(tally events.Tally) { l.tally, l.counted = tally, true }
+
+// places are sequences by a hash of the subject: 16 bytes and some air for each
+// object. Two objects of one hash would make one link lead to the other, which
+// whoever follows it sees.
+type places map[uint64]uint64
+
+var seed = maphash.MakeSeed()
+
+func hashOf(subject string) uint64 { return maphash.String(seed, subject) }
+
+// note takes in where an object was said. What is gone is forgotten: names that
+// are never used again would fill the memory.
+func (p places) note(op events.Op, subject string, sequence uint64) {
+	switch {
+	case p == nil:
+	case op == events.Gone:
+		delete(p, hashOf(subject))
+	default:
+		p[hashOf(subject)] = sequence
+	}
+}

@@ -35,6 +35,10 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	last := k.appender.Last()
+	if last == 0 {
+		k.gap = events.Place{Known: true}
+	}
+	defer k.dateHole()
 	if log.Last != last {
 		return false, fmt.Errorf("open the log of %s: %w", k.kind.Name, bus.ErrOvertaken)
 	}
@@ -46,11 +50,16 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if err != nil || newest.Op == "" {
 		return false, err
 	}
+	k.noteEnd(newest, last)
 	mark, there, err := k.bus.Last(ctx, subject.LogStream(k.kind.Name), subject.Mark(k.kind.Name))
 	if err != nil || !there {
 		return false, err
 	}
-	if d, err := decode(mark); err != nil || !translate.Proves(d, k.state) {
+	d, err := decode(mark)
+	if err == nil && newest.Op != events.Gap && d.Before.Known {
+		k.gap = d.Before
+	}
+	if err != nil || !translate.Proves(d, k.state) {
 		k.hole = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil
 	}
@@ -64,6 +73,24 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	}
 	k.cursor = cursor
 	return true, k.recall(ctx, newest, last)
+}
+
+// noteEnd takes in what the newest delta of the log says about gaps: that it is
+// one, or that nothing is missing up to it.
+func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
+	switch {
+	case newest.Op == events.Gap:
+		k.gap = events.Place{Known: true, Sequence: sequence}
+	case !newest.Sync:
+		k.since = newest.At
+	}
+}
+
+// dateHole says of what may become a gap when it begins.
+func (k *kindWatch) dateHole() {
+	if k.hole.Since.IsZero() {
+		k.hole.Since = k.since
+	}
 }
 
 // complete tells whether the log is the one that was written, as far as it was.

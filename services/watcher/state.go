@@ -53,6 +53,7 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 type holding struct {
 	state  *translate.State
 	tally  events.Tally
+	places places
 	broken []events.Delta // of damaged messages: what they are about, as far as one can tell
 	anew   bool           // it holds nothing, since it has just been made
 }
@@ -62,7 +63,7 @@ type holding struct {
 //
 // Errors: events.ErrDamaged, when the stream as a whole is of no use.
 func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (h holding, err error) {
-	h.state = translate.NewState()
+	h.state, h.places = translate.NewState(), places{}
 	stream, err := caughtUp(ctx, b, kind, sequence)
 	if err != nil {
 		return h, err
@@ -81,6 +82,7 @@ func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64)
 		}
 		h.state.Fold(d, m.Sequence)
 		h.tally.Fold(d)
+		h.places.note(d.Op, m.Subject, m.Sequence)
 		return nil
 	})
 	return h, err
@@ -92,6 +94,7 @@ func (k *kindWatch) holds(ctx context.Context) (holding, error) {
 	if !k.renew {
 		h, err := readState(ctx, k.bus, k.kind.Name, k.appender.Last())
 		if !errors.Is(err, events.ErrDamaged) {
+			k.places = h.places
 			return h, err
 		}
 		k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: err.Error()})
@@ -111,6 +114,7 @@ func (k *kindWatch) holds(ctx context.Context) (holding, error) {
 		return holding{}, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
 	k.state, k.renew, k.renewed = made.Created, false, time.Now()
+	k.places = nil // the log may have told of objects that are to be said again
 	h := holding{state: translate.NewState(), anew: true}
 	h.state.Fold(events.Delta{Kind: k.kind.Name, Op: events.Mark, ResourceVersion: past.Version, Epoch: past.Epoch}, 0)
 	return h, nil

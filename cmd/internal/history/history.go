@@ -64,12 +64,13 @@ type present struct {
 	mark    events.Delta
 	tally   events.Tally
 	after   events.Link
+	places  map[events.Ref]uint64 // of the last delta of each object
 }
 
 var errRead = errors.New("read")
 
 func (p Past) read(ctx context.Context, b bus.Bus) (*present, error) {
-	now, log, state := &present{}, subject.LogStream(p.Kind), subject.StateStream(p.Kind)
+	now, log, state := &present{places: map[events.Ref]uint64{}}, subject.LogStream(p.Kind), subject.StateStream(p.Kind)
 	mark, there, err := b.Last(ctx, log, subject.Mark(p.Kind))
 	if err != nil {
 		return nil, err
@@ -118,6 +119,7 @@ func (n *present) take(m events.Message) error {
 	}
 	if d.Op == events.Is {
 		n.objects = append(n.objects, d)
+		n.places[d.Ref] = m.Sequence
 	}
 	return nil
 }
@@ -159,6 +161,9 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) error {
 	n.tally.Fold(d)
 	d.Census, d.After = n.tally.Census(), n.after
+	if d.Op != events.Mark { // which keeps its word about gaps
+		d.Before = events.Place{Known: true, Sequence: n.places[d.Ref]}
+	}
 	m := events.EncodeDelta(d)
 	m.Subject = subject.Mark(d.Kind)
 	if d.Op != events.Mark {
@@ -168,9 +173,15 @@ func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) er
 	if err := log.Append(ctx, m); err != nil {
 		return err
 	}
-	if d.Op != events.Mark {
-		n.after = events.Link{Sequence: log.Last(), Sum: m.Get(events.HeaderSum)}
+	switch d.Op {
+	case events.Mark:
+		return nil
+	case events.Gone:
+		delete(n.places, d.Ref)
+	default:
+		n.places[d.Ref] = log.Last()
 	}
+	n.after = events.Link{Sequence: log.Last(), Sum: m.Get(events.HeaderSum)}
 	return nil
 }
 

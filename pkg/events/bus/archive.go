@@ -22,6 +22,10 @@ type Archive interface {
 	// it, and is given as it is. ErrNoStream if the stream is not there; what the
 	// bus holds and cannot read is events.ErrDamaged.
 	Read(ctx context.Context, p Passage, handle func(batch []events.Message) error) error
+	// Next is the first message of a subject at a sequence or behind it; ok is false
+	// when there is none. It costs what lies between, and nothing where the subject
+	// has no more messages.
+	Next(ctx context.Context, stream, subject string, from uint64) (m events.Message, ok bool, err error)
 	// Consumers are the durable consumers of a stream, sorted by name.
 	Consumers(ctx context.Context, stream string) ([]Consumer, error)
 }

@@ -65,6 +65,13 @@ func (b *Bus) Consumers(ctx context.Context, stream string) ([]bus.Consumer, err
 	return found, nil
 }
 
+// Next is the first message of a subject from a sequence on; see [bus.Archive].
+func (b *Bus) Next(ctx context.Context, stream, subject string, from uint64) (events.Message, bool, error) {
+	return b.get(ctx, stream, func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
+		return s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(subject))
+	})
+}
+
 // Read hands over a passage of a stream; see [bus.Archive].
 func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
 	at, err := b.StreamState(ctx, p.Stream)

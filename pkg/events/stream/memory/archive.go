@@ -26,6 +26,14 @@ func (b *Bus) Controllers(ctx context.Context) (found []string, err error) {
 	return found, err
 }
 
+// Next is the first message of a subject from a sequence on; see [bus.Archive].
+func (b *Bus) Next(ctx context.Context, name, subject string, from uint64) (events.Message, bool, error) {
+	return b.get(ctx, name, func(s *stream) uint64 {
+		m, _ := s.after(from, subject)
+		return m.Sequence
+	})
+}
+
 // Read hands over a passage of a stream; see [bus.Archive].
 func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
 	next := p.From

@@ -61,6 +61,12 @@ func testArchive(t *testing.T, whole bus.Bus) {
 			t.Errorf("headers only: %+v", m)
 		}
 	}))
+	for from, want := range map[uint64]uint64{0: 3, 3: 3, 4: 8, 4990: 4993, 4998: 4998, 4999: 0, 9000: 0} {
+		m, ok, err := b.Next(k.ctx, log, one, from)
+		if k.must(err); m.Sequence != want || ok != (want > 0) || ok && m.Subject != one {
+			t.Errorf("the next from %d on is %d, %v; want %d", from, m.Sequence, ok, want)
+		}
+	}
 	enough := errors.New("enough")
 	if err := b.Read(k.ctx, bus.Passage{Stream: log}, func([]events.Message) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("the handler's error comes back as %v", err)

@@ -1,0 +1,37 @@
+package watcher
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
+	l := &ledger{places: places{}, gap: events.Place{Known: true}}
+	a, b := events.Ref{Kind: "pods", Namespace: "x", Name: "a"}, events.Ref{Kind: "pods", Namespace: "x", Name: "b"}
+	for i, step := range []struct {
+		op     events.Op
+		ref    events.Ref
+		before uint64
+	}{
+		{events.Mark, events.Ref{}, 0}, {events.Is, a, 0}, {events.Is, b, 0}, {events.Is, a, 2}, {events.Gap, events.Ref{}, 0},
+		{events.Is, b, 3}, {events.Mark, events.Ref{}, 5}, {events.Gone, a, 4}, {events.Is, a, 0}, {events.Gap, events.Ref{}, 5}, {events.Is, a, 9},
+	} {
+		d := events.Delta{Kind: "pods", Ref: step.ref, Op: step.op, UID: "u", ResourceVersion: "1"}
+		l.enter(&d)
+		if want := (events.Place{Known: true, Sequence: step.before}); d.Before != want {
+			t.Errorf("message %d: before it is %+v, want %+v", i+1, d.Before, want)
+		}
+		m := events.Message{Subject: subject.Mark("pods")}
+		if step.ref.Name != "" {
+			m.Subject = subject.Delta(step.ref)
+		}
+		l.appended(step.op, m, uint64(i+1))
+	}
+	l.places = nil
+	d := events.Delta{Kind: "pods", Ref: a, Op: events.Is, Before: events.Place{Known: true, Sequence: 7}}
+	if l.enter(&d); d.Before.Known {
+		t.Errorf("who does not know the places says %+v", d.Before)
+	}
+}
