@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/cmd/internal/history"
+	"github.com/millrace/millrace/cmd/internal/jaeger"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 	"github.com/millrace/millrace/cmd/internal/wire"
@@ -36,6 +37,14 @@ type (
 	Wire = wire.Wire
 	// WireCondition is the state of a wire.
 	WireCondition = wire.Condition
+	// Tracing says where the control plane's spans go.
+	Tracing = localcluster.Tracing
+	// Jaeger asks a Jaeger for traces.
+	Jaeger = jaeger.Client
+	// Trace is a trace as a tree.
+	Trace = jaeger.Trace
+	// Span is one step of a trace.
+	Span = jaeger.Span
 	// Past gives the streams of a Millrace that does not run a history.
 	Past = history.Past
 )
@@ -52,6 +61,9 @@ var (
 
 // LayWire lays a wire from a free port of 127.0.0.1 to an address.
 func LayWire(target string) (*Wire, error) { return wire.New(target) }
+
+// AskJaeger makes a client of the Jaeger whose query API is at an address.
+func AskJaeger(address string) (*Jaeger, error) { return jaeger.New(address) }
 
 // Connect makes a client for arenas from a kubeconfig file.
 func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }

@@ -134,3 +134,15 @@ func (t *Trace) Length() time.Duration {
 	}
 	return to.Sub(from)
 }
+
+// Orphans are the spans whose parent is not in the trace. A trace that is whole
+// has none of them, and one root.
+func (t *Trace) Orphans() []*Span {
+	var lost []*Span
+	for _, root := range t.Roots {
+		if root.Orphan {
+			lost = append(lost, root)
+		}
+	}
+	return lost
+}
