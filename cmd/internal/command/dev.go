@@ -68,6 +68,9 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if err != nil {
 		return err
 	}
+	if collector := cluster.Collector(); collector != "" {
+		all.service.tracing.Endpoint(collector)
+	}
 	if all.ctrl.rootCAFile == "" {
 		all.ctrl.rootCAFile = cluster.RootCAFile()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/writer"
 )
@@ -138,10 +139,11 @@ type serviceOptions struct {
 	healthAddress string
 	profiling     bool
 	grace         time.Duration
+	tracing       telemetry.Options
 }
 
 func newServiceOptions() serviceOptions {
-	return serviceOptions{healthAddress: "127.0.0.1:10260", profiling: true, grace: 10 * time.Second}
+	return serviceOptions{healthAddress: "127.0.0.1:10260", profiling: true, grace: 10 * time.Second, tracing: telemetry.NewOptions()}
 }
 
 func (o *serviceOptions) add(f *pflag.FlagSet) {

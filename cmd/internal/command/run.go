@@ -31,7 +31,7 @@ func newEverything() *everything {
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
-	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.watch.add, o.write.add}
+	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add}
 }
 
 // newRun is the command of everything in one process.
@@ -63,6 +63,10 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err := errors.Join(o.write.check(), o.watch.check()); err != nil {
 		return err
 	}
+	spans, err := o.service.tracing.Start(ctx, Version)
+	if err != nil {
+		return err
+	}
 	var server *stream.Server
 	if o.bus.at.URL == "" {
 		if server, err = o.server.start(); err != nil {
@@ -79,20 +83,20 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 
-	watching, err := o.watch.part(config, b, o.bus.maxAge, chosen)
+	watching, err := o.watch.part(config, b, o.bus.maxAge, chosen, spans.Tracer("watcher"))
 	if err != nil {
 		return err
 	}
-	deciding, err := reconcilersPart(b, chosen)
+	deciding, err := reconcilersPart(b, chosen, spans.Tracer("reconcilers"))
 	if err != nil {
 		return err
 	}
-	writing, err := o.write.part(config, b, chosen)
+	writing, err := o.write.part(config, b, chosen, spans.Tracer("writer"))
 	if err != nil {
 		return err
 	}
 	for _, c := range chosen {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
-	return o.service.run(ctx, []part{deciding, writing, watching, auditPart(b)})
+	return o.service.run(ctx, append([]part{deciding, writing, watching, auditPart(b)}, tracingPart(spans)...))
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -30,12 +32,12 @@ func newWatcher() *cobra.Command {
 log. Any number may run, all of them active: they share out the kinds.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, watch.add},
 		run: func(ctx context.Context) error {
-			return s.run(ctx, "watcher", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
+			return s.run(ctx, "watcher", func(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 				config, err := s.cluster.connect(ctx)
 				if err != nil {
 					return part{}, err
 				}
-				return watch.part(config, b, s.at.maxAge, chosen)
+				return watch.part(config, b, s.at.maxAge, chosen, tracer)
 			})
 		},
 	})
@@ -60,12 +62,12 @@ publishes what became of every command. Any number may run, all of them active: 
 share out the controllers.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, write.add},
 		run: func(ctx context.Context) error {
-			return s.run(ctx, "writer", func(b bus.Bus, chosen []reconcile.Any) (part, error) {
+			return s.run(ctx, "writer", func(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 				config, err := s.cluster.connect(ctx)
 				if err != nil {
 					return part{}, err
 				}
-				return write.part(config, b, chosen)
+				return write.part(config, b, chosen, tracer)
 			})
 		},
 	})
@@ -85,12 +87,16 @@ func newLone() *lone {
 
 // cobra adds the flags that every service has.
 func (s *lone) cobra(p program) *cobra.Command {
-	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add)
+	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add, s.service.tracing.Add)
 	return p.cobra()
 }
 
 // run opens the bus, makes the service and runs it.
-func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []reconcile.Any) (part, error)) error {
+func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []reconcile.Any, *trace.Tracer) (part, error)) error {
+	spans, err := s.service.tracing.Start(ctx, Version)
+	if err != nil {
+		return err
+	}
 	b, err := s.at.open(ctx, name, nil)
 	if err != nil {
 		return err
@@ -103,11 +109,11 @@ func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []recon
 	if err != nil {
 		return err
 	}
-	p, err := build(b, chosen)
+	p, err := build(b, chosen, spans.Tracer(name))
 	if err != nil {
 		return err
 	}
-	return s.service.run(ctx, []part{p, auditPart(b)})
+	return s.service.run(ctx, append([]part{p, auditPart(b)}, tracingPart(spans)...))
 }
 
 // choose gives the controllers that the flags ask for.
@@ -123,13 +129,13 @@ func (o *controllerOptions) choose() ([]reconcile.Any, error) {
 	return chosen, nil
 }
 
-func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration, chosen []reconcile.Any) (part, error) {
+func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 	full, every := controllers.Kinds(chosen)
 	if err := o.check(); err != nil {
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, LogAge: age,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, LogAge: age, Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
@@ -137,23 +143,32 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration,
 	return part{name: "watcher", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
 }
 
-func reconcilersPart(b bus.Bus, chosen []reconcile.Any) (part, error) {
-	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen, Code: Version})
+func reconcilersPart(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
+	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen, Code: Version, Trace: tracer})
 	if err != nil {
 		return part{}, err
 	}
 	return part{name: "reconcilers", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
 }
 
-func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any) (part, error) {
+func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
+		Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
 	}
 	return part{name: "writer", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
+}
+
+// tracingPart is the export of spans, which stops after whoever makes them.
+func tracingPart(t *telemetry.Telemetry) []part {
+	if t == nil {
+		return nil
+	}
+	return []part{{name: "tracing", run: t.Run, collectors: t.Collectors()}}
 }
 
 // profiles are what the writer must know of the controllers.
