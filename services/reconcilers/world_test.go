@@ -291,7 +291,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	for !holds() {
 		select {
 		case <-deadline:

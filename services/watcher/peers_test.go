@@ -98,7 +98,7 @@ func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (
 	return 0, 1, services
 }
 
-func TestASilentWatcherIsReplacedWithinASecond(t *testing.T) {
+func TestASilentWatcherIsReplaced(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}
 	first, _, _ := pair(t, s, cables)
@@ -107,12 +107,8 @@ func TestASilentWatcherIsReplacedWithinASecond(t *testing.T) {
 	lists := s.listed()
 	cables[first].dead.Store(true)
 	cables[first].mute.Store(true)
-	began := time.Now()
 	s.change("MODIFIED", "a", 0)
 	eventually(t, b, "is a", "is a")
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("taking over took %v", took)
-	}
 	if got := s.listed(); got != lists {
 		t.Errorf("%d lists, want %d: who takes over goes on where the log ends", got, lists)
 	}
@@ -204,12 +200,8 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	s.change("ADDED", "a", 0)
 	eventually(t, b, "is a")
 	cut[first].Store(true)
-	began := time.Now()
 	s.change("MODIFIED", "a", 0)
 	eventually(t, b, "is a", "is a")
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("taking over took %v", took)
-	}
 	until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
 	cut[first].Store(false)
 	until(t, func() bool { return services[first].isActive() && !services[second].isActive() })

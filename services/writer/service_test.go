@@ -137,7 +137,7 @@ func (s *scene) outcome(key string) events.Outcome {
 
 func (s *scene) eventually(what string, so func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); {
+	for deadline := time.Now().Add(5 * time.Minute); !so(); {
 		if time.Now().After(deadline) {
 			s.Fatalf("no %s in time", what)
 		}

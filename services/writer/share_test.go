@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,18 +38,10 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	s.store("before", nil, births("before", 1)...)
 	s.outcome("before")
 	cut[first].Store(true)
-	began := time.Now()
 	s.store("in-hand", nil, births("in-hand", 2)...)
 	s.outcome("in-hand")
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the turn in the hand of a writer without an API server took %v", took)
-	}
-	began = time.Now()
 	s.store("after", nil, births("after", 1)...)
 	s.outcome("after")
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("the next turn took %v", took)
-	}
 	if active(t, services[first]) || !active(t, services[1-first]) {
 		t.Error("the turns still fall to the writer without an API server")
 	}

@@ -179,7 +179,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	begun := time.Now()
 	m.stop(t) // which expects exit code 0
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("SIGTERM took %v", took)
 	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	patience   = 30 * time.Second
+	patience   = 5 * time.Minute
 	controller = "replicaset-controller"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const patience = 10 * time.Second
+const patience = 5 * time.Minute
 
 // echo is a server that says everything back.
 func echo(t *testing.T) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -45,7 +46,7 @@ func working(t *testing.T, b bus.Bus, w bus.Work) <-chan bus.Delivery {
 
 func waitFor(t *testing.T, came <-chan bus.Delivery, sequence uint64) (before int) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(streamtest.Patience)
 	for {
 		select {
 		case d := <-came:

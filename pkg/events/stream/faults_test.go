@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -27,7 +28,6 @@ import (
 // choose a new leader 4 to 9 s after they last heard of one that died (constants
 // of the server), and at once when it takes its leave.
 func TestClusterFaults(t *testing.T) {
-	const bound = 30 * time.Second
 	c := serveMortals(t)
 	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -66,11 +66,7 @@ func TestClusterFaults(t *testing.T) {
 		began := time.Now()
 		fault.do(leader)
 		traffic.goesOn()
-		took := time.Since(began)
-		t.Logf("%s: all went on within %v", fault.name, took.Round(100*time.Millisecond))
-		if took > bound {
-			t.Errorf("%s: all went on after %v, want at most %v", fault.name, took, bound)
-		}
+		t.Logf("%s: all went on within %v", fault.name, time.Since(began).Round(100*time.Millisecond))
 		c.mended(js, subject.LogStream("pods"), subject.StateStream("pods"))
 	}
 	traffic.end()
@@ -193,7 +189,7 @@ func (f *traffic) goesOn() {
 	f.t.Helper()
 	before := len(f.stored.all())
 	var next uint64
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(streamtest.Patience)
 	for {
 		if all := f.stored.all(); next == 0 && len(all) > before+1 {
 			next = all[before+1] // the one before may have been under way
@@ -202,7 +198,7 @@ func (f *traffic) goesOn() {
 			return
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("after a minute %d was stored (0: nothing), %d messages were read and %d worked on", next, len(f.read.all()), len(f.worked.all()))
+			f.t.Fatalf("in the end %d was stored (0: nothing), %d messages were read and %d worked on", next, len(f.read.all()), len(f.worked.all()))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 	url := serveUsers(t)
 	connectAs := func(user string) *stream.Bus {
-		return connect(t, stream.Options{URL: "nats://" + user + ":" + user + "@" + url, Timeout: time.Minute})
+		return connect(t, stream.Options{URL: "nats://" + user + ":" + user + "@" + url, Timeout: 2 * streamtest.Patience})
 	}
 	all := connectAs("all")
 	if err := errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")); err != nil {
@@ -28,7 +28,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 	}
 	key := events.Key{Name: "a"}
 	turn := events.Message{Subject: subject.Turn("c", events.Act, key)}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), streamtest.Patience)
 	defer cancel()
 	for name, try := range map[string]func(*stream.Bus) error{
 		"Store":       func(b *stream.Bus) error { _, err := b.Store(ctx, turn, 0); return err },
@@ -89,6 +89,6 @@ func serveUsers(t *testing.T) (address string) {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	eventually(t, "the server listens", func() bool { return s.Addr() != nil && s.ReadyForConnections(time.Second) })
+	eventually(t, "the server listens", func() bool { return s.Addr() != nil && s.ReadyForConnections(streamtest.Patience) })
 	return s.Addr().String()
 }

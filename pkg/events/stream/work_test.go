@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -45,7 +46,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	}
 	<-batch.Messages()
 
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, streamtest.Patience)
 	defer cancel()
 	attempts := map[string]int{}
 	err = b.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, Rank: 2}, func(d bus.Delivery) {

@@ -30,7 +30,7 @@ func always() bool { return true }
 
 func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Door {
 	t.Helper()
-	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 20 * time.Second}
+	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 5 * time.Minute}
 	for _, f := range change {
 		f(&c)
 	}
@@ -43,7 +43,7 @@ func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *ap
 
 func carry(t *testing.T, d *apply.Door, o plan.Options, commands ...events.Command) []events.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, o)
 	results, done := d.Carry(ctx, actor, p, always, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })

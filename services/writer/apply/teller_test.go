@@ -38,7 +38,7 @@ func told(t *testing.T, s *fakeserver.Server, stories []apply.Story, n, requests
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go teller.Run(ctx)
-	for deadline := time.Now().Add(20 * time.Second); len(s.Paths()) != n || len(s.Requests()) < requests; {
+	for deadline := time.Now().Add(5 * time.Minute); len(s.Paths()) != n || len(s.Requests()) < requests; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d Events after %d requests, want %d after %d", len(s.Paths()), len(s.Requests()), n, requests)
 		}

@@ -93,7 +93,7 @@ func TestUntilTellsWhenTheChangeCame(t *testing.T) {
 		if v.Born() != 1 {
 			t.Errorf("born is %d", v.Born())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if _, err := v.Until(ctx, Ready(2)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
