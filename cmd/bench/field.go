@@ -12,6 +12,9 @@ import (
 // patience bounds a scenario: what takes longer has not happened.
 const patience = 20 * time.Minute
 
+// settled is the name of the Deployment of [field.settled].
+const settled = "settled"
+
 // field is the cluster on which a contender works.
 type field struct {
 	cluster *localcluster.Cluster
@@ -86,7 +89,7 @@ func (f *field) settled(ctx context.Context, replicas int) (*arena.Arena, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Deploy(ctx, "settled", image, replicas); err != nil {
+	if err := a.Deploy(ctx, settled, image, replicas); err != nil {
 		return nil, err
 	}
 	if _, err := a.Until(ctx, arena.Ready(replicas)); err != nil {

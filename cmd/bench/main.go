@@ -31,11 +31,12 @@ type sizes struct {
 	Pods        int `json:"pods"`        // there at a restart
 	Direct      int `json:"direct"`      // Pods created by this program itself
 	Past        int `json:"past"`        // messages of history under a start
+	Scales      int `json:"scales"`      // operations with each share of traces
 }
 
 var (
-	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000}
-	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000}
+	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000}
+	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200}
 )
 
 func main() {

@@ -84,6 +84,9 @@ func machine() string {
 	return fmt.Sprintf("%d processors (%s), %s", runtime.NumCPU(), model, runtime.GOOS)
 }
 
+// median is the middle one of the values.
+func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
+
 func (r *results) add(scenario, contender string, m metric) {
 	for i := range r.Rows {
 		if r.Rows[i].Scenario == scenario && r.Rows[i].Name == m.Name {
@@ -178,7 +181,7 @@ func (r *results) save(file string) error {
 // document writes the page about the numbers.
 func (r *results) document(file string) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, pageHead, r.When.Format("2 January 2006"), r.Machine, r.Work.Burst, r.Work.Deployments, r.Work.Heals, r.Work.Kills, r.Work.Pods, r.Work.Past, longer*r.Work.Past)
+	fmt.Fprintf(&b, pageHead, r.When.Format("2 January 2006"), r.Machine, r.Work.Burst, r.Work.Deployments, r.Work.Heals, r.Work.Kills, r.Work.Pods, r.Work.Past, r.Work.Scales, longer*r.Work.Past)
 	for i, line := range r.cells() {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
 		if i == 0 {
@@ -211,6 +214,7 @@ others. What happened is seen through a watch of the benchmark's own, with its c
 | kill | the active of two processes is killed and a Pod deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as processes of their own |
 | restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and they are started: the time from there until its replacement exists (kcm without leader election, which would have to wait for its own old lease) |
 | history | the same with %d messages of history in the streams of pods, turns and outcomes, of half of which the objects came and went: after an orderly stop of the one process; after a kill, when the server of the streams has to read all of them again; and of the services as processes of their own, on a bus that is there; the median of 3 starts |
+| tracing | %d times a Deployment of its own is scaled by one, by 20 users at a time, without traces, with 1 %% and with all of them recorded, in turns: the median of 5 rounds each; then every trace is held against the record |
 | long-history | the same with %d messages; measured only when asked for |
 
 `

@@ -31,6 +31,7 @@ var scenarios = []scenario{
 	{name: "kill", run: kill, what: func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }},
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
+	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
 	{name: "long-history", run: longPast, asked: true, what: func(s sizes) string {
 		return fmt.Sprintf("starts on %d messages of history", longer*s.Past)
 	}},

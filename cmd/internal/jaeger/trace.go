@@ -146,3 +146,19 @@ func (t *Trace) Orphans() []*Span {
 	}
 	return lost
 }
+
+// Place finds a span at or below this one by its id, with the one that caused it;
+// both are nil where there is none.
+func (s *Span) Place(id string) (span, parent *Span) {
+	if s.ID == id {
+		return s, nil
+	}
+	for above := range s.Below() {
+		for _, child := range above.Children {
+			if child.ID == id {
+				return child, above
+			}
+		}
+	}
+	return nil, nil
+}
