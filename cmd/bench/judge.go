@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/cmd/internal/jaeger"
+	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+// arrival is how long spans may take to arrive in Jaeger.
+const arrival = time.Minute
+
+// judge holds the traces in Jaeger against the record, which says independently of
+// them what came of what.
+type judge struct {
+	jaeger *jaeger.Client
+	deltas []events.Delta
+	ours   map[version]string // audit ids of our writes, by what they made
+	known  map[string]*jaeger.Trace
+}
+
+// version is one of an object.
+type version struct {
+	uid types.UID
+	rv  string
+}
+
+// verdict is what was found.
+type verdict struct {
+	traces, faulty int // those that changes are in, and those with a missing or wrong parent
+	ours, missed   int // changes that our writes made, and those of them in another trace
+	example        string
+}
+
+func (v *verdict) add(w verdict) {
+	v.traces, v.faulty, v.ours, v.missed = v.traces+w.traces, v.faulty+w.faulty, v.ours+w.ours, v.missed+w.missed
+	if v.example == "" {
+		v.example = w.example
+	}
+}
+
+func (v verdict) metrics() []metric {
+	return []metric{
+		{"traces", "", float64(v.traces)},
+		{"traces with a missing or wrong parent", "", float64(v.faulty)},
+		{"changes of ours that missed their cause", "%", 100 * float64(v.missed) / float64(max(v.ours, 1))},
+	}
+}
+
+// newJudge reads the record of some namespaces.
+func newJudge(ctx context.Context, record bus.Archive, address string, namespaces map[string]bool) (*judge, error) {
+	client, err := jaeger.New(address)
+	if err != nil {
+		return nil, err
+	}
+	j := &judge{jaeger: client, ours: map[version]string{}, known: map[string]*jaeger.Trace{}}
+	for _, kind := range []kinds.Name{"deployments.apps", "replicasets.apps", "pods"} {
+		err := record.Read(ctx, bus.Passage{Stream: subject.LogStream(kind), HeadersOnly: true}, func(batch []events.Message) error {
+			for _, m := range batch {
+				ref, err := subject.ParseDelta(m.Subject)
+				if err != nil || !namespaces[ref.Namespace] {
+					continue // a mark, or somebody else's
+				}
+				d, err := events.DecodeDelta(ref, m)
+				if err != nil {
+					return err
+				}
+				if !d.Sync {
+					j.deltas = append(j.deltas, d)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the record: %w", err)
+		}
+	}
+	for _, controller := range controllers {
+		err := record.Read(ctx, bus.Passage{Stream: subject.OutcomeStream(controller)}, j.note)
+		if err != nil {
+			return nil, fmt.Errorf("read the record: %w", err)
+		}
+	}
+	return j, nil
+}
+
+// note remembers which versions our writes have made.
+func (j *judge) note(batch []events.Message) error {
+	for _, m := range batch {
+		var o events.Outcome
+		if err := events.DecodeJSON(m, &o); err != nil {
+			return err
+		}
+		for _, r := range o.Results {
+			if r.Status == events.Applied && r.Version != "" {
+				j.ours[version{r.UID, r.Version}] = r.AuditID
+			}
+		}
+	}
+	return nil
+}
+
+// verdict looks at every change's place in its trace. What is not there yet may
+// still arrive.
+func (j *judge) verdict(ctx context.Context) (verdict, error) {
+	deadline := time.Now().Add(arrival)
+	for {
+		v, err := j.look(ctx)
+		if err != nil || v.faulty == 0 || time.Now().After(deadline) {
+			if v.example != "" {
+				err = errors.Join(err, fmt.Errorf("not every trace is whole: %s", v.example))
+			}
+			return v, err
+		}
+		if err := arena.Rest(ctx, time.Second); err != nil {
+			return v, err
+		}
+	}
+}
+
+func (j *judge) look(ctx context.Context) (verdict, error) {
+	var v verdict
+	faults := map[string]string{}
+	seen := map[string]bool{}
+	for _, d := range j.deltas {
+		id := trace.Context(d.Trace).TraceID().String()
+		seen[id] = true
+		t, err := j.fetch(ctx, id)
+		if err != nil {
+			return v, err
+		}
+		audit, ours := j.ours[version{d.UID, d.ResourceVersion}]
+		if ours {
+			v.ours++
+		}
+		missed, fault := place(t, d, audit)
+		if ours && missed {
+			v.missed++
+		}
+		if fault != "" {
+			faults[id] = fault
+			delete(j.known, id) // the rest of it may be on its way
+		}
+	}
+	v.traces, v.faulty = len(seen), len(faults)
+	for id, fault := range faults {
+		v.example = "trace " + id + ": " + fault
+		break
+	}
+	return v, nil
+}
+
+// fetch reads a trace, or remembers it; nil when there is none.
+func (j *judge) fetch(ctx context.Context, id string) (*jaeger.Trace, error) {
+	if t, ok := j.known[id]; ok {
+		return t, nil
+	}
+	t, err := j.jaeger.Trace(ctx, id)
+	if err != nil && !errors.Is(err, jaeger.ErrNoTrace) {
+		return nil, err
+	}
+	j.known[id] = t
+	return t, nil
+}
+
+// place looks where a change is in its trace: below the request that made it, whose
+// audit id the record has too; else it has missed its cause. A trace that is not
+// whole, or has a change in the wrong place, has a fault.
+func place(t *jaeger.Trace, d events.Delta, audit string) (missed bool, fault string) {
+	about := fmt.Sprintf("%v at version %s", d.Ref, d.ResourceVersion)
+	if t == nil {
+		return false, "no span of it arrived, although " + about + " is in it"
+	}
+	if lost := t.Orphans(); len(lost) > 0 || len(t.Roots) != 1 {
+		return false, fmt.Sprintf("it has %d roots, %d of them without their parent", len(t.Roots), len(lost))
+	}
+	id := trace.Context(d.Trace).SpanID().String()
+	span, parent := t.Roots[0].Place(id)
+	switch {
+	case span == nil:
+		return false, "the span of " + about + " is not in it"
+	case audit == "" || parent != nil && parent.Attributes[string(trace.AuditID)] == audit:
+		return false, ""
+	case parent == nil:
+		return true, ""
+	default:
+		return false, fmt.Sprintf("%s was made by request %s, and is below %q", about, audit, parent.Name)
+	}
+}
