@@ -87,6 +87,9 @@ func (u *upstream) add(d reconcile.Description) {
 			Subsystem: subsystem, Name: "stale_sync_skips_total",
 			Help: "Times that a turn had to wait until what the last one wrote was seen, by what had not been seen.",
 		}, []string{"group", "resource"})
+		for _, w := range d.Writes { // the first wait is an increase
+			u.stale[d.Name].WithLabelValues(w.Kind.Group(), w.Kind.Resource())
+		}
 	}
 }
 

@@ -1,0 +1,91 @@
+package rules
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	upstream "github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+// story is what Prometheus has seen, in the language of its own tests, and whether an
+// alert comes of it.
+type story struct {
+	Alert string   `yaml:"alert"`
+	Fires []string `yaml:"fires"`
+	Quiet []string `yaml:"quiet"`
+}
+
+const (
+	every = 15 * time.Second // a sample
+	told  = 90 * time.Minute // how long the stories are
+)
+
+// Every alert fires in its story, for as long as it has to wait, and in none where
+// all is well.
+func TestAlerts(t *testing.T) {
+	var stories []story
+	unmarshal(t, "testdata/alerts.yaml", &stories)
+	byName := map[string]story{}
+	for _, s := range stories {
+		byName[s.Alert] = s
+	}
+	for _, r := range rules(t) {
+		if r.Alert == "" {
+			continue
+		}
+		s, ok := byName[r.Alert]
+		delete(byName, r.Alert)
+		if !ok || len(s.Fires) == 0 || len(s.Quiet) == 0 && !strings.HasPrefix(r.Expr, "absent(") {
+			t.Errorf("testdata/alerts.yaml does not tell when %s fires, and when not", r.Alert)
+			continue
+		}
+		t.Run(r.Alert, func(t *testing.T) {
+			t.Parallel()
+			if !fires(t, r, s.Fires) {
+				t.Error("it does not fire")
+			}
+			if fires(t, r, s.Quiet) {
+				t.Error("it fires although all is well")
+			}
+		})
+	}
+	for name := range byName {
+		t.Errorf("testdata/alerts.yaml has a story of %s, which is no alert", name)
+	}
+}
+
+// fires tells whether an expression holds at the end of a story, and has held for as
+// long as the alert waits.
+func fires(t *testing.T, r rulefmt.Rule, series []string) bool {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, fmt.Sprintf("load %s\n  %s\n", every, strings.Join(series, "\n  ")))
+	engine := promqltest.NewTestEngine(t, false, 0, 1_000_000)
+	end := time.Unix(0, 0).Add(told)
+	query, err := engine.NewRangeQuery(context.Background(), storage, nil, r.Expr, end.Add(-time.Duration(r.For)), end, every)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer query.Close()
+	result := query.Exec(context.Background())
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	steps := int(time.Duration(r.For)/every) + 1
+	matrix, err := result.Matrix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range matrix {
+		if len(floats(s)) == steps {
+			return true
+		}
+	}
+	return false
+}
+
+func floats(s upstream.Series) []upstream.FPoint { return s.Floats }

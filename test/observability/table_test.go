@@ -1,0 +1,148 @@
+package observability
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	table = "../../docs/metrics.md"
+	begin = "<!-- metrics: go test ./test/observability -update -->\n"
+	end   = "<!-- end -->\n"
+)
+
+// row is a line of the table; rare metrics are there only once what they count has
+// happened.
+type row struct {
+	kind, labels, help string
+	rare               bool
+}
+
+var rowForm = regexp.MustCompile("^\\| `([a-z_0-9]+)`( \\*)? \\| (\\w+) \\| ([^|]*) \\| (.*) \\|$")
+
+// rows are those of the table, by name.
+func rows(t *testing.T) (found map[string]row, before, after string) {
+	t.Helper()
+	text := read(t, table)
+	before, rest, ok := strings.Cut(text, begin)
+	lines, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no table between %q and %q", table, begin, end)
+	}
+	found = map[string]row{}
+	for line := range strings.Lines(lines) {
+		if m := rowForm.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			found[m[1]] = row{rare: m[2] != "", kind: m[3], labels: m[4], help: m[5]}
+		}
+	}
+	return found, before, after
+}
+
+func rowOf(f family) row {
+	labels := make([]string, 0, len(f.labels))
+	for _, l := range f.labels {
+		labels = append(labels, "`"+l+"`")
+	}
+	return row{kind: f.kind, labels: strings.Join(labels, " "), help: strings.ReplaceAll(f.help, "|", "\\|")}
+}
+
+// documented tells whether the page lists a metric: those of the Go runtime and of
+// the scrape itself are described elsewhere.
+func documented(name string) bool {
+	return !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "promhttp_")
+}
+
+// docs/metrics.md has every metric that the services have, and no other.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	ours := here(t).ours
+	known, before, after := rows(t)
+	if *update {
+		write(t, ours, known, before, after)
+		return
+	}
+	for name, f := range ours {
+		want, ok := known[name]
+		if got := rowOf(f); documented(name) && (!ok || got.kind != want.kind || got.labels != want.labels || got.help != want.help) {
+			t.Errorf("%s has\n %+v\nof %s, which is\n %+v\n(-update writes it)", table, want, name, got)
+		}
+	}
+	for name, r := range known {
+		if _, ok := ours[name]; !ok && !r.rare {
+			t.Errorf("%s has %s, which no service has", table, name)
+		}
+	}
+}
+
+func write(t *testing.T, ours map[string]family, known map[string]row, before, after string) {
+	t.Helper()
+	all := map[string]row{}
+	for name, r := range known {
+		if r.rare {
+			all[name] = r
+		}
+	}
+	for name, f := range ours {
+		if documented(name) {
+			r := rowOf(f)
+			r.rare = known[name].rare
+			all[name] = r
+		}
+	}
+	var b strings.Builder
+	b.WriteString(before + begin + "| metric | type | labels | what it tells |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r, star := all[name], ""
+		if r.rare {
+			star = " *"
+		}
+		fmt.Fprintf(&b, "| `%s`%s | %s | %s | %s |\n", name, star, r.kind, r.labels, r.help)
+	}
+	b.WriteString(end + after)
+	if err := os.WriteFile(table, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// labels are all that a metric of ours may have. There are as many values of each as
+// kinds, controllers, or words of a list in the program.
+var labels = []string{
+	"code", "consumer", "controller", "hop", "kind", "lane", "op", "reason", "result", "status", "stream", "verb",
+	"version", "revision", "goversion", // of millrace_build_info, which is one
+}
+
+// The number of series does not depend on the number of objects: no label is of an
+// object, by its name or by its value.
+func TestCardinalityIsBounded(t *testing.T) {
+	for name, f := range here(t).ours {
+		for label, values := range f.values {
+			if strings.HasPrefix(name, "millrace_") && !slices.Contains(labels, label) {
+				t.Errorf("%s has the label %q; add it to the list if there is a bound on its values", name, label)
+			}
+			for value := range values {
+				if strings.Contains(value, namespace) || strings.Contains(value, deployment) {
+					t.Errorf("%s{%s=%q} is of an object", name, label, value)
+				}
+			}
+			if len(values) > 200 {
+				t.Errorf("%s has %d values of %s", name, len(values), label)
+			}
+		}
+	}
+}
+
+// What is written on the page of metrics has the prefix of its owner: ours, or
+// upstream's.
+func TestOurMetricsBearOurName(t *testing.T) {
+	upstream := read(t, golden)
+	for name := range here(t).ours {
+		theirs := strings.Contains("\n"+upstream, "\n"+name+" ") || !documented(name)
+		if !theirs && !strings.HasPrefix(name, "millrace_") && !strings.HasPrefix(name, "rest_client_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("%s is neither ours nor one of kube-controller-manager", name)
+		}
+	}
+}
