@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,13 +45,14 @@ func (s *Server) closed() error {
 	return os.WriteFile(filepath.Join(s.options.Dir, closedFile), nil, 0o600)
 }
 
-// checkBlocks sets blocks of messages aside that cannot be unpacked, in a store
-// that was not closed in order. The server then reads streams from end to end, and one
-// that fails at a block removes the whole stream from the disk; without the block
-// it serves the rest. A server of a cluster may do so: the others have it all.
+// checkBlocks takes damaged messages out of the blocks that are not packed. In a store
+// that was not closed in order it also sets blocks aside that cannot be unpacked: the
+// server then reads streams from end to end, and one that fails at a block removes the
+// whole stream from the disk; without the block it serves the rest. A server of a
+// cluster may do so: the others have it all.
 func (s *Server) checkBlocks() error {
 	inOrder, err := s.opened()
-	if err != nil || inOrder || s.options.clustered() {
+	if err != nil || s.options.clustered() {
 		return err
 	}
 	names, err := streamsOnDisk(s.options.Dir)
@@ -63,26 +65,56 @@ func (s *Server) checkBlocks() error {
 			return err
 		}
 		for _, block := range blocks {
-			why := unpack(block)
-			if why == nil {
-				continue
-			}
-			if err := s.moveAside(block, name+"-"+filepath.Base(block)); err != nil {
+			if err := s.checkBlock(name, block, inOrder); err != nil {
 				return err
 			}
-			s.options.Log.Error("a damaged block of messages has been set aside", "stream", name, "block", filepath.Base(block), "because", why)
 		}
 	}
 	return nil
 }
 
-// unpack tries whether a block can be unpacked. Blocks that are not packed the
-// server looks after itself.
-func unpack(block string) error {
+func (s *Server) checkBlock(stream, block string, inOrder bool) error {
+	isPacked, err := packed(block)
+	if err != nil || isPacked && inOrder {
+		return err
+	}
 	data, err := os.ReadFile(block)
 	if err != nil {
 		return err
 	}
+	if !isPacked {
+		return s.sift(stream, block, data)
+	}
+	why := unpack(data)
+	if why == nil {
+		return nil
+	}
+	if err := s.moveAside(block, stream+"-"+filepath.Base(block)); err != nil {
+		return err
+	}
+	s.options.Log.Error("a damaged block of messages has been set aside", "stream", stream, "block", filepath.Base(block), "because", why)
+	return nil
+}
+
+// packed tells by its first bytes whether a block is.
+func packed(block string) (bool, error) {
+	file, err := os.Open(block)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	head := make([]byte, 16)
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	var packing server.CompressionInfo
+	_, err = packing.UnmarshalMetadata(head[:n])
+	return err != nil || packing.Algorithm != server.NoCompression, nil
+}
+
+// unpack tries whether a packed block can be unpacked.
+func unpack(data []byte) error {
 	var packing server.CompressionInfo
 	header, err := packing.UnmarshalMetadata(data)
 	if err == nil {
