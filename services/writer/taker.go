@@ -181,6 +181,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	if err := t.settle(ctx, m, turn, results); err != nil {
 		return t.later(m, err)
 	}
+	t.remark(m, turn, results)
 	exemplar.Observe(t.metrics.turns.WithLabelValues(t.profile.Name, string(turn.Lane)), t.config.Clock.Since(began).Seconds(), turn.Trace)
 	for _, telling := range plan.Tellings(turn, results) {
 		t.teller.Tell(apply.Story{
@@ -232,7 +233,7 @@ func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane,
 		if err = events.DecodeJSON(last, &outcome); err == nil {
 			return outcome.Turn >= m.Sequence && !bus.Before(last, m), nil
 		}
-		t.config.Log.Error("an outcome cannot be read", "controller", controller, "sequence", last.Sequence, "err", err)
+		t.log(m).Error("an outcome cannot be read", "outcome", last.Sequence, "err", err)
 		t.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
 		return false, nil
 	}
@@ -269,7 +270,7 @@ func (t *taker) unless(ctx context.Context, m events.Message, turn events.Turn, 
 // lost drops a turn whose grip was lost. It is not answered: the answer might be
 // taken for that of whoever has it now.
 func (t *taker) lost(m events.Message) func(bus.Delivery) {
-	t.config.Log.Warn("let go of a turn that may be in another writer's hand", "controller", t.profile.Name, "sequence", m.Sequence)
+	t.log(m).Warn("let go of a turn that may be in another writer's hand")
 	return func(bus.Delivery) {}
 }
 
@@ -341,14 +342,13 @@ func (t *taker) epochsOf(ctx context.Context, turn events.Turn, results []events
 // hopeless gives up a message that no honest reconciler writes.
 func (t *taker) hopeless(m events.Message, err error) func(bus.Delivery) {
 	t.metrics.alarms.WithLabelValues(t.profile.Name, fault(err)).Inc()
-	t.config.Log.Error("refused a message that is no turn",
-		"controller", t.profile.Name, "stream", m.Stream, "sequence", m.Sequence, "err", err)
+	t.log(m).Error("refused a message that is no turn", "err", err)
 	return func(d bus.Delivery) { d.Hopeless(err.Error()) }
 }
 
 // later hands a turn back because the bus does not answer.
 func (t *taker) later(m events.Message, err error) func(bus.Delivery) {
-	t.config.Log.Warn("put off a turn", "controller", t.profile.Name, "sequence", m.Sequence, "err", err)
+	t.log(m).Warn("put off a turn", "err", err)
 	return func(d bus.Delivery) { d.Later(time.Second) }
 }
 

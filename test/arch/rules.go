@@ -110,13 +110,23 @@ var layers = []Layer{
 		Because: "the door to JetStream carries messages; it knows neither the services nor the API server",
 	},
 	{
+		Name: "fields of the record (L1)", Packages: []string{"pkg/events/record/fields"}, Pure: true,
+		May:     list(vocabulary, apiTypes),
+		Because: "what differs between two versions is a matter of the two alone",
+	},
+	{
+		Name: "record (L2)", Packages: []string{"pkg/events/record"},
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/record/fields", "pkg/events/stream/memory"}),
+		Because: "whoever reads the past knows the bus and the vocabulary, and neither a service nor a controller",
+	},
+	{
 		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
 	},
 	{
 		Name: "exemplar (L2)", Packages: []string{"pkg/events/exemplar"},
-		May:     list(vocabulary, instruments),
+		May:     list(vocabulary, instruments, []string{"pkg/events/trace"}),
 		Because: "it ties what the services measure to the traces that messages carry, and knows nothing else",
 	},
 	{

@@ -166,7 +166,7 @@ func (s *site) start(ctx context.Context, binary string, args []string) (address
 		return "", err
 	}
 	health := fmt.Sprintf("127.0.0.1:%d", port)
-	p, err := s.cluster.Run("millrace-"+args[0], binary, append(args, "--health-address="+health)...)
+	p, err := s.cluster.Run("millrace-"+args[0], binary, append(args, "--health-address="+health, "--logging-format=json", "-v=3")...)
 	if err != nil {
 		return "", err
 	}

@@ -108,6 +108,7 @@ func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint
 	switch {
 	case err == nil:
 		span.Stored(sequence)
+		remark(t, sequence)
 	case errors.Is(err, bus.ErrOvertaken):
 		span.Set(trace.Outcome.String("overtaken"))
 		span.Fail("overtaken")
