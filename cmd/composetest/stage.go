@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/engine"
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+)
+
+// stage is one project of docker compose, with ports and volumes of its own.
+type stage struct {
+	engine   *engine.Engine
+	checkout string
+	dir      string   // temporary files
+	compose  []string // the program
+	project  string
+	env      []string       // what is set besides local.env
+	ports    map[string]int // by the name of their variable
+	client   *arena.Client
+	worked   int // namespaces in which something was played
+}
+
+// patience is how long any step may take; what is slow here is the machine.
+const patience = 5 * time.Minute
+
+func (s *stage) setUp(ctx context.Context, compose string) (err error) {
+	if s.compose, err = s.findCompose(ctx, compose); err != nil {
+		return err
+	}
+	version, err := s.command(ctx, append(s.compose, "version", "--short")...).Output()
+	if err != nil {
+		return fmt.Errorf("ask for the version of %s: %w", strings.Join(s.compose, " "), err)
+	}
+	s.project = fmt.Sprintf("millracetest%d", os.Getpid())
+	s.ports = map[string]int{}
+	for _, name := range []string{"APISERVER_PORT", "NATS_PORT", "JAEGER_PORT", "PROMETHEUS_PORT"} {
+		port, err := localcluster.FreePort()
+		if err != nil {
+			return err
+		}
+		s.ports[name] = port
+		s.env = append(s.env, fmt.Sprintf("%s=%d", name, port))
+	}
+	fmt.Printf("project %s with docker-compose %s\n", s.project, bytes.TrimSpace(version))
+	return nil
+}
+
+func (s *stage) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := s.engine.Command(ctx, args[0], args[1:]...)
+	cmd.Dir = s.checkout
+	cmd.Env = append(cmd.Env, s.env...)
+	return cmd
+}
+
+// composed is a docker-compose command on the project.
+func (s *stage) composed(ctx context.Context, args ...string) *exec.Cmd {
+	return s.command(ctx, append(s.compose, append([]string{
+		"--project-name", s.project, "--env-file", filepath.Join("deployments", "compose", "local.env"),
+	}, args...)...)...)
+}
+
+// do runs a docker-compose command; an error quotes the end of what it wrote.
+func (s *stage) do(ctx context.Context, args ...string) error {
+	if out, err := s.composed(ctx, args...).CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("docker-compose %s: %w\n%s", strings.Join(args, " "), err, strings.Join(lines[max(0, len(lines)-20):], "\n"))
+	}
+	return nil
+}
+
+// docker runs a docker command and gives its words.
+func (s *stage) docker(ctx context.Context, args ...string) ([]string, error) {
+	var complaint bytes.Buffer
+	cmd := s.command(ctx, append([]string{"docker"}, args...)...)
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("docker %s: %w: %s", args[0], err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// running are the containers of a service, by their ids, of which there must be n.
+// Their names differ between versions of compose; their labels do not.
+func (s *stage) running(ctx context.Context, service string, n int) ([]string, error) {
+	ids, err := s.docker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+s.project, "--filter=label=com.docker.compose.service="+service)
+	if err == nil && len(ids) != n {
+		err = fmt.Errorf("%s runs in %d containers, not in %d", service, len(ids), n)
+	}
+	return ids, err
+}
+
+// healthy waits until a service runs in n containers and each is well by its own
+// health check.
+func (s *stage) healthy(ctx context.Context, service string, n int) error {
+	return poll(ctx, func() error {
+		ids, err := s.running(ctx, service, n)
+		if err != nil {
+			return err
+		}
+		states, err := s.docker(ctx, append([]string{"inspect", "--format={{.State.Health.Status}}"}, ids...)...)
+		if err != nil {
+			return err
+		}
+		if unwell := slices.IndexFunc(states, func(state string) bool { return state != "healthy" }); unwell >= 0 {
+			return fmt.Errorf("a container of %s is %s", service, states[unwell])
+		}
+		return nil
+	})
+}
+
+// connect gets the administrator's kubeconfig.
+func (s *stage) connect(ctx context.Context) error {
+	cmd := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "kubeconfig")
+	kubeconfig, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("run kubeconfig: %w", err)
+	}
+	if err := os.WriteFile(s.kubeconfig(), kubeconfig, 0o600); err != nil {
+		return fmt.Errorf("keep the kubeconfig: %w", err)
+	}
+	s.client, err = arena.Connect(s.kubeconfig())
+	return err
+}
+
+func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
+
+// at is the address of something published.
+func (s *stage) at(scheme, port string) string {
+	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, s.ports[port])
+}
+
+// confess prints what a person needs to see what went wrong.
+func (s *stage) confess(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, args := range [][]string{{"ps"}, {"logs", "--tail=40"}} {
+		cmd := s.composed(ctx, append(everyProfile(), args...)...)
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// clear takes everything away that was made, also by a story that ended early.
+func (s *stage) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var errs []error
+	if s.project != "" {
+		errs = append(errs, s.do(ctx, append(everyProfile(), "down", "--volumes", "--timeout=5")...), s.nothingLeft(ctx))
+	}
+	return errors.Join(append(errs, s.engine.Close(), os.RemoveAll(s.dir))...)
+}
+
+// nothingLeft finds containers and volumes of the project that are still there.
+func (s *stage) nothingLeft(ctx context.Context) error {
+	of := "--filter=label=com.docker.compose.project=" + s.project
+	for _, args := range [][]string{{"ps", "--all", "--quiet", of}, {"volume", "ls", "--quiet", of}, {"network", "ls", "--quiet", of}} {
+		left, err := s.docker(ctx, args...)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("docker %s after all was taken down: %v", args[0], left)
+		}
+	}
+	return nil
+}
+
+// String says how to look at what is left running, and how to end it.
+func (s *stage) String() string {
+	return fmt.Sprintf("%s %s --project-name %s, with %s and the files in %s", strings.Join(s.env, " "), strings.Join(s.compose, " "), s.project, s.engine, s.dir)
+}
+
+// poll asks until there is no error, or the context ends.
+func poll(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
