@@ -183,5 +183,7 @@ func counted(t *testing.T, registry *prometheus.Registry) bool {
 	}
 	return found["workqueue_adds_total/copies_queue"] && found["workqueue_queue_duration_seconds/copies_queue"] &&
 		found["workqueue_work_duration_seconds/copies_queue"] && found["millrace_reconcilers_turns_total/copies"] &&
-		found["millrace_reconcilers_answers_total/200"] && found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"]
+		found["millrace_reconcilers_answers_total/200"] && found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"] &&
+		there["millrace_reconcilers_lag_seconds/configmaps"] && there["millrace_reconcilers_controller_lag/copies"] &&
+		there["millrace_reconcilers_controller_lag_seconds/copies"] && found["millrace_reconcilers_hop_duration_seconds/copies"]
 }

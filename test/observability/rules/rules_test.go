@@ -99,6 +99,24 @@ func TestEveryAlertHasItsEntryInTheRunbook(t *testing.T) {
 	}
 }
 
+// The operator's object finds the pods of deployments/kubernetes, by a label and a
+// port that they all have.
+func TestThePodMonitorFindsThePods(t *testing.T) {
+	monitor, pods := read(t, deployments+"kubernetes/podmonitor.yaml"), read(t, deployments+"../kubernetes/services.yaml")
+	if !strings.Contains(monitor, "matchLabels: {app.kubernetes.io/name: millrace}") || !strings.Contains(monitor, "- port: health\n") {
+		t.Error("the PodMonitor selects by another label or port")
+	}
+	for _, service := range []string{"watcher", "reconcilers", "writer"} {
+		labels := "matchLabels: &" + service + " {app.kubernetes.io/name: millrace, app.kubernetes.io/component: " + service + "}"
+		if !strings.Contains(pods, labels) {
+			t.Errorf("the pods of the %s have other labels", service)
+		}
+	}
+	if got := strings.Count(pods, "ports: [{name: health, containerPort: 10260}]"); got != 3 {
+		t.Errorf("%d containers have the port, want 3", got)
+	}
+}
+
 // The scrape configurations name the port and the jobs that the rules speak of.
 func TestScrapeConfigurations(t *testing.T) {
 	for _, file := range []string{"prometheus/compose.yaml", "prometheus/kubernetes.yaml"} {
