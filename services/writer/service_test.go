@@ -111,7 +111,7 @@ func (s *scene) store(key string, change func(*events.Turn), commands ...events.
 	if change != nil {
 		change(&turn)
 	}
-	m, err := events.EncodeJSON(turn, events.Trace{})
+	m, err := events.EncodeJSON(turn, turn.Trace)
 	s.must(err)
 	m.Subject = at
 	sequence, err := s.bus.Put(s.Context(), m, m.Subject)

@@ -1,0 +1,65 @@
+package writer_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer"
+)
+
+// book keeps what is written into it.
+type book struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *book) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(text)
+}
+
+// line is the first one with a message, nil when there is none.
+func (b *book) line(t *testing.T, message string) map[string]any {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for text := range strings.Lines(b.text.String()) {
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(text), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if fields["msg"] == message {
+			return fields
+		}
+	}
+	return nil
+}
+
+// A turn that does not succeed has a line, also where not every turn has one.
+func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	traced := func(turn *events.Turn) { turn.Trace.Parent = "00-" + id + "-00f067aa0ba902b7-00" }
+	s, log := newScene(t), &book{}
+	s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
+	s.store("web", traced, births("web", 1)...)
+	s.eventually("outcome of what succeeds", func() bool { return s.outcomes() == 1 })
+	at := s.store("db", traced, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
+	s.eventually("line", func() bool { return log.line(t, "a turn did not succeed") != nil })
+	line := log.line(t, "a turn did not succeed")
+	for field, want := range map[string]any{
+		"level": "WARN", "key": "ns/db", "lane": "act", "sequence": float64(at), "traceID": id, "status": "refused", "verb": "delete",
+	} {
+		if line[field] != want {
+			t.Errorf("%s is %v, want %v, in %v", field, line[field], want, line)
+		}
+	}
+	if line := log.line(t, "carried out a turn"); line != nil {
+		t.Errorf("what succeeds has a line although nobody asked for it: %v", line)
+	}
+}
