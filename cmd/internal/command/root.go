@@ -17,6 +17,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
 
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/settings"
 )
 
@@ -75,6 +76,7 @@ in the file given by --config; the command line wins, then the environment.`,
 	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace())
+	root.AddCommand(reader.Commands()...)
 	return root
 }
 

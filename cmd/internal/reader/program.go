@@ -32,7 +32,7 @@ const (
 type Options struct {
 	Connection
 	Namespace string
-	All       bool // namespaces
+	given     string // the namespace that was asked for
 	Output    string
 	Color     string
 	Timeout   time.Duration // of the whole command; 0 is none
@@ -128,6 +128,7 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	}
 	defer b.Close()
 	s := &Session{Options: *o, Bus: b, Paper: paper, Notes: notes}
+	s.given = s.Namespace
 	if s.Namespace == "" {
 		s.Namespace = contextNamespace()
 	}

@@ -81,6 +81,9 @@ func Turn(controller string, lane events.Lane, key events.Key) string {
 	return join("turn", controller, string(lane), keyTokens(key))
 }
 
+// Parks is every subject of the turns that say that a key is set aside.
+func Parks(controller string) string { return join("turn", controller, string(events.Park), ">") }
+
 // Outcomes is every subject of a controller's outcomes.
 func Outcomes(controller string) string { return "outcome." + controller + ".>" }
 

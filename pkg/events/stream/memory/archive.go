@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -11,6 +12,9 @@ import (
 )
 
 var _ bus.Archive = (*Bus)(nil)
+
+// sizeHeader is what a server puts in the place of a body that is left out.
+const sizeHeader = "Nats-Msg-Size"
 
 // Controllers are the controllers whose turns are kept; see [bus.Archive].
 func (b *Bus) Controllers(ctx context.Context) (found []string, err error) {
@@ -57,7 +61,7 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 				next = m.Sequence + 1
 				m = clone(m)
 				if p.HeadersOnly {
-					m.Data = nil
+					m.Header[sizeHeader], m.Data = []string{strconv.Itoa(len(m.Data))}, nil
 				}
 				batch = append(batch, m)
 			}

@@ -57,8 +57,8 @@ func testArchive(t *testing.T, whole bus.Bus) {
 		}
 	}
 	k.must(read(k, b, bus.Passage{Stream: log, From: 1, To: 1, HeadersOnly: true}, func(m events.Message) {
-		if len(m.Data) > 0 || m.Get(events.HeaderRV) != "1" || m.Subject == "" {
-			t.Errorf("headers only: %+v", m)
+		if len(m.Data) > 0 || m.Get(events.HeaderRV) != "1" || m.Subject == "" || events.Verify(m) != nil {
+			t.Errorf("headers only: %+v, %v", m, events.Verify(m))
 		}
 	}))
 	for from, want := range map[uint64]uint64{0: 3, 3: 3, 4: 8, 4990: 4993, 4998: 4998, 4999: 0, 9000: 0} {

@@ -1,0 +1,143 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// Commands are those that read the record.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newParked(),
+	}
+}
+
+func newHistory() *cobra.Command {
+	limit, kept := 20, false
+	return Program{
+		Use: "history KIND/NAME", Short: "Show every version of an object: when, what changed, and who did it",
+		Long: `Shows the versions of an object that are on record, newest last, deleted ones too:
+when, what changed, and who did it: the field manager, or the controller of ours with
+the reason of its turn. Objects that had the same name one after the other are told
+apart by their uids. Gaps, in which versions may be missing, are part of the answer.`,
+		Example: "  millrace history deploy/web\n  millrace history pod/web-6d5f7c9b4-x2x7p --limit=0 -o yaml",
+		Args:    cobra.RangeArgs(1, 2),
+		Flags: func(f *pflag.FlagSet) {
+			f.IntVar(&limit, "limit", limit, "how many versions, the newest; 0 is all that are kept")
+			f.BoolVar(&kept, "kept", kept, "show also when an unchanged object was said again to stay on record")
+		},
+		Run: func(ctx context.Context, s *Session, args []string) error {
+			kind, ref, err := s.Object(ctx, args)
+			if err != nil {
+				return err
+			}
+			h, err := record.New(s.Bus).History(ctx, kind, ref, limit)
+			if err != nil {
+				return err
+			}
+			if !kept {
+				h.Versions = without(h.Versions, record.Kept)
+			}
+			return s.Print(h, func(p *Paper) { drawHistory(p, h) })
+		},
+	}.Command()
+}
+
+func without(versions []record.Version, event record.Event) []record.Version {
+	var out []record.Version
+	for _, v := range versions {
+		if v.Event != event {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// moment writes a time as people at a terminal want it.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "?"
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000")
+}
+
+var eventColours = map[record.Event]Colour{
+	record.Born: Green, record.Changed: Yellow, record.Leaving: Red, record.Ended: Red, record.Found: Cyan, record.Kept: Dim,
+}
+
+func drawHistory(p *Paper, h *record.History) {
+	if h.More {
+		p.Line("%s", p.In(Dim, "... there are older versions: --limit=0 shows all"))
+	} else if len(h.Versions) > 0 && h.Versions[0].Event != record.Born {
+		p.Line("%s", p.In(Dim, "... the record of "+string(h.Object.Kind)+" begins at "+moment(h.Begins)+"; what was before is not kept"))
+	}
+	gaps := h.Gaps
+	uid := ""
+	for _, v := range h.Versions {
+		for len(gaps) > 0 && gaps[0].Sequence < v.Sequence {
+			p.Line("%s", p.In(Red, "GAP  "+gaps[0].String()))
+			gaps = gaps[1:]
+		}
+		if uid != string(v.UID) {
+			uid = string(v.UID)
+			p.Line("%s", p.In(Bold, h.Object.String()+"  uid "+uid))
+		}
+		p.Line("%s  %s  %s  %s", moment(v.Time), p.In(eventColours[v.Event], string(v.Event)), p.In(Bold, v.By.String()), p.In(Dim, "@"+v.ResourceVersion+generation(v.Generation)))
+		drawReason(p, "    ", v.By)
+		drawChanges(p, "    ", v.Changes)
+	}
+	for _, g := range gaps {
+		p.Line("%s", p.In(Red, "GAP  "+g.String()))
+	}
+}
+
+func generation(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" generation %d", n)
+}
+
+func drawReason(p *Paper, indent string, by record.Hand) {
+	switch {
+	case by.Because != "":
+		p.Line("%s%s", indent, p.In(Cyan, fmt.Sprintf("because: %s (turn %d of %s)", by.Because, by.Turn, by.Key)))
+	case by.Controller != "":
+		p.Line("%s%s", indent, p.In(Cyan, fmt.Sprintf("turn %d of %s, which is not kept any more", by.Turn, by.Key)))
+	case by.Unknown != "":
+		p.Line("%s%s", indent, p.In(Dim, by.Unknown))
+	}
+}
+
+// longest is how much of a value is shown.
+const longest = 120
+
+func shorten(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > longest {
+		return string(runes[:longest-1]) + "…"
+	}
+	return text
+}
+
+func drawChanges(p *Paper, indent string, changes []fields.Change) {
+	for _, c := range changes {
+		was, is := shorten(fields.Text(c.Was)), shorten(fields.Text(c.Is))
+		switch {
+		case c.Was == nil:
+			p.Line("%s%s", indent, p.In(Green, "+ "+c.Path+": "+is))
+		case c.Is == nil:
+			p.Line("%s%s", indent, p.In(Red, "- "+c.Path+": "+was))
+		default:
+			p.Line("%s%s", indent, p.In(Yellow, "~ "+c.Path+": "+was+" -> "+is))
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// changes spare those who draw them the name of their package.
+type changes = []fields.Change
+
+func newTail() *cobra.Command {
+	words, f := []string(nil), record.Filter{}
+	return Program{
+		Use: "tail", Short: "Show deltas, turns and outcomes as they are stored",
+		Long: `Shows what is stored from now on: deltas of objects, turns of controllers and their
+outcomes, and gaps. Naming kinds shows only their deltas, naming controllers only their
+turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
+		Example: "  millrace tail --kind=pods --kind=rs -n default\n  millrace tail --controller=replicaset-controller -o json",
+		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"table", "json"},
+		Complete: func(*Session, []string, string) []string { return nil },
+		Flags: func(flags *pflag.FlagSet) {
+			flags.StringSliceVar(&words, "kind", words, "`kinds` whose deltas are shown")
+			flags.StringSliceVar(&f.Controllers, "controller", f.Controllers, "`controllers` whose turns and outcomes are shown")
+			flags.StringVar(&f.Name, "name", f.Name, "`name` of the object or key")
+		},
+		Run: func(ctx context.Context, s *Session, _ []string) error {
+			f.Namespace = s.given
+			for _, word := range words {
+				kind, err := s.Kind(ctx, word)
+				if err != nil {
+					return err
+				}
+				f.Kinds = append(f.Kinds, kind.Name)
+			}
+			return record.New(s.Bus).Tail(ctx, f, s.happened)
+		},
+	}.Command()
+}
+
+var nounColours = map[string]Colour{"delta": Green, "turn": Cyan, "outcome": Blue, "gap": Red}
+
+func (s *Session) happened(h record.Happening) error {
+	if s.Output == "json" {
+		text, err := json.Marshal(h)
+		if err != nil {
+			return fmt.Errorf("write what happened: %w", err)
+		}
+		s.Paper.Line("%s", text)
+		return nil
+	}
+	p := s.Paper
+	p.Line("%s  %s  %-28s %s  %s", h.Time.Local().Format("15:04:05.000"), p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(Bold, h.About), h.What)
+	return nil
+}
+
+func newLag() *cobra.Command {
+	every := false
+	return Program{
+		Use: "lag", Short: "Show how far controllers and writers are behind the streams",
+		Args:     cobra.NoArgs,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Flags: func(f *pflag.FlagSet) {
+			f.BoolVar(&every, "all", every, "show also the streams that nobody works on, such as those of kinds that are only recorded")
+		},
+		Run: func(ctx context.Context, s *Session, _ []string) error {
+			lags, err := record.New(s.Bus).Lags(ctx)
+			if err != nil {
+				return err
+			}
+			if !every {
+				lags = worked(lags)
+			}
+			return s.Print(lags, func(p *Paper) { drawLags(p, lags) })
+		},
+	}.Command()
+}
+
+// worked leaves out the lines of the streams themselves.
+func worked(lags []record.Lag) []record.Lag {
+	out := []record.Lag{}
+	for _, l := range lags {
+		if l.Consumer != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func drawLags(p *Paper, lags []record.Lag) {
+	rows := make([][]Cell, len(lags))
+	for i, l := range lags {
+		who, behind := l.Consumer, Cell{fmt.Sprint(l.Behind), Green}
+		if who == "" {
+			who, behind.Text = "-", "-"
+		}
+		if l.Behind > 0 {
+			behind.Colour = Yellow
+		}
+		stored := "-"
+		if !l.Stored.IsZero() {
+			stored = moment(l.Stored)
+		}
+		row := Cells(l.Stream, who, fmt.Sprint(l.Last), "", fmt.Sprint(l.Again), stored, ago(l.Active))
+		row[3] = behind
+		rows[i] = row
+	}
+	p.Table([]string{"STREAM", "WHO", "LAST", "BEHIND", "AGAIN", "NEWEST STORED", "LAST DELIVERY"}, rows)
+}
+
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return time.Since(t).Round(time.Second).String() + " ago"
+}
+
+func newParked() *cobra.Command {
+	return Program{
+		Use: "parked", Short: "Show the keys that were set aside because their turns broke",
+		Long: `Shows the keys that controllers have set aside after several attempts that broke, with
+the reason. A later change of what the key reads has it tried again; when that stored a
+turn, its reason is shown. That it was tried again and wanted nothing leaves no trace.`,
+		Args:     cobra.NoArgs,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Run: func(ctx context.Context, s *Session, _ []string) error {
+			parked, err := record.New(s.Bus).Parked(ctx)
+			if err != nil {
+				return err
+			}
+			return s.Print(parked, func(p *Paper) {
+				if len(parked) == 0 {
+					p.Line("%s", p.In(Dim, "nothing has been set aside, as far as is kept"))
+					return
+				}
+				rows := make([][]Cell, len(parked))
+				for i, k := range parked {
+					rows[i] = Cells(k.Controller, k.Key.String(), moment(k.At), shorten(k.Reason), k.Since)
+				}
+				p.Table([]string{"CONTROLLER", "KEY", "SET ASIDE", "REASON", "DECIDED SINCE"}, rows)
+			})
+		},
+	}.Command()
+}

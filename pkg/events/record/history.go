@@ -1,0 +1,219 @@
+package record
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// Event is what happened to an object with one of its versions.
+type Event string
+
+const (
+	// Born: it was created.
+	Born Event = "created"
+	// Changed: it has another version.
+	Changed Event = "changed"
+	// Leaving: its deletion was asked for, and waits for somebody.
+	Leaving Event = "deleting"
+	// Ended: it is there no more.
+	Ended Event = "gone"
+	// Found: a list has found it so, and how it came to be so was not seen.
+	Found Event = "found"
+	// Kept: it was said again, so that it stays on record.
+	Kept Event = "kept"
+)
+
+// Version is one version of an object, and how it came about.
+type Version struct {
+	Object          events.Ref `json:"object"`
+	UID             types.UID  `json:"uid"`
+	ResourceVersion string     `json:"resourceVersion"`
+	Generation      int64      `json:"generation,omitempty"`
+	Epoch           uint64     `json:"epoch,omitempty"`
+	// Sequence is its place in the log of its kind, and Time when the watcher heard
+	// of it.
+	Sequence uint64          `json:"sequence"`
+	Time     time.Time       `json:"time"`
+	Event    Event           `json:"event"`
+	By       Hand            `json:"by"`
+	Changes  []fields.Change `json:"changes,omitempty"`
+	// Form is metadata where that is all that is on record.
+	Form kinds.Form `json:"form,omitempty"`
+
+	origin *Origin
+	entry  Entry
+}
+
+// Hand is who made a version.
+type Hand struct {
+	// Manager is the field manager, and how it wrote.
+	Manager     string `json:"manager,omitempty"`
+	Operation   string `json:"operation,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
+	// Controller of ours, with the key, the reason and the sequence of its turn.
+	Controller string `json:"controller,omitempty"`
+	Key        string `json:"key,omitempty"`
+	Because    string `json:"because,omitempty"`
+	Turn       uint64 `json:"turn,omitempty"`
+	// Unknown says why nobody is named.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// String is the name of whoever it was.
+func (h Hand) String() string {
+	switch {
+	case h.Controller != "":
+		return h.Controller
+	case h.Manager != "" && h.Subresource != "":
+		return h.Manager + " (" + h.Subresource + ")"
+	case h.Manager != "":
+		return h.Manager
+	default:
+		return "unknown"
+	}
+}
+
+// History is the past of the objects of one name.
+type History struct {
+	Object events.Ref `json:"object"`
+	// Versions are the newest of them, oldest first. Those of one object have the
+	// same uid.
+	Versions []Version `json:"versions"`
+	// Gaps are the stretches within which versions may be missing.
+	Gaps []Gap `json:"gaps,omitempty"`
+	// More is true when there are older versions than were asked for.
+	More bool `json:"more,omitempty"`
+	// Begins is when the record of the kind begins: what was before is not kept.
+	Begins time.Time `json:"begins"`
+}
+
+// History gives the newest versions of an object, at most limit of them; 0: all.
+//
+// Errors: [ErrNotThere].
+func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, limit int) (*History, error) {
+	h := &History{Object: ref}
+	var err error
+	if _, h.Begins, err = r.first(ctx, logOf(kind), all); err != nil {
+		return nil, err
+	}
+	newest, ok, err := r.newest(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, missing(ref)
+	}
+	entries, err := r.past(ctx, newest, limit)
+	if err != nil {
+		return nil, err
+	}
+	if h.Versions, err = r.versions(ctx, kind, entries); err != nil {
+		return nil, err
+	}
+	if h.More = limit > 0 && len(entries) > limit; h.More {
+		h.Versions = h.Versions[1:] // it was only there to be compared with
+	}
+	h.Gaps, err = r.Gaps(ctx, kind.Name, h.Versions[0].entry.Stored)
+	return h, err
+}
+
+// past gives an entry and those before it, oldest first: one more than limit, so
+// that the oldest has something to be compared with.
+func (r *Record) past(ctx context.Context, newest Entry, limit int) ([]Entry, error) {
+	entries := []Entry{newest}
+	for limit <= 0 || len(entries) <= limit {
+		e, ok, err := r.before(ctx, entries[len(entries)-1])
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		entries = append(entries, e)
+	}
+	slices.Reverse(entries)
+	return entries, nil
+}
+
+// versions says what happened with each entry, compared with the one before it.
+func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry) ([]Version, error) {
+	s, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	trees := make([]fields.Tree, len(entries))
+	for i, e := range entries {
+		if trees[i], err = fields.Of(kind, e.Delta); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Version, len(entries))
+	return out, each(ctx, len(entries), func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			out[i] = versionOf(entries[i], nil, trees[i], nil)
+		} else {
+			out[i] = versionOf(entries[i], &entries[i-1], trees[i], trees[i-1])
+		}
+		if out[i].Event != Kept {
+			out[i].origin, err = s.origin(ctx, entries[i], trees[i])
+		}
+		out[i].By = handOf(entries[i], out[i].Event, out[i].origin)
+		return err
+	})
+}
+
+// versionOf says what an entry means behind the one before it of its name.
+func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
+	v := Version{
+		Object: e.Ref, UID: e.UID, ResourceVersion: e.ResourceVersion, Generation: e.Generation, Epoch: e.Epoch,
+		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, entry: e,
+	}
+	same := was != nil && was.UID == e.UID && was.Op == events.Is
+	switch {
+	case e.Op == events.Gone:
+		v.Event = Ended
+	case same && e.Sync && was.ResourceVersion == e.ResourceVersion && was.Epoch == e.Epoch:
+		v.Event = Kept
+	case e.Sync:
+		v.Event = Found
+	case same && e.Deleting && !was.Deleting:
+		v.Event = Leaving
+	case was == nil && e.Before.Sequence > 0:
+		// It was there before, in a version that is kept no more.
+	case !same:
+		v.Event = Born
+	}
+	if same {
+		v.Changes = fields.Diff(before, tree)
+	}
+	return v
+}
+
+// handOf names who made a version.
+func handOf(e Entry, event Event, o *Origin) Hand {
+	h := Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}
+	switch {
+	case o != nil:
+		h.Controller, h.Key, h.Turn = o.Controller, o.Outcome.Key.String(), o.Sequence
+		if o.Turn != nil {
+			h.Because = o.Turn.Because
+		}
+		return h
+	case event == Leaving || event == Ended:
+		// What ends an object leaves no trace in its fields; those of whoever changed
+		// it before are still there.
+		return Hand{Unknown: "a deletion does not say whose it is; it was none of ours that is on record, and the API server's audit log knows"}
+	case event == Kept:
+		return Hand{Unknown: "nobody: it was said again to stay on record"}
+	case h.Manager == "":
+		h.Unknown = "the object does not say who changed it"
+	}
+	return h
+}

@@ -1,0 +1,165 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// ErrNotThere: the record has nothing of what was asked for.
+var ErrNotThere = errors.New("not on record")
+
+// Record reads the past. It is safe for concurrent use, and remembers nothing
+// from one question to the next.
+type Record struct{ bus bus.Archive }
+
+// New reads what a bus keeps.
+func New(b bus.Archive) *Record { return &Record{bus: b} }
+
+// Entry is a delta of a log, and where it is.
+type Entry struct {
+	events.Delta
+	Sequence uint64
+	// Stored is when the bus stored it, by the bus's clock.
+	Stored time.Time
+}
+
+// errEnough ends a reading.
+var errEnough = errors.New("enough")
+
+func entryOf(m events.Message) (Entry, error) {
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil {
+		return Entry{}, err
+	}
+	d, err := events.DecodeDelta(ref, m)
+	return Entry{d, m.Sequence, m.Time}, err
+}
+
+// at is the delta at a sequence of a log; ok is false when it is not kept.
+func (r *Record) at(ctx context.Context, kind kinds.Name, sequence uint64) (e Entry, ok bool, err error) {
+	return found(r.bus.At(ctx, subject.LogStream(kind), sequence))
+}
+
+// newest is the last delta of an object.
+func (r *Record) newest(ctx context.Context, ref events.Ref) (e Entry, ok bool, err error) {
+	return found(r.bus.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref)))
+}
+
+func (r *Record) next(ctx context.Context, ref events.Ref, from uint64) (e Entry, ok bool, err error) {
+	return found(r.bus.Next(ctx, subject.LogStream(ref.Kind), subject.Delta(ref), from))
+}
+
+func found(m events.Message, ok bool, err error) (Entry, bool, error) {
+	if err != nil || !ok {
+		return Entry{}, false, err
+	}
+	e, err := entryOf(m)
+	return e, err == nil, err
+}
+
+// before is the delta of the same name before this one. An object that was made
+// anew under its name had another uid then.
+func (r *Record) before(ctx context.Context, e Entry) (Entry, bool, error) {
+	if e.Before.Known && e.Before.Sequence > 0 {
+		b, ok, err := r.at(ctx, e.Kind, e.Before.Sequence)
+		if err != nil || !ok || b.Ref == e.Ref {
+			return b, ok, err // what is not kept any more has nothing before it that is
+		}
+	}
+	return r.search(ctx, e.Ref, e.Sequence)
+}
+
+// search looks for the last delta of an object below a sequence, where nothing
+// says where it is: in steps that grow, since the bus can only look forwards.
+func (r *Record) search(ctx context.Context, ref events.Ref, below uint64) (Entry, bool, error) {
+	first, ok, err := r.next(ctx, ref, 1)
+	if err != nil || !ok || first.Sequence >= below {
+		return Entry{}, false, err
+	}
+	for reach := uint64(1024); ; reach *= 4 {
+		from := first.Sequence
+		if below-first.Sequence > reach {
+			from = below - reach
+		}
+		e, ok, err := r.next(ctx, ref, from)
+		if err != nil {
+			return Entry{}, false, err
+		}
+		for ok && e.Sequence < below {
+			following, more, err := r.next(ctx, ref, e.Sequence+1)
+			if err != nil {
+				return Entry{}, false, err
+			}
+			if !more || following.Sequence >= below {
+				return e, true, nil
+			}
+			e = following
+		}
+		if from == first.Sequence {
+			return first, true, nil
+		}
+	}
+}
+
+// asOf is the delta that an object was last said by at a sequence of its log.
+func (r *Record) asOf(ctx context.Context, ref events.Ref, sequence uint64) (Entry, bool, error) {
+	last, ok, err := r.newest(ctx, ref)
+	if err != nil || !ok || last.Sequence <= sequence {
+		return last, ok, err
+	}
+	following, ok, err := r.next(ctx, ref, sequence+1)
+	if err != nil || !ok {
+		return Entry{}, false, err
+	}
+	return r.before(ctx, following)
+}
+
+// Kinds are the kinds on record; see [bus.Archive].
+func (r *Record) Kinds(ctx context.Context) ([]kinds.Kind, error) { return r.bus.Kinds(ctx) }
+
+// all is the whole of a stream.
+var all = bus.Passage{}
+
+func logOf(kind kinds.Kind) string { return subject.LogStream(kind.Name) }
+
+// parallel bounds the requests that are under way for one question.
+const parallel = 16
+
+// each does something for each of n, some at a time, and gives the first error.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	return some(ctx, n, parallel, do)
+}
+
+func some(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var work sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	for i := range n {
+		places <- struct{}{}
+		work.Go(func() {
+			defer func() { <-places }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := do(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	work.Wait()
+	return context.Cause(ctx)
+}
+
+// missing says that nothing is known of an object.
+func missing(ref events.Ref) error {
+	return fmt.Errorf("%v is %w: no delta of it is kept; is the name right, and the namespace?", ref, ErrNotThere)
+}

@@ -1,0 +1,270 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// scaled is the story of a Deployment that somebody makes and scales: two
+// controllers follow, and the second makes a Pod, which runs.
+func (w *world) scaled() {
+	w.is(web, "kubectl-create", replicas(1))
+	set := w.delta(webSet, events.Is, events.FieldManager, replicas(1))
+	w.done(deployments, web, w.decide(deployments, web, "there is no set of this template", []events.Command{create(webSet)}), set)
+	w.say(set)
+	asked := w.is(web, "kubectl-scale", replicas(2))
+	turn := w.decide(deployments, web, "as many as are wanted", []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}, trigger(web, asked))
+	set = w.delta(webSet, events.Is, events.FieldManager, replicas(2))
+	said := w.say(set) // before its outcome, as may be
+	w.done(deployments, web, turn, set)
+	born := w.delta(pod("a"), events.Is, events.FieldManager, nil)
+	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("a"))}, trigger(webSet, said)), born)
+	w.say(born)
+	w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
+}
+
+func TestWhyLeadsBackToWhoBegan(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{}, "metadata")
+		w.must(err)
+		want := `pods:shop/a created by replicaset-controller: too few Pods
+  asked by replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
+    asked by deployments.apps:shop/web changed by kubectl-scale
+`
+		if got := draw(c, ""); got != want {
+			w.Errorf("the pod was made\n%swant\n%s", got, want)
+		}
+		if began := c.Began(); began.Version.Object != web || began.Version.By.Manager != "kubectl-scale" {
+			w.Errorf("it began with %+v", began.Version)
+		}
+		c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{}, "")
+		w.must(err)
+		if got := draw(c, ""); got != "pods:shop/a changed by kubelet\n" {
+			w.Errorf("the pod changed\n%s", got)
+		}
+	})
+}
+
+func TestWhyADeletedPodIsReplaced(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		w.is(pod("a"), "kubelet", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		gone := w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
+		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), born)
+		w.say(born)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Moment{}, "")
+		w.must(err)
+		want := `pods:shop/b created by replicaset-controller: too few Pods
+  asked by pods:shop/a gone by kubelet
+    ordered by pods:shop/a deleting by unknown
+  wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
+    asked by deployments.apps:shop/web changed by kubectl-scale
+`
+		if got := draw(c, ""); got != want {
+			w.Errorf("the pod was made\n%swant\n%s", got, want)
+		}
+		if began := c.Began(); began.Version.Object != pod("a") || began.Version.Event != record.Leaving {
+			w.Errorf("it began with %+v", began.Version)
+		}
+	})
+}
+
+// draw writes an explanation in lines.
+func draw(c *record.Cause, indent string) string {
+	line := indent
+	if c.Role != "" {
+		line += string(c.Role) + " "
+	}
+	line += fmt.Sprintf("%v %s by %v", c.Version.Object, c.Version.Event, c.Version.By)
+	if c.Decision != nil {
+		line += ": " + c.Decision.Because
+	}
+	var b strings.Builder
+	b.WriteString(line + "\n")
+	for _, behind := range c.Causes {
+		b.WriteString(draw(behind, indent+"  "))
+	}
+	return b.String()
+}
+
+func TestHistoryTellsNamesakesApart(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is(web, "alice", nil)
+		w.is(web, "bob", replicas(3))
+		kept := w.delta(web, events.Is, "bob", nil)
+		kept.ResourceVersion, kept.Sync = fmt.Sprint(w.version-1), true
+		w.say(kept)
+		w.say(w.delta(web, events.Gone, "bob", nil))
+		w.is(web, "carol", nil)
+		h, err := w.record.History(w.Context(), kinds.Deployments.Kind, web, 0)
+		w.must(err)
+		var got []string
+		for _, v := range h.Versions {
+			text := fmt.Sprintf("%s %s %v", v.UID, v.Event, v.By)
+			for _, c := range v.Changes {
+				text += fmt.Sprintf(" %s=%v", c.Path, c.Is)
+			}
+			got = append(got, text)
+		}
+		want := "uid-101 created alice|uid-101 changed bob spec.replicas=3|uid-101 kept unknown|uid-101 gone unknown|uid-105 created carol"
+		if strings.Join(got, "|") != want {
+			w.Errorf("the history is\n%s, want\n%s", strings.Join(got, "\n"), want)
+		}
+		h, err = w.record.History(w.Context(), kinds.Deployments.Kind, web, 4)
+		w.must(err)
+		if len(h.Versions) != 4 || !h.More || len(h.Versions[0].Changes) != 1 {
+			w.Errorf("the newest 4 are %+v", h.Versions)
+		}
+		if _, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("none"), 0); !errors.Is(err, record.ErrNotThere) {
+			w.Errorf("of nothing: %v", err)
+		}
+	})
+}
+
+func TestTheStateOfEveryMoment(t *testing.T) {
+	tell(t, func(w *world) {
+		type known struct {
+			time    time.Time
+			version string
+			names   string
+		}
+		var moments []known
+		there := map[string]bool{}
+		for i := range 60 {
+			name := fmt.Sprintf("p%02d", i%7)
+			if op := events.Is; i%5 == 4 && there[name] {
+				w.say(w.delta(pod(name), events.Gone, "x", nil))
+				delete(there, name)
+			} else {
+				w.say(w.delta(pod(name), op, "x", nil))
+				there[name] = true
+			}
+			moments = append(moments, known{time.Now(), fmt.Sprint(w.version), names(there)})
+		}
+		w.wait(time.Second)
+		for _, m := range moments {
+			for _, at := range []record.Moment{{Time: m.time}, {Time: m.time.Add(900 * time.Millisecond)}, {Version: m.version}} {
+				s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", at)
+				w.must(err)
+				got := map[string]bool{}
+				for _, e := range s.Entries {
+					got[e.Ref.Name] = true
+				}
+				if names(got) != m.names || !s.Whole {
+					w.Fatalf("at %v there is %s, %v, want %s", at, names(got), s.Doubts, m.names)
+				}
+			}
+		}
+		var early *record.BeforeRecord
+		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: moments[0].time.Add(-time.Hour)}); !errors.As(err, &early) {
+			w.Errorf("before the record: %v", err)
+		}
+		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Version: "7"}); !errors.As(err, &early) {
+			w.Errorf("a version before the record: %v", err)
+		}
+		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: time.Now().Add(time.Hour)}); err == nil {
+			w.Error("what is to come is on record")
+		}
+	})
+}
+
+func names(set map[string]bool) string {
+	out := ""
+	for i := range 7 {
+		if name := fmt.Sprintf("p%02d", i); set[name] {
+			out += name + " "
+		}
+	}
+	return out
+}
+
+func TestAGapIsNeverPassedOver(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is(pod("a"), "x", nil)
+		w.say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.version)})
+		before := time.Now()
+		w.wait(time.Minute)
+		within := time.Now()
+		w.wait(time.Minute)
+		found := w.delta(pod("a"), events.Is, "y", nil)
+		found.Sync = true
+		w.say(found)
+		w.say(events.Delta{
+			Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"reason":"the watcher was away","since":%q}`, before.Format(time.RFC3339Nano)),
+		})
+		w.say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.version)})
+		after := time.Now()
+		for at, whole := range map[time.Time]bool{before.Add(-500 * time.Millisecond): true, within: false, after: true} {
+			s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: at})
+			w.must(err)
+			one, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{Time: at})
+			w.must(err)
+			if s.Whole != whole || one.Whole != whole || whole != (len(s.Doubts) == 0) {
+				w.Errorf("%v after the last mark: whole %v and %v, %v", at.Sub(before), s.Whole, one.Whole, s.Doubts)
+			}
+		}
+		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("a"), 0)
+		w.must(err)
+		if len(h.Gaps) != 1 || h.Gaps[0].Reason != "the watcher was away" || !h.Gaps[0].Since.Equal(before) || h.Versions[1].Event != record.Found {
+			w.Errorf("the history has %+v, %+v", h.Gaps, h.Versions[1])
+		}
+	})
+}
+
+func TestWhatIsMissingIsCounted(t *testing.T) {
+	tell(t, func(w *world) {
+		w.tally["pods"].Fold(events.Delta{Kind: "pods", Ref: pod("lost"), Op: events.Is, UID: "lost", ResourceVersion: "1"})
+		w.is(pod("a"), "x", nil)
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
+		w.must(err)
+		if s.Whole || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "1 objects of this moment, where there were 2") {
+			w.Errorf("whole %v, %v", s.Whole, s.Doubts)
+		}
+	})
+}
+
+func TestStandingSaysWhatIsAwaited(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("c"))})
+		w.must(w.bus.Schedule(w.Context(), events.Wake{Controller: replicaSets, Key: events.Key{Namespace: "shop", Name: "web-1"}, At: time.Now().Add(time.Hour), Because: "it will be available"}))
+		s, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
+		w.must(err)
+		if len(s.Turns) != 1 || s.Turns[0].Turn != turn || s.Turns[0].Outcome != nil || s.Wake == nil || s.Wake.Because != "it will be available" || s.Object == nil {
+			w.Errorf("it stands at %+v", s)
+		}
+		if _, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, "nobody"); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), replicaSets) {
+			w.Errorf("of nobody: %v", err)
+		}
+	})
+}
+
+func TestMomentsAreRead(t *testing.T) {
+	now := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
+	for text, want := range map[string]record.Moment{
+		"": {}, "now": {}, "81723": {Version: "81723"}, "10m": {Time: now.Add(-10 * time.Minute)}, "-1h30m": {Time: now.Add(-90 * time.Minute)},
+		"14:30": {Time: now.Add(-30 * time.Minute)}, "15:00:01": {Time: now.Add(time.Second).AddDate(0, 0, -1)},
+		"2026-11-20 15:00": {Time: now.AddDate(0, 0, -1)}, "2026-11-20T15:00:00Z": {Time: now.AddDate(0, 0, -1)}, "2026-11-20": {Time: now.AddDate(0, 0, -1).Add(-15 * time.Hour)},
+	} {
+		if got, err := record.ParseMoment(text, now); err != nil || got.Version != want.Version || !got.Time.Equal(want.Time) {
+			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"yesterday", "25:00", "-", "1.5"} {
+		if got, err := record.ParseMoment(text, now); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}

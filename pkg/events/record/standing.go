@@ -1,0 +1,290 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Standing is what one controller has made of one key.
+type Standing struct {
+	Controller string     `json:"controller"`
+	Key        events.Key `json:"key"`
+	// Object is the newest version of the key's object; nil when there is none.
+	Object *Version `json:"object,omitempty"`
+	// Looked is how the controller stands with the object's kind.
+	Looked *Look `json:"looked,omitempty"`
+	// Turns are the last turns of the key, one of each lane.
+	Turns []Last `json:"turns,omitempty"`
+	// Wake is when it asks itself again.
+	Wake *events.Wake `json:"wake,omitempty"`
+}
+
+// Look is how far a controller has come in a kind's state.
+type Look struct {
+	// Answered is the sequence up to which it has answered everything, Position that
+	// of the object's newest delta. When it has answered that and there is no turn, it
+	// looked and wanted nothing.
+	Answered uint64 `json:"answered"`
+	Position uint64 `json:"position"`
+	Pending  int    `json:"pending"`
+}
+
+// Last is the last turn of a key in a lane, and its outcome.
+type Last struct {
+	Lane            events.Lane      `json:"lane"`
+	Turn            uint64           `json:"turn"`
+	Because         string           `json:"because"`
+	At              time.Time        `json:"at"`
+	Commands        int              `json:"commands"`
+	ResourceVersion string           `json:"resourceVersion,omitempty"`
+	Generation      int64            `json:"generation,omitempty"`
+	Attempt         int              `json:"attempt,omitempty"`
+	Repeats         uint64           `json:"repeats,omitempty"`
+	Trouble         string           `json:"trouble,omitempty"` // it cannot be read
+	Outcome         *OutcomeStanding `json:"outcome,omitempty"`
+}
+
+// OutcomeStanding is what became of a turn.
+type OutcomeStanding struct {
+	At      time.Time             `json:"at"`
+	Results map[events.Status]int `json:"results"`
+	// Failure is the first that failed, in words.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Standing says what a controller has made of an object, or of its key.
+//
+// Errors: [ErrNotThere], when there is no such controller.
+func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, controller string) (*Standing, error) {
+	have, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(have, controller) {
+		return nil, fmt.Errorf("the controller %q is %w; there are %s", controller, ErrNotThere, strings.Join(have, ", "))
+	}
+	s := &Standing{Controller: controller, Key: events.Key{Namespace: ref.Namespace, Name: ref.Name}}
+	e, ok, err := r.newest(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		v := versionOf(e, nil, nil, nil)
+		v.By = handOf(e, v.Event, nil)
+		s.Object = &v
+	}
+	if s.Looked, err = r.look(ctx, kind, e.Sequence, controller); err != nil {
+		return nil, err
+	}
+	own, spanning := s.Key, events.Key(ref)
+	for _, key := range []events.Key{own, spanning} {
+		turns, err := r.lasts(ctx, controller, key)
+		if err != nil {
+			return nil, err
+		}
+		if s.Wake, err = r.wake(ctx, controller, key); err != nil {
+			return nil, err
+		}
+		if s.Turns = turns; len(turns) > 0 || s.Wake != nil {
+			s.Key = key
+			break
+		}
+	}
+	return s, nil
+}
+
+func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64, controller string) (*Look, error) {
+	consumers, err := r.bus.Consumers(ctx, subject.StateStream(kind.Name))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range consumers {
+		if c.Name == controller {
+			return &Look{Answered: c.Answered, Position: position, Pending: c.Pending + c.Unanswered}, nil
+		}
+	}
+	return nil, nil // it does not read this kind
+}
+
+func (r *Record) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {
+	var found []Last
+	for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
+		m, ok, err := r.bus.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		l := lastOf(lane, m)
+		if l.Outcome, err = r.outcomeOf(ctx, controller, key, lane, m.Sequence); err != nil {
+			return nil, err
+		}
+		found = append(found, l)
+	}
+	return found, nil
+}
+
+func lastOf(lane events.Lane, m events.Message) Last {
+	var t events.Turn
+	l := Last{Lane: lane, Turn: m.Sequence, At: m.Time}
+	if err := events.DecodeJSON(m, &t); err != nil {
+		l.Trouble = err.Error()
+		return l
+	}
+	l.Because, l.At, l.Commands, l.Attempt, l.Repeats = t.Because, t.Now, len(t.Commands), t.Attempt, t.Repeats
+	l.ResourceVersion, l.Generation = t.ResourceVersion, t.Generation
+	return l
+}
+
+func (r *Record) outcomeOf(ctx context.Context, controller string, key events.Key, lane events.Lane, turn uint64) (*OutcomeStanding, error) {
+	m, ok, err := r.bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
+	var o events.Outcome
+	if err != nil || !ok || events.DecodeJSON(m, &o) != nil || o.Turn != turn {
+		return nil, err
+	}
+	s := &OutcomeStanding{At: o.At, Results: map[events.Status]int{}}
+	for _, result := range o.Results {
+		s.Results[result.Status]++
+	}
+	if f, failed := o.Failure(); failed {
+		s.Failure = strings.TrimSpace(fmt.Sprintf("%v: %s %s", f.Ref, f.Reason, f.Message))
+	}
+	return s, nil
+}
+
+// wake is the one that is set for a key.
+func (r *Record) wake(ctx context.Context, controller string, key events.Key) (*events.Wake, error) {
+	m, ok, err := r.bus.Last(ctx, subject.WakeStream, subject.Schedule(controller, key))
+	w := new(events.Wake)
+	if err != nil || !ok || events.DecodeJSON(m, w) != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Parked is a key that is set aside.
+type Parked struct {
+	Controller string     `json:"controller"`
+	Key        events.Key `json:"key"`
+	Reason     string     `json:"reason"`
+	At         time.Time  `json:"at"`
+	// Since is the reason of a turn of the key that was stored later: it is decided
+	// again. Empty where there is none; it may still be, if nothing was wanted.
+	Since string `json:"since,omitempty"`
+}
+
+// Parked are the keys that the record says were set aside, by controller and key.
+func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
+	controllers, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Parked
+	for _, controller := range controllers {
+		newest := map[string]events.Message{}
+		p := bus.Passage{Stream: subject.TurnStream(controller), Subject: subject.Parks(controller)}
+		err := r.bus.Read(ctx, p, func(batch []events.Message) error {
+			for _, m := range batch {
+				newest[m.Subject] = m
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for at, m := range newest {
+			_, _, key, err := subject.ParseTurn(at)
+			if err != nil {
+				continue // a foreign subject
+			}
+			l := lastOf(events.Park, m)
+			parked := Parked{Controller: controller, Key: key, Reason: l.Because + l.Trouble, At: l.At}
+			turns, err := r.lasts(ctx, controller, key)
+			if err != nil {
+				return nil, err
+			}
+			for _, later := range turns {
+				if later.Lane != events.Park && later.Turn > m.Sequence {
+					parked.Since = later.Because
+				}
+			}
+			out = append(out, parked)
+		}
+	}
+	slices.SortFunc(out, func(a, b Parked) int {
+		return strings.Compare(a.Controller+" "+a.Key.String(), b.Controller+" "+b.Key.String())
+	})
+	return out, nil
+}
+
+// Lag is how far a consumer is behind its stream, or a log behind its kind.
+type Lag struct {
+	Stream   string    `json:"stream"`
+	Consumer string    `json:"consumer,omitempty"` // empty: the stream itself
+	Last     uint64    `json:"last"`
+	Messages uint64    `json:"messages,omitempty"`
+	Stored   time.Time `json:"stored,omitzero"` // its newest message
+	Answered uint64    `json:"answered,omitempty"`
+	// Behind are not answered yet; Again of those were delivered more than once.
+	Behind int       `json:"behind"`
+	Again  int       `json:"again,omitempty"`
+	Active time.Time `json:"active,omitzero"`
+}
+
+// Lags are all streams and how far those are who work on them. The durable
+// consumers are the controllers, and the writer on the streams of turns.
+func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
+	all, err := r.bus.Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	controllers, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var streams []string
+	for _, k := range all {
+		streams = append(streams, subject.StateStream(k.Name))
+	}
+	for _, c := range controllers {
+		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
+	}
+	parts := make([][]Lag, len(streams))
+	err = each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
+		parts[i], err = r.lagsOf(ctx, streams[i])
+		return err
+	})
+	return slices.Concat(parts...), err
+}
+
+func (r *Record) lagsOf(ctx context.Context, stream string) ([]Lag, error) {
+	at, err := r.bus.StreamState(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	own := Lag{Stream: stream, Last: at.Last, Messages: at.Messages}
+	if m, ok, err := r.bus.At(ctx, stream, at.Last); err == nil && ok {
+		own.Stored = m.Time
+	}
+	consumers, err := r.bus.Consumers(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	out := []Lag{own}
+	for _, c := range consumers {
+		out = append(out, Lag{
+			Stream: stream, Consumer: c.Name, Last: at.Last, Stored: own.Stored,
+			Answered: c.Answered, Behind: c.Pending + c.Unanswered, Again: c.Again, Active: c.Active,
+		})
+	}
+	return out, nil
+}

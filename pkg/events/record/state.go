@@ -1,0 +1,232 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// State is what there was of a kind at a moment.
+type State struct {
+	Kind kinds.Kind
+	// Sequence is the last one of the log that counts, and Time when that was
+	// stored.
+	Sequence uint64
+	Time     time.Time
+	// Entries are the last deltas of the objects that were there, by namespace and
+	// name.
+	Entries []Entry
+	// Whole is true when a census of that moment agrees that nothing is missing. When
+	// it is false, Doubts say why.
+	Whole  bool
+	Doubts []string
+}
+
+const (
+	// stride is how many messages are read at once, going backwards; each time it
+	// grows by half.
+	stride = 10_000
+	// lanes are how many parts of a stride are read at a time.
+	lanes = 4
+)
+
+// At gives the objects of a kind at a moment, of one namespace or, with "", of
+// all.
+//
+// Errors: *[BeforeRecord]; the log cannot be read.
+func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at Moment) (*State, error) {
+	sequence, err := r.position(ctx, kind.Name, at)
+	if err != nil {
+		return nil, err
+	}
+	f := &backwards{record: r, kind: kind, said: map[events.Ref]Entry{}}
+	if err := f.fold(ctx, sequence); err != nil {
+		return nil, err
+	}
+	s := &State{Kind: kind, Sequence: sequence, Time: f.time, Whole: f.whole, Doubts: f.doubts}
+	for ref, e := range f.said {
+		if e.Op == events.Is && (namespace == "" || ref.Namespace == namespace) {
+			s.Entries = append(s.Entries, e)
+		}
+	}
+	slices.SortFunc(s.Entries, func(a, b Entry) int {
+		return cmp.Or(strings.Compare(a.Ref.Namespace, b.Ref.Namespace), strings.Compare(a.Ref.Name, b.Ref.Name))
+	})
+	if !at.Time.IsZero() {
+		s.Time = at.Time
+	}
+	return s, r.doubt(ctx, s)
+}
+
+// doubt adds the gaps that a moment lies in.
+func (r *Record) doubt(ctx context.Context, s *State) error {
+	gaps, err := r.Gaps(ctx, s.Kind.Name, s.Time)
+	if err != nil {
+		return err
+	}
+	for _, g := range gaps {
+		if g.Sequence > s.Sequence && !g.Since.After(s.Time) {
+			s.Whole, s.Doubts = false, append(s.Doubts, g.String())
+		}
+	}
+	return nil
+}
+
+// backwards folds a log from its end towards its begin: the first delta of an
+// object that is met is what counts.
+type backwards struct {
+	record *Record
+	kind   kinds.Kind
+	said   map[events.Ref]Entry
+	told   events.Census // of the newest delta that has one
+	from   uint64        // where that is
+	time   time.Time
+	whole  bool
+	doubts []string
+}
+
+// fold reads strides until the census agrees, or the log begins.
+func (f *backwards) fold(ctx context.Context, last uint64) error {
+	state, err := f.record.bus.StreamState(ctx, subject.LogStream(f.kind.Name))
+	if err != nil {
+		return err
+	}
+	size := uint64(stride)
+	for high := last; ; size += size / 2 {
+		low := state.First
+		if high >= low && high-low >= size {
+			low = high - size + 1
+		}
+		if high < low {
+			f.conclude()
+			return nil
+		}
+		if err := f.stride(ctx, low, high); err != nil {
+			return err
+		}
+		if f.whole = f.agrees(); f.whole {
+			return nil
+		}
+		if low == state.First {
+			f.conclude()
+			return nil
+		}
+		high = low - 1
+	}
+}
+
+// stride reads a part of the log, in several lanes at once, and takes it in.
+func (f *backwards) stride(ctx context.Context, low, high uint64) error {
+	parts := make([]map[events.Ref]Entry, lanes)
+	size := (high - low + lanes) / lanes
+	var mu sync.Mutex
+	err := each(ctx, lanes, func(ctx context.Context, i int) error {
+		from := low + uint64(i)*size
+		to := min(from+size-1, high)
+		parts[i] = map[events.Ref]Entry{}
+		if from > to {
+			return nil
+		}
+		return f.record.bus.Read(ctx, bus.Passage{Stream: subject.LogStream(f.kind.Name), From: from, To: to}, func(batch []events.Message) error {
+			for _, m := range batch {
+				e, err := entryOf(m)
+				if err != nil {
+					mu.Lock()
+					f.doubts = append(f.doubts, fmt.Sprintf("message %d cannot be read: %v", m.Sequence, err))
+					mu.Unlock()
+					continue
+				}
+				parts[i][e.Ref] = e
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		for ref, e := range parts[lanes-1-i] {
+			f.take(ref, e)
+		}
+	}
+	return nil
+}
+
+// take counts a delta, unless a later one of its object has been met. The marks and
+// gaps of the log share the reference without a name.
+func (f *backwards) take(ref events.Ref, e Entry) {
+	if e.Census.Known && e.Sequence > f.from {
+		f.told, f.from = e.Census, e.Sequence
+	}
+	if e.Stored.After(f.time) {
+		f.time = e.Stored
+	}
+	if ref.Name == "" {
+		return
+	}
+	if met, there := f.said[ref]; !there || met.Sequence < e.Sequence {
+		f.said[ref] = e
+	}
+}
+
+// agrees compares what has been met with what there was.
+func (f *backwards) agrees() bool {
+	if !f.told.Known {
+		return false
+	}
+	var tally events.Tally
+	for _, e := range f.said {
+		tally.Fold(e.Delta)
+	}
+	return tally.Census() == f.told
+}
+
+// conclude says what is not known of a moment of which the log does not have
+// everything any more.
+func (f *backwards) conclude() {
+	is := 0
+	for _, e := range f.said {
+		if e.Op == events.Is {
+			is++
+		}
+	}
+	if !f.told.Known {
+		f.doubts = append(f.doubts, "no count of the objects was taken near this moment, so nobody can tell whether these are all")
+		return
+	}
+	f.doubts = append(f.doubts, fmt.Sprintf("the record has %d objects of this moment, where there were %d: the others had been said last before the record begins", is, f.told.Objects))
+}
+
+// One gives the delta that an object was as at a moment, and what is to be doubted
+// about it.
+//
+// Errors: [ErrNotThere], *[BeforeRecord].
+func (r *Record) One(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment) (*State, error) {
+	sequence, err := r.position(ctx, kind.Name, at)
+	if err != nil {
+		return nil, err
+	}
+	e, ok, err := r.asOf(ctx, ref, sequence)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, fmt.Errorf("%v: %w at %v", ref, ErrNotThere, at)
+	case e.Op == events.Gone:
+		return nil, fmt.Errorf("%v was gone at %v, since %s: %w", ref, at, e.At.Format(time.RFC3339), ErrNotThere)
+	}
+	s := &State{Kind: kind, Sequence: sequence, Time: e.Stored, Entries: []Entry{e}, Whole: true}
+	if !at.Time.IsZero() {
+		s.Time = at.Time
+	}
+	return s, r.doubt(ctx, s)
+}

@@ -1,0 +1,172 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Filter says what of the live record is wanted. Empty fields are no filters.
+type Filter struct {
+	Kinds       []kinds.Name // deltas of these only, and no others
+	Controllers []string     // turns and outcomes of these only, and no others
+	Namespace   string
+	Name        string
+}
+
+// Happening is one message of the live record, as people read it.
+type Happening struct {
+	Time     time.Time `json:"time"`
+	Noun     string    `json:"noun"` // delta, turn or outcome
+	Who      string    `json:"who"`  // the field manager, or the controller
+	About    string    `json:"about"`
+	What     string    `json:"what"`
+	Stream   string    `json:"stream"`
+	Sequence uint64    `json:"sequence"`
+}
+
+// Tail hands over what is stored from now on, until the context ends. The handler
+// is called by one goroutine at a time.
+//
+// Errors: those of the handler; a stream cannot be followed.
+func (r *Record) Tail(ctx context.Context, f Filter, handle func(Happening) error) error {
+	streams, err := r.streams(ctx, f)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	return some(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
+		at, err := r.bus.StreamState(ctx, streams[i])
+		if err != nil {
+			return err
+		}
+		return r.bus.Follow(ctx, streams[i], at.Last+1, func(batch []events.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, m := range batch {
+				h, ok := happening(m, f)
+				if !ok {
+					continue
+				}
+				if err := handle(h); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// streams are those that may hold what is wanted. Naming kinds alone leaves out
+// turns and outcomes, and naming controllers alone leaves out deltas.
+func (r *Record) streams(ctx context.Context, f Filter) ([]string, error) {
+	all, err := r.bus.Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	controllers, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, k := range all {
+		if slices.Contains(f.Kinds, k.Name) || len(f.Kinds) == 0 && len(f.Controllers) == 0 {
+			out = append(out, subject.LogStream(k.Name))
+		}
+	}
+	for _, c := range controllers {
+		if slices.Contains(f.Controllers, c) || len(f.Kinds) == 0 && len(f.Controllers) == 0 {
+			out = append(out, subject.TurnStream(c), subject.OutcomeStream(c))
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("kinds %v, controllers %v: %w; there are the controllers %v", f.Kinds, f.Controllers, ErrNotThere, controllers)
+	}
+	return out, nil
+}
+
+func (f Filter) wants(namespace, name string) bool {
+	return (f.Namespace == "" || f.Namespace == namespace) && (f.Name == "" || f.Name == name)
+}
+
+func happening(m events.Message, f Filter) (h Happening, ok bool) {
+	h = Happening{Time: m.Time, Stream: m.Stream, Sequence: m.Sequence}
+	if _, isDelta := subject.KindOfStream(m.Stream); isDelta {
+		return h, h.delta(m, f)
+	}
+	controller, lane, key, err := subject.ParseTurn(m.Subject)
+	if err != nil || !f.wants(key.Namespace, key.Name) {
+		return h, false
+	}
+	h.Who, h.About = controller, key.String()
+	if m.Stream == subject.TurnStream(controller) {
+		var t events.Turn
+		if err := events.DecodeJSON(m, &t); err != nil {
+			return h, false
+		}
+		h.Noun, h.What = "turn", fmt.Sprintf("%s: %s", lane, t.Because)
+		if n := len(t.Commands); n > 0 {
+			h.What += fmt.Sprintf(" (%d × %s)", n, t.Commands[0].Verb)
+		}
+		return h, true
+	}
+	var o events.Outcome
+	if err := events.DecodeJSON(m, &o); err != nil {
+		return h, false
+	}
+	h.Noun, h.What = "outcome", fmt.Sprintf("of turn %d:", o.Turn)
+	counted := map[events.Status]int{}
+	for _, result := range o.Results {
+		counted[result.Status]++
+	}
+	h.What += Counts(counted)
+	if failure, failed := o.Failure(); failed {
+		h.What += ": " + failure.Message
+	}
+	return h, true
+}
+
+func (h *Happening) delta(m events.Message, f Filter) bool {
+	e, err := entryOf(m)
+	if err != nil || e.Op == events.Mark || e.Op != events.Gap && !f.wants(e.Ref.Namespace, e.Ref.Name) {
+		return false
+	}
+	h.Noun, h.Who, h.About = "delta", e.By.Name, e.Ref.String()
+	switch {
+	case e.Op == events.Gap:
+		h.Noun, h.About, h.What = "gap", string(e.Kind), gapOf(e).String()
+		return true
+	case e.Op == events.Gone:
+		h.Who, h.What = "", "gone"
+	case e.Sync:
+		h.What = "said again"
+	case e.Deleting:
+		h.What = "is being deleted"
+	case e.Generation > 0:
+		h.What = fmt.Sprintf("generation %d", e.Generation)
+	}
+	if e.By.Subresource != "" && e.Op == events.Is {
+		h.What += " " + e.By.Subresource
+	}
+	h.What += " @" + e.ResourceVersion
+	return true
+}
+
+// Counts writes how often each status was met, in a fixed order.
+func Counts(of map[events.Status]int) (text string) {
+	order := []events.Status{
+		events.Applied, events.Unchanged, events.DryRun, events.Conflict, events.Absent, events.Refused, events.Failed, events.Skipped,
+	}
+	for _, s := range order {
+		if of[s] > 0 {
+			text += fmt.Sprintf(" %d %s", of[s], s)
+		}
+	}
+	return text
+}

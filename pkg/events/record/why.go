@@ -1,0 +1,371 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Cause is a version of an object, who made it, and what led to that.
+type Cause struct {
+	// Role is what this was to the decision that it led to: what asked for it, or
+	// what had been wanted since. Empty for the version that is explained.
+	Role    Role    `json:"role,omitempty"`
+	Version Version `json:"version"`
+	// Decision is the turn behind it, where a controller of ours made it.
+	Decision *Decision `json:"decision,omitempty"`
+	// Note says why nothing is known behind this, or more than the version does.
+	Note string `json:"note,omitempty"`
+	// Like are how many more versions asked for the same decision in the same way.
+	Like   int      `json:"like,omitempty"`
+	Causes []*Cause `json:"causes,omitempty"`
+}
+
+// Role is what a version was to a decision.
+type Role string
+
+const (
+	// Asked: it asked for the decision.
+	Asked Role = "asked by"
+	// Wanted: it said what is wanted, and the decision still went by that.
+	Wanted Role = "wanted since"
+	// Ordered: it is the deletion of which this is the end.
+	Ordered Role = "ordered by"
+)
+
+// Decision is a turn, as an explanation has it.
+type Decision struct {
+	Controller string     `json:"controller"`
+	Key        events.Key `json:"key"`
+	Lane       string     `json:"lane"`
+	Turn       uint64     `json:"turn"`
+	Because    string     `json:"because"`
+	At         time.Time  `json:"at"`
+	// Command is what was asked for, and AuditID the request in the API server's
+	// audit log.
+	Command string `json:"command"`
+	AuditID string `json:"auditID,omitempty"`
+	// Object is the key's own object as the decision saw it, and Seen how far each
+	// log had been read.
+	ResourceVersion string          `json:"resourceVersion,omitempty"`
+	Generation      int64           `json:"generation,omitempty"`
+	Seen            events.Position `json:"seen,omitempty"`
+	Code            string          `json:"code,omitempty"`
+}
+
+const (
+	// hops bounds how many decisions lie behind each other in an explanation.
+	hops = 20
+	// askers bounds how many versions of different objects are followed behind one
+	// decision; further ones are only counted.
+	askers = 4
+)
+
+// Why explains a version of an object: the newest one at a moment, or, where a
+// field is named, the newest in which that changed.
+//
+// Errors: [ErrNotThere], *[BeforeRecord]; the field never changed.
+func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment, field string) (*Cause, error) {
+	sequence, err := r.position(ctx, kind.Name, at)
+	if err != nil {
+		return nil, err
+	}
+	e, ok, err := r.asOf(ctx, ref, sequence)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, missing(ref)
+	}
+	all, err := r.bus.Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x := &explanation{search: s, kinds: map[kinds.Name]kinds.Kind{}, seen: map[string]bool{}}
+	for _, k := range all {
+		x.kinds[k.Name] = k
+	}
+	if e, err = x.chosen(ctx, e, field); err != nil {
+		return nil, err
+	}
+	return x.explain(ctx, e, "", 0)
+}
+
+// explanation is one that is being made.
+type explanation struct {
+	*search
+	kinds map[kinds.Name]kinds.Kind
+	seen  map[string]bool // versions that have been explained
+}
+
+// chosen is the version that changed something, or a field, going back from one.
+func (x *explanation) chosen(ctx context.Context, e Entry, field string) (Entry, error) {
+	for {
+		v, was, err := x.version(ctx, e)
+		switch {
+		case err != nil:
+			return e, err
+		case was == nil:
+			if field != "" && v.Event != Born {
+				return e, fmt.Errorf("%s of %v has not changed in any version on record: %w", field, e.Ref, ErrNotThere)
+			}
+			return e, nil
+		case v.Event == Kept:
+		case field == "", slices.ContainsFunc(v.Changes, func(c fields.Change) bool { return c.Within(field) }):
+			return e, nil
+		case was.UID != e.UID:
+			return e, nil // it has been so since it was created
+		}
+		e = *was
+	}
+}
+
+// version is what an entry says, and the entry before it.
+func (x *explanation) version(ctx context.Context, e Entry) (v Version, was *Entry, err error) {
+	kind, known := x.kinds[e.Kind]
+	if !known {
+		return v, nil, fmt.Errorf("the kind %s is %w any more", e.Kind, ErrNotThere)
+	}
+	tree, err := fields.Of(kind, e.Delta)
+	if err != nil {
+		return v, nil, err
+	}
+	before, ok, err := x.before(ctx, e)
+	if err != nil {
+		return v, nil, err
+	}
+	var past fields.Tree
+	if ok {
+		was = &before
+		if past, err = fields.Of(kind, before.Delta); err != nil {
+			return v, nil, err
+		}
+	}
+	return versionOf(e, was, tree, past), was, nil
+}
+
+// explain finds what led to an entry.
+func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int) (*Cause, error) {
+	v, was, err := x.version(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cause{Role: role, Version: v}
+	id := e.ID()
+	if x.seen[id] {
+		c.Version.By = handOf(e, v.Event, nil)
+		c.Note = "explained above"
+		return c, nil
+	}
+	x.seen[id] = true
+	tree, err := fields.Of(x.kinds[e.Kind], e.Delta)
+	if err != nil {
+		return nil, err
+	}
+	if v.origin, err = x.origin(ctx, e, tree); err != nil {
+		return nil, err
+	}
+	v.By = handOf(e, v.Event, v.origin)
+	c.Version = v
+	switch {
+	case v.origin == nil && v.Event == Ended && was != nil && was.Deleting:
+		err = x.order(ctx, c, *was, depth)
+	case v.origin == nil && v.Event == Found:
+		c.Note = "how it came to be so was not seen: a list found it, behind a gap or at the begin of the record"
+	case v.origin == nil:
+	case v.origin.Turn == nil:
+		c.Note = fmt.Sprintf("the turn %d of %s is not kept any more", v.origin.Sequence, v.origin.Controller)
+	case depth == hops:
+		c.Note = "what is behind this is not followed any further"
+	default:
+		c.Decision = decisionOf(v.origin)
+		c.Causes, err = x.behind(ctx, v.origin, depth+1)
+	}
+	return c, err
+}
+
+// order explains the end of an object by the version in which its deletion was
+// asked for.
+func (x *explanation) order(ctx context.Context, c *Cause, e Entry, depth int) error {
+	for {
+		before, ok, err := x.before(ctx, e)
+		if err != nil {
+			return err
+		}
+		if !ok || before.UID != e.UID || !before.Deleting {
+			break
+		}
+		e = before
+	}
+	ordered, err := x.explain(ctx, e, Ordered, depth)
+	if err != nil {
+		return err
+	}
+	c.Version.By = Hand{Unknown: "see what ordered it"}
+	if last := c.Version.entry.By; last.Name != "" {
+		c.Version.By = Hand{Manager: last.Name, Operation: last.Operation, Subresource: last.Subresource}
+	}
+	c.Causes = []*Cause{ordered}
+	return nil
+}
+
+func decisionOf(o *Origin) *Decision {
+	t := o.Turn
+	d := &Decision{
+		Controller: o.Controller, Key: t.Key, Lane: string(t.Lane), Turn: o.Sequence, Because: t.Because, At: t.Now,
+		AuditID: o.Result.AuditID, ResourceVersion: t.ResourceVersion, Generation: t.Generation, Seen: t.Seen, Code: t.Code,
+	}
+	if command, ok := o.Command(); ok {
+		d.Command = strings.TrimSpace(fmt.Sprintf("%s %v %s", command.Verb, command.Ref(), command.Subresource))
+	}
+	return d
+}
+
+// behind explains what a turn was decided on: what asked for it, and since when
+// its own object wants what it wants.
+func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Cause, error) {
+	asking, err := x.asking(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	var causes []*Cause
+	wanted, err := x.wanted(ctx, o.Turn)
+	if err != nil {
+		return nil, err
+	}
+	shown := map[string]*Cause{} // by who did what to which kind
+	for _, e := range asking {
+		if wanted != nil && e.UID == wanted.UID {
+			continue // it is the object whose wish is explained below
+		}
+		alike := fmt.Sprint(e.Kind, e.By.Name, e.By.Subresource, e.Op, e.Deleting)
+		if c := shown[alike]; c != nil || len(causes) == askers {
+			if c == nil {
+				c = causes[askers-1]
+			}
+			c.Like++
+			continue
+		}
+		c, err := x.explain(ctx, e, Asked, depth)
+		if err != nil {
+			return nil, err
+		}
+		shown[alike] = c
+		causes = append(causes, c)
+	}
+	if wanted == nil {
+		return causes, nil
+	}
+	role, asked := Wanted, slices.ContainsFunc(asking, func(e Entry) bool { return e.UID == wanted.UID && e.Generation == wanted.Generation })
+	if asked && len(causes) == 0 {
+		role = Asked
+	}
+	c, err := x.explain(ctx, *wanted, role, depth)
+	if err != nil {
+		return nil, err
+	}
+	if asked {
+		return append([]*Cause{c}, causes...), nil
+	}
+	return append(causes, c), nil
+}
+
+// asking are the deltas that asked for a turn, the newest of each object, newest
+// first.
+func (x *explanation) asking(ctx context.Context, o *Origin) ([]Entry, error) {
+	found := make([]Entry, len(o.Turn.Triggers))
+	err := each(ctx, len(found), func(ctx context.Context, i int) error {
+		t := o.Turn.Triggers[i]
+		kind, ok := subject.KindOfStream(t.Stream)
+		if !ok {
+			return nil // an outcome or a wake: the past of the same key
+		}
+		e, ok, err := x.at(ctx, kind, t.Sequence)
+		if err == nil && ok && e.Ref.Name != "" {
+			found[i] = e
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(found)
+	told := map[types.UID]bool{"": true}
+	return slices.DeleteFunc(found, func(e Entry) bool {
+		double := told[e.UID]
+		told[e.UID] = true
+		return double
+	}), nil
+}
+
+// wanted is the version in which the key's own object got the generation that a
+// turn went by; nil where the key has no object, or that is not kept.
+func (x *explanation) wanted(ctx context.Context, t *events.Turn) (*Entry, error) {
+	if t.UID == "" || t.Kind == "" {
+		return nil, nil
+	}
+	ref := events.Ref{Kind: t.Kind, Namespace: t.Key.Namespace, Name: t.Key.Name}
+	sequence := t.Seen[t.Kind]
+	if sequence == 0 {
+		return nil, nil
+	}
+	e, ok, err := x.asOf(ctx, ref, sequence)
+	if err != nil || !ok || e.UID != t.UID {
+		return nil, err
+	}
+	for range steps {
+		before, ok, err := x.before(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || before.UID != e.UID || before.Generation != e.Generation || before.Deleting != e.Deleting {
+			break
+		}
+		e = before
+	}
+	return &e, nil
+}
+
+// Began is the first cause: of what lies at the ends of an explanation the latest
+// that is no report of what is seen. Without one it is the latest report.
+func (c *Cause) Began() *Cause {
+	var ends []*Cause
+	c.ends(&ends)
+	return slices.MaxFunc(ends, func(a, b *Cause) int {
+		if x, y := a.report(), b.report(); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Version.Time.UnixNano(), b.Version.Time.UnixNano())
+	})
+}
+
+func (c *Cause) ends(out *[]*Cause) {
+	if len(c.Causes) == 0 {
+		*out = append(*out, c)
+	}
+	for _, behind := range c.Causes {
+		behind.ends(out)
+	}
+}
+
+// report tells whether a version only says what is seen.
+func (c *Cause) report() bool {
+	return c.Version.By.Subresource == "status" && c.Version.Event == Changed || c.Note == "explained above"
+}
