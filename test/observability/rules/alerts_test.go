@@ -2,14 +2,12 @@ package rules
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/rulefmt"
 	upstream "github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
 // story is what Prometheus has seen, in the language of its own tests, and whether an
@@ -63,10 +61,10 @@ func TestAlerts(t *testing.T) {
 // long as the alert waits.
 func fires(t *testing.T, r rulefmt.Rule, series []string) bool {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, fmt.Sprintf("load %s\n  %s\n", every, strings.Join(series, "\n  ")))
-	engine := promqltest.NewTestEngine(t, false, 0, 1_000_000)
+	engine := upstream.NewEngine(upstream.EngineOpts{MaxSamples: 1_000_000, Timeout: time.Minute, Parser: promql})
+	defer func() { _ = engine.Close() }()
 	end := time.Unix(0, 0).Add(told)
-	query, err := engine.NewRangeQuery(context.Background(), storage, nil, r.Expr, end.Add(-time.Duration(r.For)), end, every)
+	query, err := engine.NewRangeQuery(context.Background(), tell(t, series), nil, r.Expr, end.Add(-time.Duration(r.For)), end, every)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +79,9 @@ func fires(t *testing.T, r rulefmt.Rule, series []string) bool {
 		t.Fatal(err)
 	}
 	for _, s := range matrix {
-		if len(floats(s)) == steps {
+		if len(s.Floats) == steps {
 			return true
 		}
 	}
 	return false
 }
-
-func floats(s upstream.Series) []upstream.FPoint { return s.Floats }
