@@ -52,7 +52,7 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	carry(span, request)
 	began := time.Now()
 	response := listed(request.MaxRetries(0).Do(ctx), r)
-	d.config.Metrics.requested(r.Verb, response, time.Since(began))
+	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	d.traced(span, r, response)
 	return response
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -42,5 +44,10 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 }
 
 func (m *Metrics) requested(verb plan.Verb, response plan.Response, took time.Duration) {
-	m.requests.WithLabelValues(string(verb), strconv.Itoa(response.Code)).Observe(took.Seconds())
+	m.requestedIn(events.Trace{}, verb, response, took)
+}
+
+// requestedIn counts a request that is part of a trace.
+func (m *Metrics) requestedIn(t events.Trace, verb plan.Verb, response plan.Response, took time.Duration) {
+	exemplar.Observe(m.requests.WithLabelValues(string(verb), strconv.Itoa(response.Code)), took.Seconds(), t)
 }

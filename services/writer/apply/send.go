@@ -79,7 +79,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
-	d.config.Metrics.requested(r.Verb, response, time.Since(began))
+	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	d.traced(span, r, response)
 	return response
 }
