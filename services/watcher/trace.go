@@ -145,8 +145,12 @@ func seemsOurs(event watch.Event, m metav1.Object) bool {
 			return true
 		}
 	}
+	fields := m.GetManagedFields()
+	if len(fields) == 0 {
+		return true // an object with nothing but a name: nobody manages any of it
+	}
 	var newest, own time.Time
-	for _, f := range m.GetManagedFields() {
+	for _, f := range fields {
 		if f.Time == nil {
 			continue
 		}

@@ -1,0 +1,227 @@
+package trace_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+const sampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func delta(uid, version string) events.Delta {
+	return events.Delta{
+		Kind: kinds.Pods.Name, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web"}, Op: events.Is,
+		UID: types.UID(uid), ResourceVersion: version,
+	}
+}
+
+func turn(of events.Trace) events.Turn {
+	return events.Turn{Controller: "c", Key: events.Key{Namespace: "default", Name: "web"}, Lane: events.Act, Trace: of}
+}
+
+// TestOffIsNothing: what makes no spans hands on what came.
+func TestOffIsNothing(t *testing.T) {
+	var off *trace.Tracer
+	if trace.New(nil, trace.Options{}) != nil {
+		t.Error("a tracer without a provider")
+	}
+	before := events.Trace{Parent: sampled}
+	span := off.Turn(turn(before))
+	span.Set(trace.Because.String("x"))
+	span.Fail("x")
+	span.Stored(1)
+	span.Answered(500, "x")
+	span.End()
+	if got := span.Or(before); got != before {
+		t.Errorf("handed on %v, want %v", got, before)
+	}
+	if off.Delta(delta("u", "1"), trace.Origin{}) != nil || off.Relist("pods") != nil || !off.Now(before).IsZero() {
+		t.Error("a tracer that is off makes spans")
+	}
+	if inner, root := off.Replay("x"); inner != nil || root != nil {
+		t.Error("a tracer that is off replays")
+	}
+}
+
+// TestRootsAreTheSameForEverybody, and tell versions, objects and clusters apart.
+func TestRootsAreTheSameForEverybody(t *testing.T) {
+	r := tracetest.New()
+	one, other := r.Tracer("watcher", trace.Options{Cluster: "c"}), r.Tracer("watcher", trace.Options{Cluster: "c"})
+	a, b := one.Delta(delta("u", "1"), trace.Origin{}), other.Delta(delta("u", "1"), trace.Origin{})
+	if a.Trace().Parent != b.Trace().Parent || a.Trace().Parent == "" {
+		t.Errorf("%q and %q", a.Trace().Parent, b.Trace().Parent)
+	}
+	if got, want := trace.Context(a.Trace()).TraceID(), trace.TraceID("c", delta("u", "1")); got != want {
+		t.Errorf("the trace is %v, and was foretold as %v", got, want)
+	}
+	for name, s := range map[string]*trace.Span{
+		"version": one.Delta(delta("u", "2"), trace.Origin{}), "object": one.Delta(delta("v", "1"), trace.Origin{}),
+		"cluster": r.Tracer("watcher", trace.Options{}).Delta(delta("u", "1"), trace.Origin{}),
+	} {
+		if trace.Context(s.Trace()).TraceID() == trace.Context(a.Trace()).TraceID() {
+			t.Errorf("another %s has the same trace", name)
+		}
+	}
+}
+
+// TestAChainHasLimits: behind each a new trace begins, with a link to the old one.
+func TestAChainHasLimits(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		parent events.Trace
+		cut    string
+	}{
+		"young":         {events.Trace{Parent: sampled, Hops: 2, Began: now.UnixMilli()}, ""},
+		"unknown age":   {events.Trace{Parent: sampled}, ""},
+		"last hop":      {events.Trace{Parent: sampled, Hops: 19, Began: now.UnixMilli()}, ""},
+		"too many hops": {events.Trace{Parent: sampled, Hops: 20, Began: now.UnixMilli()}, "hops"},
+		"too old":       {events.Trace{Parent: sampled, Began: now.Add(-16 * time.Minute).UnixMilli()}, "age"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := tracetest.New()
+			r.Sample = func(trace.Cause) bool { return false } // a cut is no decision
+			tracer := r.Tracer("watcher", trace.Options{Now: func() time.Time { return now }})
+			span := tracer.Delta(delta("u", "1"), trace.Origin{Ours: true, Cause: test.parent})
+			span.End()
+			got := r.Spans()[0]
+			if got.Attributes[trace.Cut] != test.cut {
+				t.Errorf("cut by %q, want %q", got.Attributes[trace.Cut], test.cut)
+			}
+			cut := test.cut != ""
+			if got.Parent.IsValid() == cut || (len(got.Links) == 1) != cut {
+				t.Errorf("parent %v, %d links", got.Parent, len(got.Links))
+			}
+			if next := span.Trace(); cut && (next.Hops != 0 || next.Began != now.UnixMilli()) || !cut && next.Hops != test.parent.Hops+1 {
+				t.Errorf("it goes on as %+v", next)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotSampledCostsNothing, all the way down.
+func TestWhatIsNotSampledCostsNothing(t *testing.T) {
+	r := tracetest.New()
+	r.Sample = func(trace.Cause) bool { return false }
+	tracer := r.Tracer("watcher", trace.Options{})
+	if s := tracer.Delta(delta("u", "1"), trace.Origin{}); s != nil || s.Trace() != (events.Trace{}) {
+		t.Error("a root that is not sampled")
+	}
+	if tracer.Delta(delta("u", "1"), trace.Origin{Ours: true}) != nil {
+		t.Error("a write that is not sampled begins a trace")
+	}
+	for _, parent := range []string{"", "garbage", strings.TrimSuffix(sampled, "1") + "0"} {
+		if tracer.Turn(turn(events.Trace{Parent: parent})) != nil {
+			t.Errorf("a span behind %q", parent)
+		}
+	}
+	if r.Roots() != 1 {
+		t.Errorf("%d traces were to begin, want 1", r.Roots())
+	}
+}
+
+// TestACommandBeyondTheLimitHasItsOwnTrace.
+func TestACommandBeyondTheLimitHasItsOwnTrace(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("writer", trace.Options{Limits: trace.Limits{Fanout: 2}})
+	carry := tracer.Carry(events.Message{Sequence: 7}, turn(events.Trace{Parent: sampled}), 1)
+	ctx := trace.With(t.Context(), carry)
+	for command := range 4 {
+		s := tracer.Request(ctx, trace.Request{Method: "POST", Template: "/api/v1/namespaces/{namespace}/pods", Command: command, Try: 1})
+		s.Answered(201, "")
+		s.End()
+	}
+	carry.End()
+	want := "(orphan) writer: process TURN_c\n  writer: POST /api/v1/namespaces/{namespace}/pods ×2\n" +
+		"writer: POST /api/v1/namespaces/{namespace}/pods [1 links] ×2\n"
+	if got := r.Tree(); got != want {
+		t.Errorf("the traces are\n%swant\n%s", got, want)
+	}
+	traces := map[string]bool{}
+	for _, s := range r.Spans() {
+		traces[s.Context.TraceID().String()] = true
+	}
+	if len(traces) != 3 {
+		t.Errorf("%d traces, want 3", len(traces))
+	}
+}
+
+// TestAReplayIsInNoTraceThatWasRecorded.
+func TestAReplayIsInNoTraceThatWasRecorded(t *testing.T) {
+	r := tracetest.New()
+	tracer, root := r.Tracer("replay", trace.Options{}).Replay("yesterday")
+	process := tracer.Process(trace.Question{
+		Controller: "c", About: events.Ref{Name: "web"}, Parent: events.Trace{Parent: sampled},
+		Triggers: []events.Trigger{{Stream: "STATE_pods", Sequence: 3, Trace: events.Trace{Parent: sampled}}},
+	})
+	reconcile := tracer.Reconcile(process, "c", time.Time{})
+	reconcile.End()
+	process.End()
+	tracer.Delta(delta("u", "1"), trace.Origin{}).End()
+	root.End()
+	want := "replay: replay yesterday\n  replay: process STATE_pods [1 links]\n    replay: reconcile c\n  replay: send EV_pods\n"
+	if got := r.Tree(); got != want {
+		t.Errorf("the traces are\n%swant\n%s", got, want)
+	}
+	for _, s := range r.Spans() {
+		if s.Context.TraceID().String() == sampled[3:35] || s.Attributes[trace.Replay] != "true" {
+			t.Errorf("%s is in trace %v, marked %q", s.Name, s.Context.TraceID(), s.Attributes[trace.Replay])
+		}
+	}
+}
+
+// TestSecretsHaveNoNames in spans, as deltas, as keys and as what a key is about.
+func TestSecretsHaveNoNames(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("x", trace.Options{})
+	d := delta("u", "1")
+	d.Kind, d.Ref = "secrets", events.Ref{Kind: "secrets", Namespace: "default", Name: "hidden"}
+	d.Body = []byte("hidden content")
+	tracer.Delta(d, trace.Origin{Labels: map[string]string{"hidden": "hidden"}, Notes: map[string]string{"hidden": "hidden"}}).End()
+	secret := turn(events.Trace{Parent: sampled})
+	secret.Key = events.Key{Kind: "secrets", Namespace: "default", Name: "hidden"}
+	tracer.Turn(secret).End()
+	secret.Key.Kind, secret.Kind = "", "secrets"
+	tracer.Carry(events.Message{Subject: "hidden"}, secret, 1).End()
+	tracer.Process(trace.Question{Controller: "c", About: d.Ref, Parent: secret.Trace}).End()
+	if len(r.Spans()) != 4 {
+		t.Fatalf("%d spans, want 4", len(r.Spans()))
+	}
+	for _, s := range r.Spans() {
+		if text := fmt.Sprint(s.Name, s.Attributes); strings.Contains(text, "hidden") {
+			t.Errorf("%s tells %s", s.Name, text)
+		}
+	}
+}
+
+// TestANoteOnAnObjectIsALink (KEP-5915): it decides nothing, and if it cannot be
+// read it is none.
+func TestANoteOnAnObjectIsALink(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("watcher", trace.Options{})
+	for note, links := range map[string]int{sampled: 1, "garbage": 0, "": 0} {
+		r.Reset()
+		tracer.Delta(delta("u", "1"), trace.Origin{Notes: map[string]string{trace.NoteParent: note}}).End()
+		if got := r.Spans()[0]; len(got.Links) != links || got.Parent.IsValid() {
+			t.Errorf("with %q: %d links, parent %v", note, len(got.Links), got.Parent)
+		}
+	}
+}
+
+// TestAWriteGoesItsWay.
+func TestAWriteGoesItsWay(t *testing.T) {
+	w := trace.Write{UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Hops: 2, Began: 5}}
+	if got, ok := trace.DecodeWrite(w.Encode()); !ok || got != w {
+		t.Errorf("%+v, %t", got, ok)
+	}
+	if _, ok := trace.DecodeWrite([]byte("{}")); ok {
+		t.Error("a write of no object")
+	}
+}

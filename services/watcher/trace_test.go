@@ -1,0 +1,257 @@
+package watcher
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+const request = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// tracedBy has a watcher's spans recorded.
+func tracedBy(r *tracetest.Recorder) func(*Config) {
+	return func(c *Config) { c.Trace = r.Tracer("watcher", trace.Options{}) }
+}
+
+// spans waits until so many deltas have theirs.
+func spans(t *testing.T, r *tracetest.Recorder, n int) []tracetest.Span {
+	t.Helper()
+	until(t, func() bool { return len(r.Named("send EV_pods")) >= n })
+	return r.Named("send EV_pods")
+}
+
+// watching waits until changes come by watch: what a relist finds has no traces.
+func watching(t *testing.T, s *Service) {
+	t.Helper()
+	until(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		r := s.kinds[kinds.Pods.Name]
+		if r == nil {
+			return false
+		}
+		synced, err := r.watch.status()
+		return synced && err == nil
+	})
+}
+
+// byWriter puts a writer's name on a change.
+func byWriter(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		now := metav1.Now()
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: name, Operation: metav1.ManagedFieldsOperationUpdate, Time: &now}}
+	}
+}
+
+func tell(t *testing.T, b bus.Bus, w trace.Write) {
+	t.Helper()
+	if err := b.Say(trace.Writes, w.Encode()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChangesBeginTracesWhateverWatcherSeesThem: each one trace, told once, which
+// links to that of the object's last change; what a relist finds, none.
+func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	s.change("ADDED", "old", 0)
+	one, stop := start(t, s, b, "one", tracedBy(r))
+	watching(t, one)
+	s.change("ADDED", "a", 0)
+	s.change("MODIFIED", "a", 1)
+	first := spans(t, r, 2)
+	stop()
+	two, _ := start(t, s, b, "two", tracedBy(r))
+	watching(t, two)
+	s.change("MODIFIED", "a", 2)
+	s.change("DELETED", "a", 2)
+	all := spans(t, r, 4)
+	ids := map[string]bool{}
+	for i, span := range all {
+		d := events.Delta{UID: "uid-3", ResourceVersion: span.Attributes[trace.ResourceVersion]}
+		if got, want := span.Context.TraceID(), trace.TraceID("", d); got != want || span.Parent.IsValid() {
+			t.Errorf("span %d is in %v, want %v, parent %v", i, got, want, span.Parent.IsValid())
+		}
+		ids[span.Context.TraceID().String()] = true
+	}
+	if len(ids) != 4 {
+		t.Errorf("%d traces, want 4:\n%s", len(ids), r.Tree())
+	}
+	if len(first[1].Links) != 1 || first[1].Links[0].SpanContext.SpanID() != first[0].Context.SpanID() {
+		t.Errorf("the second version has links %v", first[1].Links)
+	}
+	if got := len(r.Named("relist pods")); got != 1 {
+		t.Errorf("%d spans of relists, want 1", got)
+	}
+	for _, d := range logOf(t, b) {
+		if told := trace.Context(d.Trace).IsValid(); told != (d.Ref.Name == "a") {
+			t.Errorf("%s %s carries a trace: %t", d.Op, d.Ref.Name, told)
+		}
+	}
+}
+
+// TestAChangeOfOursGoesOnInItsTrace, whether its writer tells of it before the
+// change is seen or a moment later, and everything keeps its order.
+func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
+	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
+	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	s.changeOf("pods", "ADDED", "early", byWriter(events.FieldManager))
+	spans(t, r, 1)
+
+	service.causes.mu.Lock() // the watch comes as far as here, and waits
+	s.changeOf("pods", "ADDED", "late", byWriter(events.FieldManager))
+	s.change("ADDED", "behind", 0)
+	service.causes.mu.Unlock()
+	tell(t, b, trace.Write{UID: "uid-3", Version: "3", Trace: cause})
+	spans(t, r, 3)
+	eventually(t, b, "is early", "is late", "is behind")
+	for _, span := range r.Named("send EV_pods") {
+		ours := span.Attributes[trace.ObjectName] != "behind"
+		if ours != (span.Parent.SpanID().String() == "b7ad6b7169203331") {
+			t.Errorf("%s has the parent %v", span.Attributes[trace.ObjectName], span.Parent.SpanID())
+		}
+	}
+	for _, d := range logOf(t, b) {
+		if d.Ref.Name == "late" && (d.Trace.Hops != 4 || d.Trace.Began != cause.Began) {
+			t.Errorf("it goes on as %+v", d.Trace)
+		}
+	}
+}
+
+// TestAWriterThatDoesNotTellHoldsUpNothingForLong: its changes begin traces, are
+// counted, and after some nobody waits any more.
+func TestAWriterThatDoesNotTellHoldsUpNothingForLong(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	tell(t, b, trace.Write{UID: "another", Version: "1"})
+	until(t, service.causes.told)
+	for range vainly + 10 {
+		s.changeOf("pods", "MODIFIED", "a", byWriter(events.FieldManager))
+	}
+	for i, span := range spans(t, r, vainly+10) {
+		if span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
+			t.Fatalf("change %d: parent %v, %q", i, span.Parent.IsValid(), span.Attributes[trace.Outcome])
+		}
+	}
+	if service.causes.await(version{"a", "1"}, false, make(chan struct{}, 1)) {
+		t.Error("it would still wait")
+	}
+	tell(t, b, trace.Write{UID: "another", Version: "2"})
+	until(t, func() bool { return service.causes.await(version{"a", "1"}, false, make(chan struct{}, 1)) })
+}
+
+// TestAWriteThatIsNotSampledBeginsNoTrace.
+func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	tell(t, b, trace.Write{UID: "uid-2", Version: "2"})
+	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	s.changeOf("pods", "ADDED", "ours", byWriter(events.FieldManager))
+	s.change("ADDED", "theirs", 0)
+	if got := spans(t, r, 1); len(got) != 1 || got[0].Attributes[trace.ObjectName] != "theirs" {
+		t.Errorf("the traces are\n%s", r.Tree())
+	}
+}
+
+// TestTheEndOfAnObjectIsOurs when a write of ours brought it about, however much
+// later and in whatever version.
+func TestTheEndOfAnObjectIsOurs(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	s.change("ADDED", "a", 0)
+	s.change("ADDED", "b", 0)
+	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Ends: true, Trace: events.Trace{Parent: request}})
+	tell(t, b, trace.Write{UID: "uid-3", Version: "3", Trace: events.Trace{Parent: request}})
+	until(t, func() bool { _, ours := service.causes.of(version{"uid-3", "3"}, false); return ours })
+	s.change("DELETED", "a", 0)
+	s.change("DELETED", "b", 0)
+	spans(t, r, 4)
+	for _, span := range r.Named("send EV_pods") {
+		if span.Attributes[trace.Op] != string(events.Gone) {
+			continue
+		}
+		if name := span.Attributes[trace.ObjectName]; span.Parent.IsValid() != (name == "a") {
+			t.Errorf("the end of %s has a parent: %t", name, span.Parent.IsValid())
+		}
+	}
+}
+
+// refusing is a bus whose log refuses what it is given, until it is told to store it.
+type refusing struct {
+	bus.Appender
+	err error
+}
+
+func (r *refusing) Append(ctx context.Context, m events.Message) error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.Appender.Append(ctx, m)
+}
+
+// TestWhatIsNotStoredHasNoSpan, and what is stored has one although nobody said so.
+func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
+	b, r := memory.New(memory.Options{}), tracetest.New()
+	k := traceable(t, b, r)
+	log := k.appender
+	k.appender = &refusing{log, bus.ErrOvertaken}
+	pod := func(version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: version}}
+	}
+	if err := k.say(t.Context(), events.Is, pod("1"), k.stamp(false)); err == nil {
+		t.Fatal("the log takes it")
+	}
+	k.vouch(t.Context())
+	if got := len(r.Spans()); got != 0 {
+		t.Errorf("%d spans of what was refused", got)
+	}
+	k.appender = log
+	if err := k.say(t.Context(), events.Is, pod("2"), k.stamp(false)); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(r.Spans()); got != 0 {
+		t.Errorf("%d spans of what is not known to be stored", got)
+	}
+	if err := log.Close(); err != nil { // it says nothing any more
+		t.Fatal(err)
+	}
+	k.vouch(t.Context())
+	k.vouch(t.Context())
+	if got := len(r.Spans()); got != 1 {
+		t.Errorf("%d spans of what was stored, want 1", got)
+	}
+}
+
+// traceable is a watch of Pods whose log is open, without a watcher around it.
+func traceable(t *testing.T, b bus.Bus, r *tracetest.Recorder) *kindWatch {
+	t.Helper()
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	log, err := b.Append(t.Context(), kinds.Pods.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &kindWatch{
+		kind: kinds.Pods.Kind, bus: b, metrics: newMetrics(), appender: log,
+		tracing: newTracing(newCauses(r.Tracer("watcher", trace.Options{}))),
+	}
+}

@@ -1,0 +1,166 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/reconcilers"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/watcher"
+	"github.com/millrace/millrace/services/writer"
+)
+
+// patience is how long anything may take.
+const patience = 2 * time.Minute
+
+// world is a control plane with Millrace on it, whose spans are recorded.
+type world struct {
+	*testing.T
+	*tracetest.Recorder
+	kube kubernetes.Interface
+}
+
+func begin(t *testing.T) *world {
+	cluster := clustertest.Start(t, clustertest.Options{Nodes: 0, Lean: true})
+	config, err := cluster.Config()
+	must(t, err)
+	kube, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	w := &world{T: t, Recorder: tracetest.New(), kube: kube}
+	b := memory.New(memory.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	services := w.services(config, b)
+	for _, s := range services {
+		all.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, s := range services {
+		for name, check := range s.Checks() {
+			w.eventually(name+" is ready", func() bool { return check() == nil })
+		}
+	}
+	return w
+}
+
+type service interface {
+	Run(context.Context) error
+	Checks() map[string]func() error
+}
+
+// services are the three of them, on one bus.
+func (w *world) services(config *rest.Config, b bus.Bus) []service {
+	chosen, err := controllers.Select([]string{"deployment-controller", "replicaset-controller", "serviceaccount-controller"}, controllers.Config{})
+	must(w.T, err)
+	full, _ := controllers.Kinds(chosen)
+	watching, err := watcher.New(watcher.Config{REST: config, Bus: b, Kinds: full, Trace: w.Tracer("watcher", trace.Options{})})
+	must(w.T, err)
+	deciding, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen, Trace: w.Tracer("reconcilers", trace.Options{})})
+	must(w.T, err)
+	var profiles []writer.Profile
+	for _, c := range chosen {
+		d := c.Describe()
+		profiles = append(profiles, writer.Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Allowed: d.Writes.Allows})
+	}
+	writing, err := writer.New(writer.Config{REST: config, Bus: b, Controllers: profiles, Trace: w.Tracer("writer", trace.Options{})})
+	must(w.T, err)
+	return []service{watching, deciding, writing}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until it holds, and shows the traces where it never does.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(patience); !holds(); {
+		select {
+		case <-end:
+			w.Fatalf("never: %s; the traces are\n%s", what, w.Tree())
+		case <-tick.C:
+		}
+	}
+}
+
+func deployment(replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx"}}},
+			},
+		},
+	}
+}
+
+// TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
+// whoever knows the version can tell.
+func TestADeploymentIsOneTrace(t *testing.T) {
+	w := begin(t)
+	made, err := w.kube.AppsV1().Deployments("default").Create(t.Context(), deployment(3), metav1.CreateOptions{FieldManager: "somebody"})
+	must(t, err)
+	id := trace.TraceID("", events.Delta{UID: made.UID, ResourceVersion: made.ResourceVersion})
+	pods := func() (n int) {
+		for _, s := range w.Named("send EV_pods") {
+			if s.Context.TraceID() == id {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually("three Pods in the trace of their deployment", func() bool { return pods() == 3 })
+	w.Log("\n" + w.Tree())
+	for _, line := range []string{
+		"watcher: send EV_deployments_apps",
+		"  reconcilers: process STATE_deployments_apps",
+		"    reconcilers: reconcile deployment-controller",
+		"      reconcilers: send TURN_deployment-controller",
+		"        writer: process TURN_deployment-controller",
+		"          writer: POST /apis/apps/v1/namespaces/{namespace}/replicasets",
+		"            watcher: send EV_replicasets_apps",
+		"              reconcilers: process STATE_replicasets_apps",
+		"                reconcilers: reconcile replicaset-controller",
+		"                  reconcilers: send TURN_replicaset-controller",
+		"                    writer: process TURN_replicaset-controller",
+		"                      writer: POST /api/v1/namespaces/{namespace}/pods",
+		"                        watcher: send EV_pods",
+	} {
+		if !strings.Contains("\n"+w.Tree(), "\n"+line) {
+			t.Errorf("there is no %q in\n%s", line, w.Tree())
+		}
+	}
+	for _, s := range w.Spans() {
+		if fmt.Sprint(s.Attributes[trace.Manager]) == events.FieldManager && !s.Parent.IsValid() {
+			t.Errorf("a change of ours has no cause: %v", s)
+		}
+	}
+}
