@@ -1,0 +1,277 @@
+package system
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// TestWhatHappenedAndWhy lives a life of a Deployment, and then has the commands
+// tell it.
+func TestWhatHappenedAndWhy(t *testing.T) {
+	s := here(t)
+	m := s.run(t, "--kinds=*")
+	r := asker{site: s, nats: m.nats, namespace: "told"}
+	a := s.arena(t, "told")
+	began := time.Now()
+	must(t, a.Deploy(t.Context(), "web", first, 2))
+	until(t, a, clustertest.RolledOut("web", first, 2))
+	created := time.Now()
+	must(t, a.Scale(t.Context(), "web", 4))
+	until(t, a, clustertest.RolledOut("web", first, 4))
+	scaled := time.Now()
+	born := a.Born()
+	victim, err := a.DeletePod(t.Context())
+	must(t, err)
+	until(t, a, clustertest.Replaced(born, 4))
+	must(t, a.SetImage(t.Context(), "web", second))
+	until(t, a, clustertest.RolledOut("web", second, 4))
+
+	t.Run("history", func(t *testing.T) { toldHistory(t, r, victim) })
+	t.Run("get", func(t *testing.T) { toldState(t, r, created, scaled) })
+	t.Run("diff", func(t *testing.T) {
+		var d struct {
+			Changes []struct {
+				Path    string
+				Was, Is any
+			}
+		}
+		r.json(t, &d, "diff", "deploy/web", "--from="+stamp(created), "--to="+stamp(scaled))
+		if !slices.ContainsFunc(d.Changes, func(c struct {
+			Path    string
+			Was, Is any
+		}) bool {
+			return c.Path == "spec.replicas" && c.Was == 2.0 && c.Is == 4.0
+		}) {
+			t.Errorf("between the two it differs in %+v", d.Changes)
+		}
+	})
+	t.Run("why", func(t *testing.T) { toldCauses(t, r, scaled) })
+	t.Run("secrets", func(t *testing.T) { toldNoSecrets(t, r) })
+	clear(t, a)
+	t.Run("gone", func(t *testing.T) { toldEnd(t, r) })
+	t.Run("clear errors", func(t *testing.T) { toldErrors(t, r, began) })
+}
+
+// asker asks the commands.
+type asker struct {
+	*site
+	nats, namespace string
+}
+
+func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// ask runs a command and gives what it wrote, and its error with what it said.
+func (r asker) ask(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), r.binary, append(args, "--nats-url=nats://"+r.nats, "--namespace="+r.namespace)...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = errors.New(string(exit.Stderr))
+	}
+	return string(out), err
+}
+
+func (r asker) json(t *testing.T, into any, args ...string) {
+	t.Helper()
+	out, err := r.ask(t, append(args, "--output=json")...)
+	if err != nil {
+		t.Fatalf("millrace %s: %v", strings.Join(args, " "), err)
+	}
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		t.Fatalf("millrace %s: %v in\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func toldHistory(t *testing.T, r asker, victim string) {
+	var h record.History
+	r.json(t, &h, "history", "deploy/web", "--limit=0")
+	if first := h.Versions[0]; first.Event != record.Born || first.By.Manager == "" || len(h.Gaps) > 0 {
+		t.Errorf("it begins with %+v, %v", first, h.Gaps)
+	}
+	wanted := map[string]bool{"replicas": false, "image": false} // how the paths end
+	ours := 0
+	for _, v := range h.Versions {
+		for _, c := range v.Changes {
+			if strings.HasPrefix(c.Path, "spec.") && v.By.Controller == "" {
+				wanted[c.Path[strings.LastIndex(c.Path, ".")+1:]] = true
+			}
+		}
+		if v.By.Controller == "deployment-controller" && v.By.Because != "" {
+			ours++
+		}
+	}
+	for path, found := range wanted {
+		if !found {
+			t.Errorf("nobody changed the %s, as the history has it", path)
+		}
+	}
+	if ours == 0 {
+		t.Error("no version is the controller's")
+	}
+	r.json(t, &h, "history", "pod/"+victim, "--limit=0")
+	if born, end := h.Versions[0], h.Versions[len(h.Versions)-1]; born.By.Controller != "replicaset-controller" || end.Event != record.Ended {
+		t.Errorf("the pod began with %+v and ended with %+v", born, end)
+	}
+	text, err := r.ask(t, "history", "deploy/web")
+	if must(t, err); !strings.Contains(text, "~ spec.replicas: 2 -> 4") || strings.Contains(text, "\x1b") {
+		t.Errorf("the history reads\n%s", text)
+	}
+}
+
+func toldState(t *testing.T, r asker, created, scaled time.Time) {
+	type list struct {
+		Whole bool
+		Items []struct {
+			Metadata metav1.ObjectMeta
+			Spec     struct{ Replicas int }
+		}
+	}
+	for when, want := range map[time.Time]int{created: 2, scaled: 4} {
+		var pods, set list
+		r.json(t, &pods, "get", "pods", "--at="+stamp(when))
+		if len(pods.Items) != want || !pods.Whole {
+			t.Errorf("at %v there were %d pods, whole: %v; want %d", when, len(pods.Items), pods.Whole, want)
+		}
+		r.json(t, &set, "get", "deploy", "web", "--at="+stamp(when))
+		if len(set.Items) != 1 || set.Items[0].Spec.Replicas != want {
+			t.Errorf("at %v the deployment was %+v", when, set.Items)
+		}
+		version := set.Items[0].Metadata.ResourceVersion
+		r.json(t, &set, "get", "deploy/web", "--at="+version)
+		if set.Items[0].Metadata.ResourceVersion != version {
+			t.Errorf("at version %s the deployment was %+v", version, set.Items)
+		}
+	}
+}
+
+func toldCauses(t *testing.T, r asker, scaled time.Time) {
+	pods, err := r.kube.CoreV1().Pods(r.namespace).List(t.Context(), everything)
+	must(t, err)
+	var c record.Cause
+	r.json(t, &c, "why", "pod/"+pods.Items[0].Name, "--field=spec.containers")
+	if c.Decision == nil || c.Decision.Controller != "replicaset-controller" || c.Decision.AuditID == "" {
+		t.Fatalf("the pod was made by %+v", c)
+	}
+	began := c.Began()
+	if began.Version.Object.Kind != "deployments.apps" || began.Version.By.Controller != "" || !strings.Contains(changed(began), "image") {
+		t.Errorf("the pod began with %+v", began.Version)
+	}
+	var then struct {
+		Items []struct{ Metadata metav1.ObjectMeta }
+	}
+	r.json(t, &then, "get", "pods", "--at="+stamp(scaled))
+	followed := 0
+	for _, item := range then.Items {
+		var c record.Cause
+		r.json(t, &c, "why", "pod/"+item.Metadata.Name, "--at="+stamp(scaled), "--field=spec.containers")
+		if c.Decision == nil {
+			t.Errorf("%s was made by %+v", item.Metadata.Name, c.Version)
+			continue
+		}
+		if strings.Contains(changed(c.Began()), "spec.replicas") {
+			followed++
+		}
+	}
+	if followed != 2 {
+		t.Errorf("%d pods lead to the scaling, want 2", followed)
+	}
+	var standing record.Standing
+	r.json(t, &standing, "why-not", "deploy/web", "--controller=deployment-controller")
+	if standing.Object == nil || standing.Looked == nil || len(standing.Turns) == 0 || standing.Turns[0].Because == "" {
+		t.Errorf("the controller stands at %+v", standing)
+	}
+}
+
+func changed(c *record.Cause) string {
+	var paths []string
+	for _, change := range c.Version.Changes {
+		paths = append(paths, change.Path)
+	}
+	return strings.Join(paths, " ")
+}
+
+// toldNoSecrets looks for the value of a Secret in everything that is shown of it.
+func toldNoSecrets(t *testing.T, r asker) {
+	const canary = "canary-3Kd8-never-shown"
+	secrets := r.kube.CoreV1().Secrets(r.namespace)
+	made, err := secrets.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "canary", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: `{"stringData":{"p":"` + canary + `"}}`}},
+		StringData: map[string]string{"p": canary},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the secret is on record", func() string {
+		_, err := r.ask(t, "get", "secret", "canary")
+		return ask(err)
+	})
+	made.StringData = map[string]string{"p": canary + "2"}
+	_, err = secrets.Update(t.Context(), made, metav1.UpdateOptions{})
+	must(t, err)
+	for _, args := range [][]string{
+		{"get", "secret", "canary", "-o", "yaml"}, {"get", "secrets", "-o", "json"}, {"history", "secret/canary", "-o", "json"}, {"history", "secret/canary"},
+		{"why", "secret/canary", "-o", "yaml"}, {"diff", "secret/canary", "--from=" + made.ResourceVersion, "-o", "json"},
+	} {
+		out, err := r.ask(t, args...)
+		if err != nil || !strings.Contains(out, "canary") {
+			t.Errorf("millrace %s: %v, %s", strings.Join(args, " "), err, out)
+		}
+		if strings.Contains(out, "3Kd8") || strings.Contains(out, "Y2FuYXJ5LTNLZDg") { // and in base64
+			t.Errorf("millrace %s shows the value of a secret", strings.Join(args, " "))
+		}
+	}
+}
+
+// toldEnd asks about what is not there any more.
+func toldEnd(t *testing.T, r asker) {
+	var c record.Cause
+	eventually(t, "the end is on record", func() string {
+		r.json(t, &c, "why", "deploy/web")
+		if c.Version.Event != record.Ended {
+			return string(c.Version.Event)
+		}
+		return ""
+	})
+	var lags []record.Lag
+	r.json(t, &lags, "lag")
+	if len(lags) == 0 {
+		t.Error("nobody works on anything")
+	}
+	var parked []record.Parked
+	if r.json(t, &parked, "parked"); len(parked) > 0 {
+		t.Errorf("set aside are %+v", parked)
+	}
+}
+
+func toldErrors(t *testing.T, r asker, began time.Time) {
+	for args, want := range map[string]string{
+		"get pods --at=" + stamp(began.Add(-24*time.Hour)):      "before the record of pods begins",
+		"get pods --at=" + stamp(time.Now().Add(time.Hour)):     "is to come",
+		"get pods --at=yesterday":                               "is no moment",
+		"get nonsense":                                          "the record has no kind",
+		"history pod/nobody":                                    "not on record",
+		"history pod":                                           "write KIND/NAME",
+		"why-not deploy/web --controller=nobody":                "there are deployment-controller",
+		"diff deploy/web":                                       "--from is missing",
+		"get deploy/web":                                        "was gone",
+		"tail --kind=pods --nats-url=nats://127.0.0.1:1 -o xml": "is none of table, json",
+	} {
+		if out, err := r.ask(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("millrace %s: %v, want %q; %s", args, err, want, out)
+		}
+	}
+	r.nats = "127.0.0.1:1"
+	if _, err := r.ask(t, "get", "pods"); err == nil || !strings.Contains(err.Error(), "no bus answers at nats://127.0.0.1:1") {
+		t.Errorf("without a bus: %v", err)
+	}
+}
