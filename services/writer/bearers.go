@@ -8,20 +8,42 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // bearers looks for whoever has borne a name in the state stream of its kind, which
-// remembers the dead for as long as the record goes back. It may not know yet of
-// what was born a moment ago.
-func bearers(b bus.Bus) func(context.Context, events.Ref) (bool, error) {
-	return func(ctx context.Context, ref events.Ref) (bool, error) {
-		_, there, err := b.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
+// remembers the dead for as long as the record goes back, and tells how far that has
+// been told.
+func bearers(b bus.Bus) func(context.Context, events.Ref) (plan.Known, error) {
+	return func(ctx context.Context, ref events.Ref) (known plan.Known, err error) {
+		// How far, first: what is looked up afterwards has come at least as far.
+		m, ok, err := newest(ctx, b, ref.Kind)
+		if err == nil && ok {
+			known.Told = told(m)
+		}
+		if err == nil {
+			_, known.Born, err = b.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
+		}
 		switch {
 		case errors.Is(err, bus.ErrNoStream):
-			return false, nil // nobody watches the kind
+			return plan.Known{Unwatched: true}, nil
 		case err != nil:
-			return false, fmt.Errorf("look for %v in the record: %w", ref, err)
+			return plan.Known{}, fmt.Errorf("look for %v in the record: %w", ref, err)
 		}
-		return there, nil
+		return known, nil
 	}
+}
+
+// told is up to which version everything has been told when a delta has been; empty
+// while a list is being told, in whatever order, and where it cannot be read.
+func told(m events.Message) string {
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil {
+		return ""
+	}
+	d, err := events.DecodeDelta(ref, m)
+	if err != nil || d.Sync {
+		return ""
+	}
+	return d.ResourceVersion
 }

@@ -96,7 +96,7 @@ func (e *epochs) keep(ctx context.Context) {
 // that message has expired.
 func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (era, error) {
 	began := time.Now()
-	m, ok, err := e.newest(ctx, kind)
+	m, ok, err := newest(ctx, e.bus, kind)
 	if err != nil && !errors.Is(err, events.ErrDamaged) && !errors.Is(err, bus.ErrNoStream) {
 		return era{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
 	}
@@ -116,14 +116,15 @@ func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (era, error) {
 	return *at, nil
 }
 
-func (e *epochs) newest(ctx context.Context, kind kinds.Name) (m events.Message, ok bool, err error) {
+// newest is the newest message of a kind's state stream, or its last mark.
+func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, ok bool, err error) {
 	stream := subject.StateStream(kind)
-	state, err := e.bus.StreamState(ctx, stream)
+	state, err := b.StreamState(ctx, stream)
 	if err == nil && state.Messages > 0 {
-		m, ok, err = e.bus.At(ctx, stream, state.Last)
+		m, ok, err = b.At(ctx, stream, state.Last)
 	}
 	if err == nil && !ok {
-		m, ok, err = e.bus.Last(ctx, stream, subject.Mark(kind))
+		m, ok, err = b.Last(ctx, stream, subject.Mark(kind))
 	}
 	return m, ok, err
 }

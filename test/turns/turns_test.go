@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -134,4 +135,54 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 			t.Errorf("%s was made %d times, want %d", name, got, want)
 		}
 	}
+}
+
+// The answer to a birth is lost, somebody deletes what was born, and the watcher lags:
+// the API server has nobody of that name, and the record has never heard of anybody.
+// It is not made again before the record has been told, and then by a new turn.
+func TestABirthThatNobodyWasToldOfIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.session(func() {
+		w.settle("a")
+		w.undo("c")
+		w.want("c")
+		w.eventually("the writer has looked again and again", func() bool { return w.asks() >= 7 || w.births("c") > 1 })
+		if n := w.births("c"); n != 1 {
+			t.Errorf("c was made %d times, and nobody knew", n)
+		}
+		w.speak()
+		w.eventually("the copy of c is made anew", func() bool { return w.births("c") == 2 })
+		w.settle("d")
+	})
+	w.open()
+	var unsure, applied int
+	for _, o := range w.outcomes("c") {
+		if r := o.Results[0]; r.Unsure && r.Status == events.Conflict {
+			unsure++
+		} else if r.OK() {
+			applied++
+		}
+	}
+	if unsure != 1 || applied != 1 {
+		t.Errorf("of the turns about c %d admit that nobody knows and %d are carried out, want one of each", unsure, applied)
+	}
+	w.close()
+}
+
+// outcomes are those about a name.
+func (w *world) outcomes(name string) (all []events.Outcome) {
+	w.Helper()
+	at, err := w.bus.StreamState(w.Context(), subject.OutcomeStream(copier))
+	w.must(err)
+	for sequence := at.First; sequence <= at.Last; sequence++ {
+		m, there, err := w.bus.At(w.Context(), subject.OutcomeStream(copier), sequence)
+		w.must(err)
+		var o events.Outcome
+		if there && m.Subject == subject.Outcome(copier, events.Act, events.Key{Namespace: "ns", Name: name}) {
+			w.must(events.DecodeJSON(m, &o))
+			all = append(all, o)
+		}
+	}
+	return all
 }

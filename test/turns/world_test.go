@@ -46,6 +46,12 @@ type world struct {
 	version int
 	objects map[string]*corev1.ConfigMap
 	made    map[string]int
+	// undone is the copy whose next birth is not answered, and undone at once by a user.
+	// From then on nothing is told; held is what would have been.
+	undone string
+	silent bool
+	held   []events.Message
+	asked  int // how often the API server was asked where it stands
 }
 
 func newWorld(t *testing.T) *world {
@@ -125,15 +131,47 @@ func (w *world) tell(op events.Op, object *corev1.ConfigMap) {
 		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
 	})
 	m.Subject = subject.Delta(ref)
+	if w.silent {
+		w.held = append(w.held, m)
+		return
+	}
 	w.append(m)
+}
+
+// speak tells what has been held back.
+func (w *world) speak() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.held {
+		w.append(m)
+	}
+	w.silent, w.held = false, nil
+}
+
+// undo has the next birth of a copy go unanswered, and the copy removed at once; then
+// something else changes, and nothing is told of all that.
+func (w *world) undo(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.undone = "copy-" + name
+}
+
+func (w *world) asks() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked
 }
 
 // remove takes a copy away, as a user does.
 func (w *world) remove(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	object := w.objects["copy-"+name]
-	delete(w.objects, object.Name)
+	w.drop("copy-" + name)
+}
+
+func (w *world) drop(name string) {
+	object := w.objects[name]
+	delete(w.objects, name)
 	w.version++
 	object.ResourceVersion = strconv.Itoa(w.version)
 	w.tell(events.Gone, object)
@@ -152,16 +190,15 @@ func (w *world) births(name string) int {
 	return w.made["copy-"+name]
 }
 
-// serve answers creates, and reads by name, also in the form of a list.
+// serve answers creates, reads by name, and lists, also of one name.
 func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	name := path.Base(r.URL.Path)
-	if selected, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
-		name = selected
-	}
-	object, there := w.objects[name]
+	object, there := w.objects[path.Base(r.URL.Path)]
 	switch {
+	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps"):
+		w.asked++
+		answer(out, http.StatusOK, w.list(r.URL.Query().Get("fieldSelector")))
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/configmaps"):
 		var body corev1.ConfigMap
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -173,12 +210,34 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.made[body.Name]++
-		answer(out, http.StatusCreated, w.put(body.Name))
+		undone := body.Name == w.undone
+		w.silent = w.silent || undone
+		born := w.put(body.Name)
+		if undone {
+			w.undone = ""
+			w.drop(born.Name)
+			w.put("another")
+			panic(http.ErrAbortHandler)
+		}
+		answer(out, http.StatusCreated, born)
 	case r.Method == http.MethodGet && there:
 		answer(out, http.StatusOK, object)
 	default:
 		reply(out, http.StatusNotFound, metav1.StatusReasonNotFound)
 	}
+}
+
+func (w *world) list(selector string) corev1.ConfigMapList {
+	list := corev1.ConfigMapList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.version)},
+	}
+	name, one := strings.CutPrefix(selector, "metadata.name=")
+	for _, object := range w.objects {
+		if !one || object.Name == name {
+			list.Items = append(list.Items, *object)
+		}
+	}
+	return list
 }
 
 func reply(out http.ResponseWriter, code int, reason metav1.StatusReason) {

@@ -2,24 +2,85 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
+// sample bounds how many objects of a namespace are looked at to see whether the
+// record lags.
+const sample = 500
+
 // bornBefore answers a birth that may have happened before in the place of the API
-// server, when the record knows the name. The API server would not do: it takes a
-// name again as soon as its last bearer is gone, and what somebody has deleted
-// meanwhile would be there once more.
-func (d *Door) bornBefore(ctx context.Context, r plan.Request) (refusal plan.Response, known bool) {
-	known, err := d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+// server, unless it is certain that it has not. The API server alone would not do: it
+// takes a name again as soon as its last bearer is gone, and what somebody has deleted
+// meanwhile would be there once more. Nor would the record: it may not have been told
+// yet. So the API server is asked where it stands, and the record whether it has come
+// as far.
+func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
+	doubt, failed := d.stands(ctx, client, r)
+	if failed != nil {
+		return *failed, true
+	}
+	var err error
+	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
 	if err != nil {
 		return plan.Response{Reason: "NoAnswer", Message: err.Error()}, true // it is asked again
 	}
-	return plan.Response{
-		Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the record knows that it was born",
-	}, known
+	doubt.Lasts = r.InDoubt
+	switch doubt.Verdict() {
+	case plan.Happened:
+		return plan.Response{
+			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was born",
+		}, true
+	case plan.Unclear:
+		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born"}, true
+	default:
+		return plan.Response{}, false
+	}
+}
+
+// stands is where the API server stands. Whoever may not list is told nothing, and
+// only the record is asked.
+func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
+	request := client.Get().AbsPath(collection(r)...).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
+	if r.InDoubt == 0 {
+		request.Param("fieldSelector", "metadata.name="+r.Name)
+	} else {
+		request.Param("limit", strconv.Itoa(sample))
+	}
+	began := time.Now()
+	result := request.MaxRetries(0).Do(ctx)
+	var response plan.Response
+	body, err := result.StatusCode(&response.Code).Raw()
+	if err != nil {
+		response = refusal(err, response.Code)
+	}
+	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	var list metav1.PartialObjectMetadataList
+	switch {
+	case err != nil && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+		return plan.Doubt{}, nil
+	case err != nil:
+		return plan.Doubt{}, &response
+	case json.Unmarshal(body, &list) != nil:
+		return plan.Doubt{}, nil
+	}
+	doubt.At = list.ResourceVersion
+	for _, o := range list.Items {
+		doubt.There = doubt.There || o.Name == r.Name
+		if kinds.CompareVersions(o.ResourceVersion, doubt.Newest) > 0 {
+			doubt.Newest = o.ResourceVersion
+		}
+	}
+	return doubt, nil
 }

@@ -27,11 +27,11 @@ func TestNobodyIsBornTwice(t *testing.T) {
 				return fakeserver.Fault{}
 			})
 			door := open(t, s, func(c *apply.Config) {
-				c.Known = func(_ context.Context, ref events.Ref) (bool, error) {
+				c.Known = func(_ context.Context, ref events.Ref) (plan.Known, error) {
 					if s.Remove(podPath + ref.Name); asked.Add(1) == 1 {
-						return false, errors.New("the bus is away for a moment")
+						return plan.Known{}, errors.New("the bus is away for a moment")
 					}
-					return true, nil
+					return plan.Known{Born: true}, nil
 				}
 			})
 			before := s.Created(podPath + "web-0")
@@ -50,9 +50,9 @@ func TestNobodyIsBornTwice(t *testing.T) {
 func TestAFirstBirthAsksNobody(t *testing.T) {
 	s := fakeserver.New(t)
 	door := open(t, s, func(c *apply.Config) {
-		c.Known = func(context.Context, events.Ref) (bool, error) {
+		c.Known = func(context.Context, events.Ref) (plan.Known, error) {
 			t.Error("the record was asked")
-			return true, nil
+			return plan.Known{Born: true}, nil
 		}
 	})
 	if r := carry(t, door, plan.Options{}, births(1)...)[0]; r.Status != events.Applied {

@@ -18,8 +18,18 @@ type answered struct {
 
 // patience is how long a command goes on trying, and the pauses between tries.
 type patience struct {
-	until  time.Time
-	pauses backoff.BackOff
+	until   time.Time
+	pauses  backoff.BackOff
+	doubted time.Time // since when; zero: never
+}
+
+// inDoubt is for how long a command has been in doubt.
+func (p *patience) inDoubt() time.Duration {
+	if p.doubted.IsZero() {
+		p.doubted = time.Now()
+		return 0
+	}
+	return time.Since(p.doubted)
 }
 
 // Carry makes the requests of a plan until every command has a result. auditID
@@ -35,6 +45,9 @@ func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bo
 		if ctx.Err() == nil && holds() {
 			for _, r := range p.Next() {
 				pause := d.pause(patient, r)
+				if r.Doubtful {
+					r.InDoubt = patient[r.Command].inDoubt()
+				}
 				underWay++
 				go func() { answers <- answered{r.Command, d.after(ctx, pause, a, r, auditID(r.Command, r.Try))} }()
 			}

@@ -42,9 +42,9 @@ type Config struct {
 	Patience time.Duration
 	// Timeout bounds one request; 0 means 15 s.
 	Timeout time.Duration
-	// Known tells whether the record has ever known an object of a name, living or
-	// dead. It is asked before a birth that may have happened before; nil asks nobody.
-	Known func(context.Context, events.Ref) (bool, error)
+	// Known is what the record knows of a name. It is asked before a birth that may
+	// have happened before; nil asks nobody.
+	Known func(context.Context, events.Ref) (plan.Known, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
 	// Trace makes a span of each request; nil makes none.
@@ -185,8 +185,8 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.look(ctx, a, client, r)
 	}
 	if r.Doubtful && d.config.Known != nil {
-		if refusal, known := d.bornBefore(ctx, r); known {
-			return refusal
+		if answer, settled := d.bornBefore(ctx, client, r); settled {
+			return answer
 		}
 	}
 	return d.send(ctx, client, r, auditID)

@@ -52,6 +52,8 @@ type Request struct {
 	// earlier request was lost, or the turn was delivered before. Whoever was born
 	// may be dead by now, and its name free again; it must not be born twice.
 	Doubtful bool
+	// InDoubt is for how long it has been so; whoever carries out the plan says.
+	InDoubt time.Duration
 	// Wait is true for a request that repeats one: it waits as long as the API
 	// server asked for (After), or else with backoff.
 	Wait  bool

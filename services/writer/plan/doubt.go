@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Doubt is what can be found out about a birth that may have happened before: the
+// answer to it was lost, or somebody else had the turn. Whoever was born may have been
+// deleted since, and the name is free again.
+type Doubt struct {
+	// There is true when the API server has an object of the name; At is the version
+	// at which it was asked, and Newest the newest of what there is of the kind.
+	There      bool
+	At, Newest string
+	Known
+	// Lasts is for how long there has been a doubt.
+	Lasts time.Duration
+}
+
+// Known is what the record knows of a name.
+type Known struct {
+	// Born is true when it has known an object of the name, living or dead.
+	Born bool
+	// Told is the version up to which it has been told of everything of the kind;
+	// empty: nobody can say.
+	Told string
+	// Unwatched is true when there is no record of the kind.
+	Unwatched bool
+}
+
+// Verdict is what follows for a birth in doubt.
+type Verdict int
+
+const (
+	// Unclear: the record may not have been told yet. It is asked again.
+	Unclear Verdict = iota
+	// Unborn: it never happened, as of the moment when the API server was asked.
+	Unborn
+	// Happened: it must not be made again.
+	Happened
+)
+
+// quiet is for how long a kind must be silent for its record to count as told of
+// everything: where nothing changes, no word comes that would say so, and from a
+// watcher that is silent another one takes over by then.
+const quiet = time.Second
+
+// Verdict judges. What the API server has, or the record has known, was born. What
+// neither has was not, if the record was told of everything up to the moment when the
+// API server was asked; until then it may have been born and deleted unheard.
+func (d Doubt) Verdict() Verdict {
+	switch {
+	case d.There || d.Born:
+		return Happened
+	case d.Unwatched || d.At == "":
+		return Unborn // nobody can tell: the conditions of the turn must do
+	case d.Told == "":
+		return Unclear
+	case kinds.CompareVersions(d.Told, d.At) >= 0:
+		return Unborn
+	case d.Lasts >= quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0:
+		return Unborn
+	default:
+		return Unclear
+	}
+}

@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"testing"
+	"time"
+)
+
+// TestDoubt: nobody is born again who may have been born and deleted unheard.
+func TestDoubt(t *testing.T) {
+	told := func(version string) Known { return Known{Told: version} }
+	for name, c := range map[string]struct {
+		doubt Doubt
+		want  Verdict
+	}{
+		"it is there":                            {Doubt{There: true, At: "7", Known: told("9")}, Happened},
+		"the record knows its bearer":            {Doubt{At: "7", Known: Known{Born: true, Told: "3"}}, Happened},
+		"the record has come as far":             {Doubt{At: "7", Known: told("7")}, Unborn},
+		"the record has not come as far":         {Doubt{At: "7", Known: told("6")}, Unclear},
+		"a list is being told":                   {Doubt{At: "7", Newest: "6", Lasts: time.Minute}, Unclear},
+		"nothing has changed for a moment":       {Doubt{At: "7", Newest: "6", Known: told("6"), Lasts: quiet - 1}, Unclear},
+		"nothing has changed for long enough":    {Doubt{At: "7", Newest: "6", Known: told("6"), Lasts: quiet}, Unborn},
+		"there is nothing that could change":     {Doubt{At: "7", Known: told("6"), Lasts: quiet}, Unborn},
+		"something has changed that is not told": {Doubt{At: "10", Newest: "9", Known: told("6"), Lasts: time.Hour}, Unclear},
+		"nobody watches the kind":                {Doubt{At: "7", Known: Known{Unwatched: true}}, Unborn},
+		"it may not be listed":                   {Doubt{Known: told("6")}, Unborn},
+	} {
+		if got := c.doubt.Verdict(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
