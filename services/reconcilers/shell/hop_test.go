@@ -19,7 +19,8 @@ type dated struct {
 
 func (d *dated) Stored() time.Time { return d.at }
 
-// traveller is an office that notes the hops, and an hour ago a change of web.
+// traveller is an office that notes the hops, and that hears of a change of web an
+// hour after it was stored, and once more.
 func traveller(t *testing.T) (o *office, hops *[]string) {
 	hops = &[]string{}
 	o = open(t, Settings{Passed: func(hop Hop, took time.Duration, trace events.Trace) {
@@ -28,6 +29,7 @@ func traveller(t *testing.T) (o *office, hops *[]string) {
 	at := o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
 	o.desk.Ticket(ref, at, events.Trace{Parent: "cause"}, &dated{at: epoch.Add(-time.Hour)})
+	o.desk.Ticket(ref, at, events.Trace{Parent: "cause"}, &dated{at: epoch.Add(-time.Minute)})
 	o.run()
 	return o, hops
 }
