@@ -39,7 +39,10 @@ type causes struct {
 	writes  generations[version, events.Trace]
 	waiting []chan struct{}
 	heard   bool // a writer has told of something
-	vain    int
+	// vain counts the births, and the other changes, that have waited in vain since:
+	// what seems to be ours and is not, such as the binding of a Pod, which bears no
+	// name of its own, must not keep births from waiting.
+	vain map[bool]int
 }
 
 // newCauses are none where there are no traces.
@@ -47,7 +50,7 @@ func newCauses(t *trace.Tracer) *causes {
 	if t == nil {
 		return nil
 	}
-	return &causes{tracer: t, writes: generations[version, events.Trace]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &causes{tracer: t, vain: map[bool]int{}, writes: generations[version, events.Trace]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_watcher_missed_causes_total",
 		Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
 	}, []string{"kind"})}
@@ -93,7 +96,8 @@ func (c *causes) tell(w trace.Write) {
 	if w.Ends {
 		c.writes.put(version{uid: w.UID}, w.Trace)
 	}
-	c.heard, c.vain = true, 0
+	c.heard = true
+	clear(c.vain)
 	for _, look := range c.waiting {
 		knock(look)
 	}
@@ -116,10 +120,10 @@ func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {
 
 // await tells whether a write that is not known may still come. Then look is
 // knocked at with the next one that does.
-func (c *causes) await(v version, gone bool, look chan struct{}) bool {
+func (c *causes) await(v version, gone, birth bool, look chan struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.find(v, gone); known || c.vain >= vainly {
+	if _, known := c.find(v, gone); known || c.vain[birth] >= vainly {
 		return false
 	}
 	if !slices.Contains(c.waiting, look) {
@@ -129,10 +133,10 @@ func (c *causes) await(v version, gone bool, look chan struct{}) bool {
 }
 
 // despair counts a change that has waited in vain.
-func (c *causes) despair() {
+func (c *causes) despair(birth bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.vain++
+	c.vain[birth]++
 }
 
 // told tells whether writers do tell of their writes, so that one of which none

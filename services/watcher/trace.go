@@ -18,6 +18,10 @@ const (
 	// grace is how long a change that seems to be ours waits until its writer has
 	// told of it. Most do before the change arrives here or within two milliseconds.
 	grace = 20 * time.Millisecond
+	// birthGrace is how long an object that bears their name from its birth waits:
+	// there is no doubt about such a one, and in a burst of births, on a machine that
+	// has other things to do, writers tell later.
+	birthGrace = 100 * time.Millisecond
 	// maxHeld bounds the changes that wait behind one that does.
 	maxHeld = 1024
 	// freshly is how old a deletion may be to be taken for the last change, by the
@@ -51,6 +55,7 @@ type held struct {
 	until   time.Time // zero for what does not wait itself
 	version version
 	gone    bool
+	birth   bool
 }
 
 // sending is a delta on its way into the log. Its span ends when it is known to be
@@ -73,6 +78,9 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 	h := held{event: event}
 	if m, err := meta.Accessor(event.Object); err == nil && seemsOurs(event, m) {
 		h.until, h.gone = time.Now().Add(grace), event.Type == watch.Deleted
+		if h.birth = event.Type == watch.Added; h.birth {
+			h.until = time.Now().Add(birthGrace)
+		}
 		h.version = version{m.GetUID(), m.GetResourceVersion()}
 	}
 	k.held = append(k.held, h)
@@ -101,12 +109,12 @@ func (k *kindWatch) release(ctx context.Context, all bool) error {
 // waits tells whether a change goes on waiting, and sees to it that it is looked
 // at again.
 func (k *kindWatch) waits(h held) bool {
-	if h.until.IsZero() || !k.causes.await(h.version, h.gone, k.bell) {
+	if h.until.IsZero() || !k.causes.await(h.version, h.gone, h.birth, k.bell) {
 		return false
 	}
 	left := time.Until(h.until)
 	if left <= 0 {
-		k.causes.despair()
+		k.causes.despair(h.birth)
 		return false
 	}
 	if !k.alarm.Equal(h.until) {

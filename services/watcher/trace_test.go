@@ -149,11 +149,11 @@ func TestAWriterThatDoesNotTellHoldsUpNothingForLong(t *testing.T) {
 			t.Fatalf("change %d: parent %v, %q", i, span.Parent.IsValid(), span.Attributes[trace.Outcome])
 		}
 	}
-	if service.causes.await(version{"a", "1"}, false, make(chan struct{}, 1)) {
+	if service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) {
 		t.Error("it would still wait")
 	}
 	tell(t, b, trace.Write{UID: "another", Version: "2"})
-	until(t, func() bool { return service.causes.await(version{"a", "1"}, false, make(chan struct{}, 1)) })
+	until(t, func() bool { return service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) })
 }
 
 // TestAWriteThatIsNotSampledBeginsNoTrace.
