@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -66,8 +67,10 @@ type world struct {
 	t       *testing.T
 	bus     bus.Bus
 	connect func() bus.Bus // for one replica, who loses it when it is killed
+	tracer  *trace.Tracer  // of all replicas
 
 	mu      sync.Mutex
+	trace   events.Trace // of what is said from now on
 	version int
 	logs    map[kinds.Name]bus.Appender
 	objects map[kinds.Name]map[events.Ref]string // versions
@@ -182,7 +185,7 @@ func (w *world) tell(ctx context.Context, kind kinds.Kind, ref events.Ref) {
 	}
 	m := events.EncodeDelta(events.Delta{
 		Kind: kind.Name, Ref: ref, Op: events.Is, UID: meta.UID, ResourceVersion: version,
-		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
+		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body, Trace: w.trace,
 	})
 	m.Subject = subject.Delta(ref)
 	w.append(ctx, kind, m)
@@ -266,7 +269,7 @@ func (w *world) start(ctx context.Context, controllers ...reconcile.Any) replica
 		controllers = []reconcile.Any{copies()}
 	}
 	b := w.connect()
-	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: "test"})
+	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: "test", Trace: w.tracer})
 	if err != nil {
 		w.t.Fatal(err)
 	}

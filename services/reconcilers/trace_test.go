@@ -1,0 +1,120 @@
+package reconcilers_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// caused is the context of somebody's change.
+func caused(n int) events.Trace {
+	return events.Trace{Parent: fmt.Sprintf("00-%032x-%016x-01", n, n)}
+}
+
+// turnOf waits for the turn of a namespace.
+func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn, m events.Message) {
+	w.t.Helper()
+	eventually(w.t, "a turn of "+namespace+" is stored", func() (ok bool) {
+		var err error
+		m, ok, err = w.bus.Last(ctx, subject.TurnStream("copies"), subject.Turn("copies", events.Act, events.Key{Name: namespace}))
+		return ok && err == nil
+	})
+	if err := events.DecodeJSON(m, &turn); err != nil {
+		w.t.Fatal(err)
+	}
+	return turn, m
+}
+
+// warm waits until turns are asked for by tickets: what is there when a desk opens
+// has no cause.
+func (w *world) warm(ctx context.Context) {
+	w.t.Helper()
+	w.trace = caused(99)
+	for n := 0; ; n++ {
+		namespace := fmt.Sprint("warm-", n)
+		w.say(ctx, kinds.ConfigMaps.Kind, namespace, "a")
+		if turn, _ := w.turnOf(ctx, namespace); turn.Trace.Parent != "" {
+			return
+		}
+	}
+}
+
+// TestATurnIsInTheTraceOfItsNewestCause, has links to the others, and is the parent
+// of what comes of it, whichever replica made it.
+func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
+	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+		r := tracetest.New()
+		w.tracer = r.Tracer("reconcilers", trace.Options{})
+		w.start(ctx)
+		w.start(ctx)
+		w.warm(ctx)
+		w.trace = caused(1)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "a")
+		turn, m := w.turnOf(ctx, "first")
+		if carried := events.TraceOf(m.Header); carried != turn.Trace {
+			t.Errorf("the headers carry %v, the turn says %v", carried, turn.Trace)
+		}
+		if got := trace.Context(turn.Trace).TraceID(); got != trace.Context(caused(1)).TraceID() {
+			t.Errorf("the turn is in trace %v", got)
+		}
+		eventually(t, "the span of the turn", func() bool {
+			for _, s := range r.Named("send TURN_copies") {
+				if s.Context.SpanID() == trace.Context(turn.Trace).SpanID() && s.Attributes[trace.Sequence] == fmt.Sprint(m.Sequence) {
+					return true
+				}
+			}
+			return false
+		})
+		byID := map[string]tracetest.Span{}
+		for _, s := range r.Spans() {
+			byID[s.Context.SpanID().String()] = s
+		}
+		var way []string
+		for s, ok := byID[trace.Context(turn.Trace).SpanID().String()]; ok; s, ok = byID[s.Parent.SpanID().String()] {
+			way = append(way, s.Name)
+		}
+		if got, want := fmt.Sprint(way), "[send TURN_copies reconcile copies process STATE_configmaps]"; got != want {
+			t.Errorf("the way back is %s, want %s", got, want)
+		}
+	})
+}
+
+// TestWhatHadItsTurnIsNoCause of the next one: a change that is not traced makes a
+// turn that is not.
+func TestWhatHadItsTurnIsNoCause(t *testing.T) {
+	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+		r := tracetest.New()
+		w.tracer = r.Tracer("reconcilers", trace.Options{})
+		w.start(ctx)
+		w.warm(ctx)
+		w.trace = caused(1)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "a")
+		w.turnOf(ctx, "first")
+		w.trace = events.Trace{}
+		w.say(ctx, kinds.ConfigMaps.Kind, "second", "a")
+		turn, _ := w.turnOf(ctx, "second")
+		if turn.Trace != (events.Trace{}) {
+			t.Errorf("the second turn is in trace %v", turn.Trace)
+		}
+	})
+}
+
+// TestWithoutATracerATraceIsHandedOn: a service that makes no spans does not break
+// the chain of those that do.
+func TestWithoutATracerATraceIsHandedOn(t *testing.T) {
+	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+		w.start(ctx)
+		w.warm(ctx)
+		w.trace = caused(1)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "a")
+		if turn, _ := w.turnOf(ctx, "first"); turn.Trace != caused(1) {
+			t.Errorf("the turn is in %v", turn.Trace)
+		}
+	})
+}
