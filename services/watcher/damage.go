@@ -21,7 +21,7 @@ const (
 	lookStreams = 10
 	// mendEvery bounds how often a state stream is made anew.
 	mendEvery = time.Minute
-	// followPatience is how long a state may take to have what mends it.
+	// followPatience is how long a state that lacks what mends it may stand still.
 	followPatience = 3 * time.Second
 )
 

@@ -84,11 +84,12 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 }
 
 // followed makes sure that the state stream has what was said: a mirror that meets
-// a damaged message while it replaces it stands still.
+// a damaged message while it replaces it stands still. One that moves is only slow.
 //
 // Errors: events.ErrDamaged; the state is made anew then.
 func (k *kindWatch) followed(ctx context.Context) error {
-	for end := time.Now().Add(followPatience); time.Now().Before(end); pause(ctx, mirrorPoll) {
+	at, moved := uint64(0), time.Now()
+	for ; time.Since(moved) < followPatience; pause(ctx, mirrorPoll) {
 		state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
@@ -96,9 +97,12 @@ func (k *kindWatch) followed(ctx context.Context) error {
 		if state.Last >= k.appender.Last() {
 			return nil
 		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
+		if state.Last != at {
+			at, moved = state.Last, time.Now()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 	k.renew = true
 	return fmt.Errorf("%w: the state of %s does not follow its log any more", events.ErrDamaged, k.kind.Name)

@@ -2,6 +2,8 @@ package writer
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -31,6 +33,18 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	defer t.mu.Unlock()
 	t.told, t.heard = state.Now, asked
 	return nil
+}
+
+// begin reads the clock for the first time, however long the bus takes to answer: a
+// server whose disk is slow may stand still for longer than a question waits.
+func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog.Logger) error {
+	for {
+		err := t.read(ctx, b, stream)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+		log.Warn("waiting for the clock of the bus", "err", err)
+	}
 }
 
 // keep reads the clock again and again until the context ends.

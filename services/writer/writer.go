@@ -219,7 +219,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	for _, p := range s.config.Controllers[:min(1, len(s.config.Controllers))] {
 		stream := subject.TurnStream(p.Name)
-		if err := s.time.read(ctx, s.config.Bus, stream); err != nil {
+		if err := s.time.begin(ctx, s.config.Bus, stream, s.config.Log); err != nil {
 			return s.become(fmt.Errorf("read the clock of the bus: %w", err))
 		}
 		background.Go(func() { s.time.keep(working, s.config.Bus, stream) })

@@ -63,14 +63,15 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 }
 
 // dial tries until the context ends, because services and their server are
-// often started together.
+// often started together. A server in this process is there, or never will be; but it
+// may be slow to answer.
 func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 	for attempt := 0; ; attempt++ {
 		conn, err := nats.Connect(b.options.URL, b.options.nats(b)...)
 		switch {
 		case err == nil:
 			return conn, nil
-		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil, !pause(ctx, attempt):
+		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !pause(ctx, attempt):
 			return nil, err
 		}
 	}
