@@ -27,7 +27,9 @@
 //     word, and at a block that it cannot unpack it stands still: a reader asks,
 //     when nothing comes, whether there is something, and ends with ErrDamaged.
 //   - A server that was killed removes a stream of which one packed block is
-//     damaged. So those blocks are set aside before it starts ([Serve]).
+//     damaged. So those blocks are set aside before it starts ([Serve]); and
+//     damaged messages are taken out of the others, since one can keep the
+//     server from starting at all.
 //   - The server drops what a connection may not do and tells only the
 //     connection's error handler; requests would wait for their timeout. The
 //     handler ends the request that was refused instead, and [Bus.Healthy]
