@@ -58,11 +58,13 @@ func up(ctx context.Context, args []string) error {
 	e2e := flags.Bool("e2e", false, "pod and node addresses answer on this machine, as Kubernetes' own tests expect; needs root")
 	kcm := flags.String("kcm", "none", "kube-controller-manager: none, all, or a --controllers list, e.g. '*,-replicaset-controller'")
 	tuned := flags.Bool("tuned", false, "kube-controller-manager without limits and with 50 workers for each controller")
+	jaeger := flags.Bool("jaeger", false, "start Jaeger too; etcd and kube-apiserver send it the spans of requests that are traced")
 	replicas := flags.Int("replicas", 1, "kube-controller-manager processes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	options := localcluster.Options{Dir: *dir, Nodes: *nodes, E2E: *e2e, Detached: true, Output: os.Stderr}
+	options.Tracing = localcluster.Tracing{Jaeger: *jaeger, UsualPorts: true}
 	if *kcm != "none" {
 		controllers := *kcm
 		if controllers == "all" {
@@ -83,13 +85,17 @@ func up(ctx context.Context, args []string) error {
 // environment is what a shell, or another controller manager, needs to know.
 func environment(c *localcluster.Cluster) string {
 	var b strings.Builder
-	for _, line := range [][2]string{
+	lines := [][2]string{
 		{"KUBECONFIG", c.Kubeconfig(localcluster.Admin)},
 		{"MILLRACE_KUBECONFIG", c.Kubeconfig(localcluster.Millrace)},
 		{"ROOT_CA_FILE", c.RootCAFile()},
 		{"ROOT_CA_KEY_FILE", c.RootCAKeyFile()},
 		{"SERVICE_ACCOUNT_KEY_FILE", c.ServiceAccountKeyFile()},
-	} {
+	}
+	if c.JaegerURL() != "" {
+		lines = append(lines, [2]string{"MILLRACE_JAEGER", c.JaegerURL()}, [2]string{"MILLRACE_TRACING_ENDPOINT", c.Collector()})
+	}
+	for _, line := range lines {
 		fmt.Fprintf(&b, "export %s=%s\n", line[0], line[1])
 	}
 	return b.String()
