@@ -56,6 +56,9 @@ type Delta struct {
 	Sync bool
 	// By is who made the change, as far as the newest managedFields entry tells.
 	By Manager
+	// Beside are the managers whose entries are of the same second as By's: one of
+	// them may have made the change instead.
+	Beside []Manager
 	// At is when the watcher received the change.
 	At time.Time
 
@@ -72,6 +75,10 @@ type Delta struct {
 	// marks expire, and all else stays as long as the log. A log in which a
 	// message is not the one that the next one comes after has been damaged.
 	After Link
+	// Since, of a mark: everything that is there behind it has been said by this
+	// message of the log or by a later one, so that who reads the state from here
+	// on has all of it. 0: nobody has looked.
+	Since uint64
 	// Before is where the log says the object the last time before this; of a mark or
 	// a gap, where the last gap before it is. So the past of an object, and the gaps
 	// of a log, are read from their ends, and not by going through the log.

@@ -36,11 +36,12 @@ const (
 	HeaderSync        = "Millrace-Sync"
 	HeaderForm        = "Millrace-Form"
 	HeaderContentType = "Content-Type"
-	HeaderManager     = "Kube-Manager" // name, operation, subresource, RFC 3339 time; tab-separated
+	HeaderManager     = "Kube-Manager" // name, operation, subresource, RFC 3339 time; tab-separated; further values are Beside
 	HeaderAt          = "Millrace-At"
 	HeaderCensus      = "Millrace-Census"
 	HeaderAfter       = "Millrace-After"
 	HeaderBefore      = "Millrace-Before"
+	HeaderSince       = "Millrace-Since"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 	HeaderTraceHops   = "Millrace-Hop"
@@ -72,9 +73,13 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderSync, "true", d.Sync)
 	set(HeaderForm, string(d.Form), d.Form != "")
 	set(HeaderManager, d.By.header(), d.By.Name != "")
+	for _, m := range d.Beside {
+		h[HeaderManager] = append(h[HeaderManager], m.header())
+	}
 	set(HeaderCensus, d.Census.String(), d.Census.Known)
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
+	set(HeaderSince, strconv.FormatUint(d.Since, 10), d.Since != 0)
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
@@ -111,6 +116,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	}
 	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 64)
 	d.Before = Place{m.Get(HeaderBefore) != "", number(HeaderBefore, 64)}
+	d.Since = number(HeaderSince, 64)
 	if err != nil {
 		return Delta{}, err
 	}
@@ -120,6 +126,11 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		}
 	}
 	d.By = parseManager(m.Get(HeaderManager))
+	for i, text := range m.Header[HeaderManager] {
+		if beside := parseManager(text); i > 0 && beside.Name != "" {
+			d.Beside = append(d.Beside, beside)
+		}
+	}
 	if d.Census, err = parseCensus(m.Get(HeaderCensus)); err != nil {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderCensus, err)
 	}

@@ -240,13 +240,13 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 		return err
 	}
 	defer appender.Close()
-	h, err := readState(ctx, s.config.Bus, kind.Name, appender.Last())
+	h, err := readState(ctx, s.config.Bus, kind.Name, 1, appender.Last())
 	if err != nil || h.state.Empty() {
 		return err
 	}
 	r := h.state.Compare("", false)
 	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
-	k.found(h.tally)
+	k.found(h)
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {
 			return err

@@ -32,6 +32,14 @@
 // anew where it cannot be read, and the Gap says why and which messages were lost.
 // Slowly the whole log is read through. See docs/adr/0009.
 //
+// # Where readers begin
+//
+// The state has the ends of a day, and readers need none of them. Every mark says
+// since which message everything that is there has been said, and when too much
+// has ended behind that, the oldest objects are said again (keyframe.go). What
+// lies before it is read through when a session has begun (ghosts.go). See
+// docs/adr/0013.
+//
 // # More than one watcher
 //
 // Any number may run, all of them active: each kind falls to one of them (package

@@ -75,6 +75,9 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err := k.look(ctx); err != nil {
 				return err
 			}
+			if k.crowded(&k.window) {
+				keyframes.Reset(0)
+			}
 		}
 		if clean && !k.dirty.IsZero() {
 			flush.Reset(flushAfter)
@@ -115,7 +118,9 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 
 func (k *kindWatch) mark(ctx context.Context) error {
 	k.marked = time.Now()
-	if err := k.append(ctx, translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false))); err != nil {
+	d := translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false))
+	d.Since = k.window.Since()
+	if err := k.append(ctx, d); err != nil {
 		return err
 	}
 	return k.flush(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -23,12 +24,9 @@ const (
 func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
 
 // keyframes says the oldest objects again before the log forgets them: what is
-// older than half of the log's age. It gives when to look again. The state
-// stream is in the order of age.
-//
-// What was counted otherwise is not said again, or it would count from then on: the
-// bus knows from its index alone that an older message of an object is no more,
-// and when it loses that after the object's end has expired, the message is back.
+// older than half of the log's age; and when so much has ended since they were said
+// that a reader would spend its start on that (translate.Window). It gives when to
+// look again. The state stream is in the order of age.
 //
 // Errors: events.ErrDamaged, when the state has an object that is not there.
 func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
@@ -48,36 +46,59 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 	if at.Last < k.appender.Last() {
 		return k.soon(), nil // it lags, and what it holds may be out of date
 	}
-	due, next := []events.Delta(nil), min(keyframeLate, k.age/8)
-	err = replay(ctx, k.bus, k.kind.Name, at, func(m events.Message) error {
-		if len(due) == keyframeBatch {
-			next = k.soon()
-			return errEnough
-		}
-		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 {
-			next = max(k.soon(), min(left, next))
-			return errEnough
-		}
-		d, err := decode(m)
-		if err != nil || d.Op != events.Is {
-			return err
-		}
-		if k.counted && !k.tally.Holds(d) {
-			return fmt.Errorf("%w: message %d of the state of %s tells of %v, which the log does not have so", events.ErrDamaged, m.Sequence, k.kind.Name, d.Ref)
-		}
-		due = append(due, d)
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
+	due, window, again, err := k.oldest(ctx, at)
+	if err != nil {
 		return 0, err
 	}
+	moved := window.Since() != k.window.Since()
 	for _, d := range due {
 		if err := k.append(ctx, translate.Again(d, k.stamp(true))); err != nil {
 			return 0, err
 		}
 	}
-	if len(due) == 0 {
-		return next, nil
+	if !moved {
+		return again, nil
 	}
-	return next, k.mark(ctx)
+	// Not before they have been said: nothing is there before the window.
+	k.window = window
+	return again, k.mark(ctx)
+}
+
+// oldest are the objects that are to be said again, the window that is left when
+// they have been, and when to look again.
+//
+// What was counted otherwise is not said again, or it would count from then on: the
+// bus knows from its index alone that an older message of an object is no more,
+// and when it loses that after the object's end has expired, the message is back.
+func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delta, w translate.Window, again time.Duration, err error) {
+	w, again = k.window, min(keyframeLate, k.age/8)
+	err = replay(ctx, k.bus, k.kind.Name, w.Since(), at, func(m events.Message) error {
+		d, err := decode(m)
+		switch {
+		case err != nil:
+			return err
+		case d.Op == events.Gone:
+			w.Begin(m.Sequence + 1)
+			return nil
+		case d.Op != events.Is:
+			return nil
+		case len(due) == keyframeBatch:
+			again = k.soon()
+			return errEnough
+		}
+		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) {
+			again = max(k.soon(), min(left, again))
+			return errEnough
+		}
+		if k.counted && !k.tally.Holds(d) {
+			return fmt.Errorf("%w: message %d of the state of %s tells of %v, which the log does not have so", events.ErrDamaged, m.Sequence, k.kind.Name, d.Ref)
+		}
+		due = append(due, d)
+		w.Begin(m.Sequence + 1)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return due, w, again, err
 }

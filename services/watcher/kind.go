@@ -47,10 +47,13 @@ type kindWatch struct {
 	limits [translate.Bare]int
 	marked time.Time
 	dirty  time.Time // when the oldest delta not known to be stored was received
+	// searched: what lies before the window has been read, or will be.
+	searched bool
 
 	mu       sync.Mutex
 	synced   bool
 	err      error
+	before   uint64         // what lies before it is to be read through; 0: nothing
 	reported *events.Damage // by a reader, and not looked at yet
 	findings []events.Hole  // of the scrubber, and not recorded yet
 }
@@ -79,12 +82,11 @@ func (k *kindWatch) note(err error) (news bool) {
 func (k *kindWatch) run(ctx context.Context) {
 	defer k.metrics.degraded.DeleteLabelValues(string(k.kind.Name))
 	ctx, cancel := context.WithCancel(ctx)
-	scrubbed := make(chan struct{})
-	go func() {
-		defer close(scrubbed)
-		k.scrub(ctx, k.kind.Name)
-	}()
-	defer func() { cancel(); <-scrubbed }()
+	var beside sync.WaitGroup
+	kind := k.kind.Name
+	beside.Go(func() { k.scrub(ctx, kind) })
+	beside.Go(func() { k.searchPast(ctx, kind) })
+	defer func() { cancel(); beside.Wait() }()
 	var p patience
 	log := klog.FromContext(ctx).WithValues("kind", k.kind.Name)
 	for ctx.Err() == nil {
@@ -96,6 +98,7 @@ func (k *kindWatch) run(ctx context.Context) {
 		if time.Since(began) > settledAfter {
 			p = patience{}
 		}
+		k.searched = k.searched && errors.Is(err, errEnded)
 		switch {
 		case errors.Is(err, errEnded), errors.Is(err, bus.ErrTooLarge), errors.Is(err, bus.ErrOvertaken):
 			log.V(2).Info("Resuming", "because", err)
@@ -142,6 +145,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	var w watch.Interface
 	resumed := resumable && !k.expired && !k.rewound
 	if resumed {
+		k.suspectPast()
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {
 		w, err = k.relist(ctx)

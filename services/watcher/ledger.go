@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // ledger is what a watcher knows of the log that it keeps, so that losses show:
@@ -13,9 +14,10 @@ import (
 type ledger struct {
 	tally   events.Tally // of the objects that are there
 	counted bool         // the tally is known
-	after   events.Link  // the last message that is not a mark
-	stored  uint64       // everything up to it is known to be stored
-	created time.Time    // when the log was made; zero: not known
+	window  translate.Window
+	after   events.Link // the last message that is not a mark
+	stored  uint64      // everything up to it is known to be stored
+	created time.Time   // when the log was made; zero: not known
 	// places are where the log says each object that is there the last time, by a hash
 	// of the subject; nil while that is not known. gap is where its last gap is.
 	places places
@@ -59,13 +61,14 @@ func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
 		l.gap = events.Place{Known: true, Sequence: sequence}
 	case events.Mark:
 	}
+	l.window.Fold(op, sequence, time.Now())
 	if op != events.Mark {
 		l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
 	}
 }
 
 // found begins to count, with what a state stream holds.
-func (l *ledger) found(tally events.Tally) { l.tally, l.counted = tally, true }
+func (l *ledger) found(h holding) { l.tally, l.window, l.counted = h.tally, h.window, true }
 
 // places are sequences by a hash of the subject: 16 bytes and some air for each
 // object. Two objects of one hash would make one link lead to the other, which
@@ -86,4 +89,10 @@ func (p places) note(op events.Op, subject string, sequence uint64) {
 	default:
 		p[hashOf(subject)] = sequence
 	}
+}
+
+// crowded tells whether a window has so many ends that the oldest objects should
+// be said again.
+func (k *kindWatch) crowded(w *translate.Window) bool {
+	return k.counted && w.Crowded(k.tally.Census().Objects, time.Now().Add(-k.age))
 }

@@ -21,12 +21,13 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	first := k.appender.Last() == 0 && k.cursor.Version == "" && k.hole.Reason == ""
 	span := k.causes.relist(k.kind.Name)
 	defer span.End()
-	h, err := k.holds(ctx)
+	h, err := k.holds(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	k.tally, k.counted = h.tally, false // until all of it has been said, it is no census
-	if k.cursor.Version != "" {         // streams that were made anew do not know it
+	k.found(h)
+	k.counted = false           // until all of it has been said, it is no census
+	if k.cursor.Version != "" { // streams that were made anew do not know it
 		h.state.Fold(translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false)), 0)
 	}
 	k.metrics.relists.WithLabelValues(string(k.kind.Name)).Inc()

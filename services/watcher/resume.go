@@ -55,11 +55,11 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if err != nil || !there {
 		return false, err
 	}
-	d, err := decode(mark)
-	if err == nil && newest.Op != events.Gap && d.Before.Known {
-		k.gap = d.Before
+	proof, err := decode(mark)
+	if err == nil && newest.Op != events.Gap && proof.Before.Known {
+		k.gap = proof.Before
 	}
-	if err != nil || !translate.Proves(d, k.state) {
+	if err != nil || !translate.Proves(proof, k.state) {
 		k.hole = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil
 	}
@@ -68,7 +68,7 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		k.hole = events.Hole{Reason: "a relist was not finished"}
 		return false, nil
 	}
-	if whole, err := k.count(ctx, newest); err != nil || !whole {
+	if whole, err := k.count(ctx, newest, proof.Since); err != nil || !whole {
 		return false, err
 	}
 	k.cursor = cursor
@@ -208,17 +208,21 @@ func (k *kindWatch) link(ctx context.Context, log bus.State) error {
 }
 
 // count makes sure that the state holds what the newest delta of the log says,
-// and begins to count with it. A watcher that has counted all along does not
-// need to look.
-func (k *kindWatch) count(ctx context.Context, newest events.Delta) (whole bool, err error) {
-	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census {
+// and begins to count with it. Everything is there since some message of it; where
+// that does not prove true, all of it is read. A watcher that has counted all along
+// does not need to look.
+func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64) (whole bool, err error) {
+	if newest.Census.Known && k.counted && k.tally.Census() == newest.Census && k.window.Since() <= since {
 		return true, nil
 	}
-	h, err := k.holds(ctx)
+	h, err := k.holds(ctx, max(since, 1))
+	if err == nil && since > 1 && !h.agrees(newest.Census) {
+		h, err = k.holds(ctx, 1)
+	}
 	if err != nil {
 		return false, err
 	}
-	k.found(h.tally)
+	k.found(h)
 	has := k.tally.Census()
 	if h.anew {
 		return false, nil

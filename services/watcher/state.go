@@ -54,22 +54,31 @@ type holding struct {
 	state  *translate.State
 	tally  events.Tally
 	places places
+	window translate.Window
 	broken []events.Delta // of damaged messages: what they are about, as far as one can tell
 	anew   bool           // it holds nothing, since it has just been made
 }
 
-// readState folds the state stream, which has to hold the log up to a sequence.
-// Messages that are damaged are left out and listed.
+// agrees tells whether a census certainly says the same.
+func (h *holding) agrees(census events.Census) bool {
+	return !h.anew && len(h.broken) == 0 && h.tally.Census() == census
+}
+
+// readState folds the state stream from a message on, which has to hold the log up
+// to a sequence. Messages that are damaged are left out and listed.
 //
 // Errors: events.ErrDamaged, when the stream as a whole is of no use.
-func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (h holding, err error) {
+func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence uint64) (h holding, err error) {
 	h.state, h.places = translate.NewState(), places{}
 	stream, err := caughtUp(ctx, b, kind, sequence)
 	if err != nil {
 		return h, err
 	}
-	err = replay(ctx, b, kind, stream, func(m events.Message) error {
+	err = replay(ctx, b, kind, from, stream, func(m events.Message) error {
 		d, err := decode(m)
+		if err == nil || errors.Is(err, events.ErrDamaged) {
+			h.window.Fold(d.Op, m.Sequence, m.Time)
+		}
 		if errors.Is(err, events.ErrDamaged) {
 			if ref, err := subject.ParseDelta(m.Subject); err == nil && ref.Name != "" {
 				uid := cmp.Or(m.Get(events.HeaderUID), "unknown")
@@ -85,14 +94,17 @@ func readState(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64)
 		h.places.note(d.Op, m.Subject, m.Sequence)
 		return nil
 	})
+	if h.window.Since() == 0 {
+		h.window.Begin(stream.Last + 1)
+	}
 	return h, err
 }
 
-// holds reads the state stream, and makes it anew where it is of no use: the
-// relist says everything again.
-func (k *kindWatch) holds(ctx context.Context) (holding, error) {
+// holds reads the state stream from a message on, and makes it anew where it is of
+// no use: the relist says everything again.
+func (k *kindWatch) holds(ctx context.Context, from uint64) (holding, error) {
 	if !k.renew {
-		h, err := readState(ctx, k.bus, k.kind.Name, k.appender.Last())
+		h, err := readState(ctx, k.bus, k.kind.Name, from, k.appender.Last())
 		if !errors.Is(err, events.ErrDamaged) {
 			k.places = h.places
 			return h, err
@@ -138,18 +150,18 @@ func (k *kindWatch) past(ctx context.Context) (translate.Cursor, error) {
 	return k.cursor, nil
 }
 
-// replay hands over what a state stream held when it was looked at. What
-// expires meanwhile, tombstones and marks, never comes: the stream itself is
-// asked again whether there is something to wait for.
-func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handle func(events.Message) error) error {
-	if at.Messages == 0 {
+// replay hands over what a state stream held from a message on when it was looked
+// at. What expires meanwhile, tombstones and marks, never comes: the stream itself
+// is asked again whether there is something to wait for.
+func replay(ctx context.Context, b bus.Bus, kind kinds.Name, from uint64, at bus.State, handle func(events.Message) error) error {
+	if at.Messages == 0 || at.Last < from {
 		return nil
 	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	batches, failed := make(chan []events.Message), make(chan error, 1)
 	go func() {
-		failed <- b.Follow(reading, subject.StateStream(kind), 1, func(batch []events.Message) error {
+		failed <- b.Follow(reading, subject.StateStream(kind), max(from, 1), func(batch []events.Message) error {
 			select {
 			case batches <- batch:
 				return nil
@@ -160,8 +172,8 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 	}()
 	poll := time.NewTicker(mirrorPoll)
 	defer poll.Stop()
-	moved := time.Now()
-	for got := uint64(0); got < at.Messages; {
+	moved, read := time.Now(), max(from, 1)-1
+	for got := uint64(0); got < at.Messages && read < at.Last; {
 		select {
 		case batch := <-batches:
 			moved = time.Now()
@@ -172,22 +184,39 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, at bus.State, handl
 				if err := handle(m); err != nil {
 					return err
 				}
-				if got++; m.Sequence == at.Last {
-					return nil
-				}
+				got, read = got+1, m.Sequence
 			}
 		case <-poll.C:
-			now, err := b.StreamState(ctx, subject.StateStream(kind))
-			if err != nil {
-				return fmt.Errorf("look at the state of %s: %w", kind, err)
+			if err := left(ctx, b, kind, from, read, &at); err != nil {
+				return err
 			}
-			at.Messages = min(at.Messages, now.Messages)
-			if time.Since(moved) > mirrorPatience && got < at.Messages {
-				return fmt.Errorf("%w: of the state of %s nothing came for %v after %d of %d messages", events.ErrDamaged, kind, mirrorPatience, got, at.Messages)
+			if time.Since(moved) > mirrorPatience && got < at.Messages && read < at.Last {
+				return fmt.Errorf("%w: of the state of %s nothing came for %v behind message %d of %d", events.ErrDamaged, kind, mirrorPatience, read, at.Last)
 			}
 		case err := <-failed:
 			return fmt.Errorf("read the state of %s: interrupted: %w", kind, cmp.Or(err, ctx.Err(), errEnough))
 		}
+	}
+	return nil
+}
+
+// left looks how much a state stream still holds; and where that ends, for somebody
+// who reads from some message on, up to one by now, and cannot go by the number.
+func left(ctx context.Context, b bus.Bus, kind kinds.Name, from, read uint64, at *bus.State) error {
+	stream := subject.StateStream(kind)
+	now, err := b.StreamState(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("look at the state of %s: %w", kind, err)
+	}
+	at.Messages = min(at.Messages, now.Messages)
+	for range recallDepth {
+		if from <= 1 || at.Last <= read {
+			return nil
+		}
+		if _, there, err := b.At(ctx, stream, at.Last); err != nil || there {
+			return err
+		}
+		at.Last--
 	}
 	return nil
 }

@@ -24,11 +24,11 @@ const ghosts = 50
 func TestGhosts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		late bool // the watcher comes back when the reconcilers have complained
+		late bool // the watcher comes back when the reconcilers have read the state
 		mute bool // it had been away, and its last marks have expired too
 	}{
 		"with a watcher":                 {},
-		"found by the reconcilers":       {late: true},
+		"before the reconcilers":         {late: true},
 		"nobody had said anything since": {mute: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestGhosts(t *testing.T) {
 			if stand := w.count(state, events.Is); stand != 5+ghosts {
 				t.Fatalf("the state tells of %d pods; without %d ghosts this test shows nothing", stand, ghosts)
 			}
-			if stand := w.count(log, events.Is); stand > 5 {
-				t.Errorf("the log tells of %d pods", stand)
+			if stand := w.count(log, events.Is); stand > 2*5 { // each is said again twice in the age of the log
+				t.Errorf("the log tells of pods %d times", stand)
 			}
 			if !tc.late {
 				w.watch()
@@ -50,14 +50,9 @@ func TestGhosts(t *testing.T) {
 			complaint := w.complaints()
 			w.decide()
 			if tc.late {
-				select {
-				case <-complaint:
-				case <-time.After(patience):
-					t.Fatal("the reconcilers found nothing")
-				}
-				if views := w.views(); len(views) > 0 {
-					t.Errorf("the controller was shown %d pods before that", len(views[0]))
-				}
+				// Their mark may say since when everything is there, or have expired.
+				w.eventually("the reconcilers complain, or pass over the ghosts", func() bool { return len(complaint) > 0 || w.settled() })
+				w.truthful()
 				w.watch()
 			}
 			w.eventually("all ghosts are said to be gone", func() bool { return w.count(log, events.Gone) == ghosts })

@@ -157,11 +157,13 @@ func (w *world) views() []map[string]string {
 // settle waits until the controller has been shown everything as it is.
 func (w *world) settle() {
 	w.Helper()
-	w.eventually("the controller is shown what there is", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.shown) > 0 && maps.Equal(w.shown[len(w.shown)-1], w.api.versions())
-	})
+	w.eventually("the controller is shown what there is", w.settled)
+}
+
+func (w *world) settled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.shown) > 0 && maps.Equal(w.shown[len(w.shown)-1], w.api.versions())
 }
 
 // truthful fails the test if the controller was shown something else than all

@@ -132,15 +132,41 @@ func decode(m events.Message) (events.Delta, error) {
 	return events.DecodeDelta(ref, m)
 }
 
-// deltas tells the past, and at its end everything again as it is.
+// deltas tells the past. Its last part are ends, as many of them behind what is there
+// as a watcher lets pile up before it says that again; and the mark that says so.
 func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 	log, err := b.Append(ctx, p.Kind)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	n := p.Messages * 8 / 10
-	for i := range n - n%(2*life) { // whoever came has gone
+	lives := p.Messages * 8 / 10 / (2 * life) // whoever came has gone
+	late := lives - min(lives, len(now.objects))
+	if err := p.tellMoments(ctx, log, now, 2*life*lives, func(i int) bool { return !passing(i) || i/2/life < late }); err != nil {
+		return err
+	}
+	since := log.Last() + 1
+	for _, d := range now.objects {
+		if err := now.tell(ctx, log, d); err != nil {
+			return err
+		}
+	}
+	if err := p.tellMoments(ctx, log, now, 2*life*lives, func(i int) bool { return passing(i) && i/2/life >= late }); err != nil {
+		return err
+	}
+	now.mark.Since = since
+	if err := now.tell(ctx, log, now.mark); err != nil {
+		return err
+	}
+	return log.Flush(ctx)
+}
+
+// tellMoments tells those of the moments of the past that are wanted.
+func (p Past) tellMoments(ctx context.Context, log bus.Appender, now *present, moments int, wanted func(int) bool) error {
+	for i := range moments {
+		if !wanted(i) {
+			continue
+		}
 		if err := now.tell(ctx, log, now.delta(i)); err != nil {
 			return err
 		}
@@ -148,12 +174,7 @@ func (p Past) deltas(ctx context.Context, b bus.Bus, now *present) error {
 			p.Told(i)
 		}
 	}
-	for _, d := range append(now.objects, now.mark) {
-		if err := now.tell(ctx, log, d); err != nil {
-			return err
-		}
-	}
-	return log.Flush(ctx)
+	return nil
 }
 
 // tell appends a delta, as the watcher does: with what there is behind it, and
@@ -188,7 +209,7 @@ func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) er
 // delta is the delta at a place of the past: by turns an earlier version of an
 // object that is there, and a moment in the life of one that is gone.
 func (n *present) delta(i int) events.Delta {
-	which, gone := i/2, i%2 == 1
+	which, gone := i/2, passing(i)
 	if gone {
 		which /= life
 	}
@@ -203,6 +224,9 @@ func (n *present) delta(i int) events.Delta {
 	}
 	return d
 }
+
+// passing tells whether a moment of the past is of an object that came and went.
+func passing(i int) bool { return i%2 == 1 }
 
 // turns stores turns and their outcomes, and answers the deliveries of both, as
 // those did who had this past.

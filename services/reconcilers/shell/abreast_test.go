@@ -17,7 +17,7 @@ import (
 // telling is a bus whose streams tell what they are asked to, and then end with an
 // error, or never.
 type telling struct {
-	bus.Bus
+	markless
 	state    bus.State
 	told     map[string][]events.Message
 	ends     map[string]error

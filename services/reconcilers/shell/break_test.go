@@ -15,7 +15,7 @@ import (
 // torn is a bus whose streams break off: each Follow hands over what is next and
 // ends with its error, and the last one goes on until its context ends.
 type torn struct {
-	bus.Bus
+	markless
 	mu     sync.Mutex
 	parts  []part
 	starts []uint64

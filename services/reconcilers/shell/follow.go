@@ -33,10 +33,12 @@ type Follower struct {
 	// has been mended. May be nil.
 	Troubled func(error)
 
-	goal    edge // of the kind when following began
-	opened  bool
-	doubt   events.Doubt
-	trouble trouble
+	goal     edge // of the kind when following began
+	skipping bool // what was folded does not begin with the first message
+	misled   bool // that was a mistake once
+	opened   bool
+	doubt    events.Doubt
+	trouble  trouble
 
 	asking   trouble     // not with what there is: with a silence
 	patience *time.Timer // of the session, while it bears the silence
@@ -61,7 +63,8 @@ func (f *Follower) Follow(ctx context.Context) error {
 		if errors.Is(err, events.ErrDamaged) {
 			f.damaged(ctx, err)
 		}
-		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) {
+		f.misled = f.misled || errors.Is(err, errMisled)
+		if errors.Is(err, bus.ErrOvertaken) || errors.Is(err, bus.ErrNoStream) || errors.Is(err, events.ErrDamaged) || errors.Is(err, errMisled) {
 			f.forget()
 		}
 		if errors.Is(err, bus.ErrNoStream) {
@@ -92,7 +95,11 @@ func (f *Follower) session(ctx context.Context) (err error) {
 		return err
 	}
 	defer f.trouble.lasting(func(err error) { cancel(err) })()
-	err = f.Bus.Follow(ctx, subject.StateStream(kind), f.Memory.Position(kind)+1, func(batch []events.Message) error {
+	from, err := f.begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = f.Bus.Follow(ctx, subject.StateStream(kind), from, func(batch []events.Message) error {
 		if err := f.take(ctx, batch); err != nil || !f.abreast() {
 			return err
 		}
@@ -141,9 +148,13 @@ func (f *Follower) judge(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("look whether %s is whole: %w", f.Kind.Name, err)
-	case verdict == events.Whole && f.trouble.end():
-		f.Memory.absolve(f.Kind.Name)
-		f.troubled(nil)
+	case verdict == events.Whole:
+		if f.skipping = false; f.trouble.end() {
+			f.Memory.absolve(f.Kind.Name)
+			f.troubled(nil)
+		}
+	case verdict == events.Wrong && f.skipping:
+		return errMisled
 	case verdict == events.Wrong:
 		err := fmt.Errorf("%w: message %d of %s says that there are %d objects, and those folded are %d (%v, %v)", events.ErrDamaged,
 			w.position, subject.StateStream(f.Kind.Name), w.said.Objects, w.has.Objects, w.said, w.has)

@@ -15,7 +15,7 @@ import (
 // edges is a bus on which only the ends of a kind's log and state stream can be
 // looked at.
 type edges struct {
-	bus.Bus
+	markless
 	log, state shape
 }
 

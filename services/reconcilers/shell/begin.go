@@ -1,0 +1,38 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// errMisled ends a reading that did not begin with the first message and did not find
+// everything.
+var errMisled = errors.New("not everything has been said since the message that the last mark names")
+
+// begin tells with which message of the state to begin: the one behind what has been
+// folded. Who knows nothing yet begins where the last mark says that everything has
+// been said since, and so passes over a day's ends. If the census then says that
+// something is missing, or if there is trouble already, all of it is read.
+func (f *Follower) begin(ctx context.Context) (uint64, error) {
+	if at := f.Memory.Position(f.Kind.Name); at > 0 {
+		return at + 1, nil
+	}
+	f.skipping = false
+	if f.misled || f.trouble.what() != nil {
+		return 1, nil
+	}
+	m, there, err := f.Bus.Last(ctx, subject.StateStream(f.Kind.Name), subject.Mark(f.Kind.Name))
+	if err != nil {
+		return 0, fmt.Errorf("look where to begin with %s: %w", f.Kind.Name, err)
+	}
+	mark := read(f.Kind, m).delta
+	if !there || mark.Op != events.Mark || mark.Since <= 1 {
+		return 1, nil
+	}
+	f.skipping = true
+	return mark.Since, nil
+}

@@ -1,0 +1,92 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Before the window of a state stream lie ends alone (translate.Window). A bus that
+// has lost its index has older messages of ended objects there again. Nobody who
+// reads the window sees them, but a writer that asks for one object does. So when a
+// session has begun on a window, what lies before it is read as well, when those
+// that have work to do are at work.
+const (
+	// behindAfter is how long they are given.
+	behindAfter = 5 * time.Second
+	// behindBatch messages are read at a time, and behindPause lies between.
+	behindBatch = 2000
+	behindPause = 100 * time.Millisecond
+)
+
+// suspectPast has what lies before the window read through, once: the bus
+// may have been restarted.
+func (k *kindWatch) suspectPast() {
+	if k.searched {
+		return
+	}
+	k.searched = true
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.before = k.window.Since()
+}
+
+// searchPast looks for ghosts whenever the past is suspected, until the context ends.
+func (k *kindWatch) searchPast(ctx context.Context, kind kinds.Name) {
+	for ctx.Err() == nil {
+		pause(ctx, behindAfter)
+		k.mu.Lock()
+		since := k.before
+		k.before = 0
+		k.mu.Unlock()
+		if since <= 1 {
+			continue
+		}
+		ghost, err := k.searchBefore(ctx, kind, since)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			klog.FromContext(ctx).V(2).Info("Cannot read what ended long ago; it is tried again", "kind", kind, "because", err)
+			k.mu.Lock()
+			k.before = since
+			k.mu.Unlock()
+		case ghost != nil:
+			k.report(*ghost)
+		}
+	}
+}
+
+// searchBefore looks whether a state stream says of something before a message that
+// it is there.
+func (k *kindWatch) searchBefore(ctx context.Context, kind kinds.Name, since uint64) (ghost *events.Damage, err error) {
+	stream := subject.StateStream(kind)
+	at, err := k.bus.StreamState(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("look at the state of %s: %w", kind, err)
+	}
+	end, read := at.Last, 0
+	at.Last = since - 1
+	err = replay(ctx, k.bus, kind, 1, at, func(m events.Message) error {
+		if read++; read%behindBatch == 0 {
+			pause(ctx, behindPause)
+		}
+		if m.Get(events.HeaderOp) != string(events.Is) {
+			return nil
+		}
+		ghost = &events.Damage{Kind: kind, End: end, Hole: events.Hole{
+			Reason: fmt.Sprintf("message %d of the state tells of an object, and nothing is there before message %d", m.Sequence, since),
+		}}
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return ghost, err
+}

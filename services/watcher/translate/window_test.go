@@ -1,0 +1,60 @@
+package translate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+func TestAWindowBeginsWithWhatIsThere(t *testing.T) {
+	var w translate.Window
+	for i, op := range []events.Op{events.Gone, events.Mark, events.Gap, events.Is, events.Gone, events.Is} {
+		w.Fold(op, uint64(i)+1, now)
+	}
+	if w.Since() != 4 {
+		t.Errorf("it begins with %d", w.Since())
+	}
+	var damaged translate.Window
+	damaged.Fold("", 7, now)
+	if damaged.Since() != 7 {
+		t.Errorf("with a message that nobody can read, it begins with %d", damaged.Since())
+	}
+}
+
+// TestAWindowIsCrowdedByEnds: by those in it, which have not expired, and only if
+// there are more than objects.
+func TestAWindowIsCrowdedByEnds(t *testing.T) {
+	const ends = 7000
+	crowd := func() *translate.Window {
+		w := new(translate.Window)
+		w.Fold(events.Is, 1, now)
+		for i := range ends {
+			w.Fold(events.Gone, uint64(i)+2, now.Add(time.Duration(i)))
+		}
+		return w
+	}
+	moved := crowd()
+	moved.Begin(ends/2 + 2)
+	for name, c := range map[string]struct {
+		w       *translate.Window
+		objects uint64
+		expired time.Time
+		want    bool
+	}{
+		"few objects":               {crowd(), 1, now, true},
+		"one object less than ends": {crowd(), ends - 1, now, true},
+		"as many objects":           {crowd(), ends, now, false},
+		"most have expired":         {crowd(), 1, now.Add(ends / 2), false},
+		"it begins behind many":     {moved, 1, now, false},
+		"it holds nothing at all":   {new(translate.Window), 0, now, false},
+	} {
+		if got := c.w.Crowded(c.objects, c.expired); got != c.want {
+			t.Errorf("%s: crowded is %t", name, got)
+		}
+	}
+	if moved.Since() != ends/2+2 {
+		t.Errorf("it begins with %d", moved.Since())
+	}
+}
