@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -184,30 +184,34 @@ func findTrace(ctx context.Context, s *stage) (string, error) {
 	if _, err := a.Until(ctx, arena.RolledOut("web", "nginx:1.28", 1)); err != nil {
 		return "", err
 	}
-	if err := a.Scale(ctx, "web", 3); err != nil {
+	version, err := a.Scale(ctx, "web", 3)
+	if err != nil {
 		return "", err
 	}
 	var found string
 	err = poll(ctx, func() (err error) {
-		found, err = s.readTrace(ctx)
+		found, err = s.readTrace(ctx, version)
 		return err
 	})
 	return found, err
 }
 
-func (s *stage) readTrace(ctx context.Context) (string, error) {
-	cmd := s.command(ctx, filepath.Join(s.checkout, "bin", "linux", "millrace"), "trace", "deployment/web", "--namespace="+traced,
+// readTrace reads the trace of the change that led to a version, and finds out
+// whether everybody has a part in it.
+func (s *stage) readTrace(ctx context.Context, version string) (string, error) {
+	cmd := s.command(ctx, filepath.Join(s.checkout, "bin", "linux", "millrace"), "trace", "deployment/web", "--namespace="+traced, "--rv="+version,
 		"--jaeger="+s.at("http", "JAEGER_PORT"), "--nats-url="+s.at("nats", "NATS_PORT"), "--output=json")
-	cmd.Stderr = os.Stderr
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("millrace trace: %w", err)
+		return "", fmt.Errorf("millrace trace: %w: %s", err, bytes.TrimSpace(complaint.Bytes()))
 	}
 	var trace jaeger.Trace
 	if err := json.Unmarshal(out, &trace); err != nil {
 		return "", fmt.Errorf("read the trace: %w", err)
 	}
-	if len(trace.Roots) != 1 {
+	if len(trace.Roots) != 1 || trace.Roots[0].Orphan {
 		return "", fmt.Errorf("trace %s has %d roots", trace.ID, len(trace.Roots))
 	}
 	count, services := 0, map[string]bool{}

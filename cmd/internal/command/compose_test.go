@@ -168,6 +168,11 @@ func TestEnvFiles(t *testing.T) {
 	if version := pinned(t, "tools/jaeger/go.mod", "github.com/jaegertracing/jaeger"); version != "1.76.0" || published["JAEGER_IMAGE"] != "docker.io/jaegertracing/jaeger:2.13.0" {
 		t.Errorf("jaeger's module is %s and its image %s; 1.76.0 is 2.13.0", version, published["JAEGER_IMAGE"])
 	}
+	// Prometheus 3.13.5 is the module 0.313.5.
+	minor, patch, _ := strings.Cut(strings.TrimPrefix(pinned(t, "tools/prometheus/go.mod", "github.com/prometheus/prometheus"), "0.3"), ".")
+	if want := "docker.io/prom/prometheus:v3." + minor + "." + patch; published["PROMETHEUS_IMAGE"] != want {
+		t.Errorf("published.env: PROMETHEUS_IMAGE is %s, and the module is that of %s", published["PROMETHEUS_IMAGE"], want)
+	}
 }
 
 // pinned is the version of a module in a go.mod, without its "v".

@@ -36,6 +36,7 @@ type program struct {
 	under  string // where its go.mod is, from test/cluster
 	hint   string // how long the first build takes
 	test   bool   // a test binary
+	tags   string // of the build
 }
 
 // programs is everything that can be built, in the order in which it is needed.
@@ -46,6 +47,9 @@ var programs = []program{
 	{name: "kube-controller-manager", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kube-controller-manager", hint: "about a minute"},
 	{name: "kwok", module: "sigs.k8s.io/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", under: "kwok", hint: "about a minute"},
 	{name: "jaeger", module: "github.com/jaegertracing/jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/jaeger", under: "../../tools/jaeger", hint: "5 to 8 minutes"},
+	// Of the ways to discover what to scrape the name server is enough; the others would
+	// take ten times as long.
+	{name: "prometheus", module: "github.com/prometheus/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", under: "../../tools/prometheus", hint: "3 to 4 minutes", tags: "remove_all_sd,enable_dns_sd"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
 	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
 	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
@@ -200,6 +204,9 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	}
 	if q.under != "" { // it shares nothing with what else is built here, so nothing is lost if it is the same everywhere
 		args = append(args, "-trimpath")
+	}
+	if q.tags != "" {
+		args = append(args, "-tags="+q.tags)
 	}
 	args = append(args, "-buildvcs=false", "-o", unfinished, "-ldflags", linkFlags(q, version), q.pkg)
 	cmd := exec.CommandContext(ctx, "go", args...)

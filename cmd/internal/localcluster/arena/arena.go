@@ -161,13 +161,15 @@ func podSpec(image string) corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}
 }
 
-// Scale changes the number of a Deployment's replicas, as kubectl scale does.
-func (a *Arena) Scale(ctx context.Context, name string, replicas int) error {
+// Scale changes the number of a Deployment's replicas, and gives the version of the
+// object that came of it.
+func (a *Arena) Scale(ctx context.Context, name string, replicas int) (version string, err error) {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	if _, err := a.client.AppsV1().Deployments(a.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
-		return fmt.Errorf("scale %s: %w", name, err)
+	d, err := a.client.AppsV1().Deployments(a.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return "", fmt.Errorf("scale %s: %w", name, err)
 	}
-	return nil
+	return d.ResourceVersion, nil
 }
 
 // SetImage changes the image of a Deployment, as kubectl set image does.
