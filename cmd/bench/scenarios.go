@@ -32,6 +32,10 @@ var scenarios = []scenario{
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
+	{name: "record", run: toldRecord, what: func(s sizes) string { return fmt.Sprintf("questions about %d messages of history", s.Past) }},
+	{name: "long-record", run: longRecord, asked: true, what: func(s sizes) string {
+		return fmt.Sprintf("questions about %d messages of history", longer*s.Past)
+	}},
 	{name: "long-history", run: longPast, asked: true, what: func(s sizes) string {
 		return fmt.Sprintf("starts on %d messages of history", longer*s.Past)
 	}},

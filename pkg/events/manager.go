@@ -10,17 +10,27 @@ import (
 // ManagerOf is the writer of the newest entry of an object's managedFields; the
 // later entry wins where two have the same time, as the API server appends.
 func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
-	var newest Manager
+	newest, _ := ManagersOf(fields)
+	return newest
+}
+
+// ManagersOf gives also those whose entries are of the same second as the newest
+// one, which is all that the API server tells: any of them may have made the
+// change.
+func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Manager) {
 	for _, f := range fields {
 		m := Manager{Name: f.Manager, Operation: string(f.Operation), Subresource: f.Subresource}
 		if f.Time != nil {
 			m.Time = f.Time.Time
 		}
-		if newest.Name == "" || !m.Time.Before(newest.Time) {
-			newest = m
+		switch {
+		case newest.Name == "" || m.Time.After(newest.Time):
+			newest, beside = m, nil
+		case m.Time.Equal(newest.Time):
+			newest, beside = m, append(beside, newest)
 		}
 	}
-	return newest
+	return newest, beside
 }
 
 func (m Manager) header() string {

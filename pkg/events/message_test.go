@@ -30,6 +30,7 @@ func TestDeltasRoundTrip(t *testing.T) {
 			Sync:            rapid.Bool().Draw(t, "sync"),
 			By: events.Manager{Name: rapid.StringMatching(`[ -~]{1,20}`).Draw(t, "manager"), Operation: "Update",
 				Subresource: rapid.SampledFrom([]string{"", "status"}).Draw(t, "subresource"), Time: moment(t)},
+			Beside:      []events.Manager{{Name: "x", Operation: "Apply", Time: moment(t)}, {Name: "y", Operation: "Update", Subresource: "scale"}},
 			Before:      events.Place{Known: true, Sequence: rapid.Uint64().Draw(t, "before")},
 			At:          moment(t),
 			Form:        kinds.Full,
@@ -116,6 +117,19 @@ func TestManagerOfTakesTheNewest(t *testing.T) {
 	})
 	if got.Name != "kubelet" || got.Subresource != "status" || !got.Time.Equal(time.Unix(9, 0)) {
 		t.Errorf("newest manager is %+v", got)
+	}
+}
+
+func TestManagersOfTheSameSecondAreBesideEachOther(t *testing.T) {
+	at := func(s int64) *metav1.Time { v := metav1.NewTime(time.Unix(s, 0)); return &v }
+	got, beside := events.ManagersOf([]metav1.ManagedFieldsEntry{
+		{Manager: "a", Time: at(9)}, {Manager: "old", Time: at(1)}, {Manager: "b", Time: at(9)}, {Manager: "c", Time: at(9)},
+	})
+	if got.Name != "c" || len(beside) != 2 || beside[0].Name != "a" || beside[1].Name != "b" {
+		t.Errorf("%+v beside %+v", got, beside)
+	}
+	if _, beside := events.ManagersOf([]metav1.ManagedFieldsEntry{{Manager: "a", Time: at(9)}, {Manager: "b", Time: at(10)}}); len(beside) > 0 {
+		t.Errorf("another second: %+v", beside)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func newWhy() *cobra.Command {
-	at, field, all := "", "", false
+	at, field, all, reports := "", "", false, false
 	return Program{
 		Use: "why KIND/NAME", Short: "Show the causes of a change, back to where it began",
 		Long: `Explains the last change of an object, the last one at a moment, or the last one of a
@@ -28,6 +28,7 @@ controller of ours made: a user's, a node's, or one that is kept no more.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&at, "at", at, "`moment` whose last change is explained: so long ago, a time, or a resourceVersion (default now)")
 			f.StringVar(&field, "field", field, "`path` of a field: its last change is explained, such as spec.replicas")
+			f.BoolVar(&reports, "reports", reports, "follow also reports of what is seen, such as that pods became ready, back to where they came from")
 			f.BoolVar(&all, "changes", all, "show all fields that changed, not only those of the change that is explained")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
@@ -39,7 +40,7 @@ controller of ours made: a user's, a node's, or one that is kept no more.`,
 			if err != nil {
 				return err
 			}
-			cause, err := record.New(s.Bus).Why(ctx, kind, ref, when, field)
+			cause, err := record.New(s.Bus).Why(ctx, kind, ref, when, field, reports)
 			if err != nil {
 				return err
 			}

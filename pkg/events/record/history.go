@@ -49,6 +49,7 @@ type Version struct {
 
 	origin *Origin
 	entry  Entry
+	wish   bool // it says what is wanted, and not only what is seen
 }
 
 // Hand is who made a version.
@@ -193,7 +194,19 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	if same {
 		v.Changes = fields.Diff(before, tree)
 	}
+	switch v.Event {
+	case Born, Leaving, Ended:
+		v.wish = true
+	case Changed:
+		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && !seen(v.Changes))
+	case Found, Kept:
+	}
 	return v
+}
+
+// seen tells whether changes are all of what is seen.
+func seen(changes []fields.Change) bool {
+	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c fields.Change) bool { return !c.Within("status") })
 }
 
 // handOf names who made a version.
@@ -209,11 +222,26 @@ func handOf(e Entry, event Event, o *Origin) Hand {
 	case event == Leaving || event == Ended:
 		// What ends an object leaves no trace in its fields; those of whoever changed
 		// it before are still there.
-		return Hand{Unknown: "a deletion does not say whose it is; it was none of ours that is on record, and the API server's audit log knows"}
+		return Hand{Unknown: "a deletion does not say whose it is; none of ours that is on record was, and the API server's audit log knows"}
 	case event == Kept:
 		return Hand{Unknown: "nobody: it was said again to stay on record"}
 	case h.Manager == "":
 		h.Unknown = "the object does not say who changed it"
+	case h.Manager == events.FieldManager:
+		return notOurs(e)
 	}
 	return h
+}
+
+// notOurs names who made a version whose newest field manager is the one under
+// which our controllers write, although none of them made it: somebody in the same
+// second, or somebody who leaves no trace.
+func notOurs(e Entry) Hand {
+	for _, m := range slices.Backward(e.Beside) {
+		if m.Name != events.FieldManager {
+			return Hand{Manager: m.Name, Operation: m.Operation, Subresource: m.Subresource}
+		}
+	}
+	return Hand{Unknown: "its newest field manager is " + events.FieldManager + ", but no write of ours on record made it: it was another " +
+		events.FieldManager + ", or somebody who leaves no field manager, as a scheduler does that binds a pod"}
 }

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,6 +23,9 @@ type Cause struct {
 	Version Version `json:"version"`
 	// Decision is the turn behind it, where a controller of ours made it.
 	Decision *Decision `json:"decision,omitempty"`
+	// Wish is true when the version says what is wanted: it is a birth, a deletion, or
+	// a new generation.
+	Wish bool `json:"wish,omitempty"`
 	// Note says why nothing is known behind this, or more than the version does.
 	Note string `json:"note,omitempty"`
 	// Like are how many more versions asked for the same decision in the same way.
@@ -63,6 +65,9 @@ type Decision struct {
 	Code            string          `json:"code,omitempty"`
 }
 
+// again is the note of what has been explained already.
+const again = "explained above"
+
 const (
 	// hops bounds how many decisions lie behind each other in an explanation.
 	hops = 20
@@ -75,7 +80,10 @@ const (
 // field is named, the newest in which that changed.
 //
 // Errors: [ErrNotThere], *[BeforeRecord]; the field never changed.
-func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment, field string) (*Cause, error) {
+//
+// Reports of what is seen that asked for a decision are told, and followed only
+// where that is asked for: behind each rollout lies that its pods became ready.
+func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment, field string, reports bool) (*Cause, error) {
 	sequence, err := r.position(ctx, kind.Name, at)
 	if err != nil {
 		return nil, err
@@ -95,7 +103,7 @@ func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Mo
 	if err != nil {
 		return nil, err
 	}
-	x := &explanation{search: s, kinds: map[kinds.Name]kinds.Kind{}, seen: map[string]bool{}}
+	x := &explanation{search: s, kinds: map[kinds.Name]kinds.Kind{}, seen: map[string]bool{}, reports: reports}
 	for _, k := range all {
 		x.kinds[k.Name] = k
 	}
@@ -110,6 +118,8 @@ type explanation struct {
 	*search
 	kinds map[kinds.Name]kinds.Kind
 	seen  map[string]bool // versions that have been explained
+	// reports are followed, too.
+	reports bool
 }
 
 // chosen is the version that changed something, or a field, going back from one.
@@ -168,7 +178,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 	id := e.ID()
 	if x.seen[id] {
 		c.Version.By = handOf(e, v.Event, nil)
-		c.Note = "explained above"
+		c.Note = again
 		return c, nil
 	}
 	x.seen[id] = true
@@ -180,7 +190,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 		return nil, err
 	}
 	v.By = handOf(e, v.Event, v.origin)
-	c.Version = v
+	c.Version, c.Wish = v, v.wish
 	switch {
 	case v.origin == nil && v.Event == Ended && was != nil && was.Deleting:
 		err = x.order(ctx, c, *was, depth)
@@ -191,6 +201,8 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 		c.Note = fmt.Sprintf("the turn %d of %s is not kept any more", v.origin.Sequence, v.origin.Controller)
 	case depth == hops:
 		c.Note = "what is behind this is not followed any further"
+	case role == Asked && seen(v.Changes) && !x.reports:
+		c.Decision = decisionOf(v.origin)
 	default:
 		c.Decision = decisionOf(v.origin)
 		c.Causes, err = x.behind(ctx, v.origin, depth+1)
@@ -242,16 +254,35 @@ func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Caus
 	if err != nil {
 		return nil, err
 	}
-	var causes []*Cause
 	wanted, err := x.wanted(ctx, o.Turn)
 	if err != nil {
 		return nil, err
 	}
+	if wanted == nil {
+		return x.askers(ctx, asking, depth)
+	}
+	own := func(e Entry) bool { return e.UID == wanted.UID }
+	anew := func(e Entry) bool { return own(e) && e.ResourceVersion == wanted.ResourceVersion }
+	if slices.ContainsFunc(asking, anew) { // the wish itself asked, and explains the most
+		wish, err := x.explain(ctx, *wanted, Asked, depth)
+		if err != nil {
+			return nil, err
+		}
+		causes, err := x.askers(ctx, slices.DeleteFunc(asking, own), depth)
+		return append([]*Cause{wish}, causes...), err
+	}
+	causes, err := x.askers(ctx, slices.DeleteFunc(asking, own), depth)
+	if err != nil {
+		return nil, err
+	}
+	wish, err := x.explain(ctx, *wanted, Wanted, depth)
+	return append(causes, wish), err
+}
+
+// askers explains what asked for a turn. What asked in the same way is counted.
+func (x *explanation) askers(ctx context.Context, asking []Entry, depth int) (causes []*Cause, err error) {
 	shown := map[string]*Cause{} // by who did what to which kind
 	for _, e := range asking {
-		if wanted != nil && e.UID == wanted.UID {
-			continue // it is the object whose wish is explained below
-		}
 		alike := fmt.Sprint(e.Kind, e.By.Name, e.By.Subresource, e.Op, e.Deleting)
 		if c := shown[alike]; c != nil || len(causes) == askers {
 			if c == nil {
@@ -267,21 +298,7 @@ func (x *explanation) behind(ctx context.Context, o *Origin, depth int) ([]*Caus
 		shown[alike] = c
 		causes = append(causes, c)
 	}
-	if wanted == nil {
-		return causes, nil
-	}
-	role, asked := Wanted, slices.ContainsFunc(asking, func(e Entry) bool { return e.UID == wanted.UID && e.Generation == wanted.Generation })
-	if asked && len(causes) == 0 {
-		role = Asked
-	}
-	c, err := x.explain(ctx, *wanted, role, depth)
-	if err != nil {
-		return nil, err
-	}
-	if asked {
-		return append([]*Cause{c}, causes...), nil
-	}
-	return append(causes, c), nil
+	return causes, nil
 }
 
 // asking are the deltas that asked for a turn, the newest of each object, newest
@@ -341,31 +358,29 @@ func (x *explanation) wanted(ctx context.Context, t *events.Turn) (*Entry, error
 }
 
 // Began is the first cause: of what lies at the ends of an explanation the latest
-// that is no report of what is seen. Without one it is the latest report.
+// that says what is wanted, and not only what is seen. Without one it is the latest
+// report.
 func (c *Cause) Began() *Cause {
 	var ends []*Cause
-	c.ends(&ends)
+	if c.ends(&ends); len(ends) == 0 {
+		return c // it leads back to itself
+	}
 	return slices.MaxFunc(ends, func(a, b *Cause) int {
-		if x, y := a.report(), b.report(); x != y {
-			if x {
-				return -1
+		if a.Wish != b.Wish {
+			if a.Wish {
+				return 1
 			}
-			return 1
+			return -1
 		}
-		return cmp.Compare(a.Version.Time.UnixNano(), b.Version.Time.UnixNano())
+		return a.Version.Time.Compare(b.Version.Time)
 	})
 }
 
 func (c *Cause) ends(out *[]*Cause) {
-	if len(c.Causes) == 0 {
+	if len(c.Causes) == 0 && c.Note != again {
 		*out = append(*out, c)
 	}
 	for _, behind := range c.Causes {
 		behind.ends(out)
 	}
-}
-
-// report tells whether a version only says what is seen.
-func (c *Cause) report() bool {
-	return c.Version.By.Subresource == "status" && c.Version.Event == Changed || c.Note == "explained above"
 }

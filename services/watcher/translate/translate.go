@@ -69,9 +69,10 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 		Kind: kind.Name, Ref: events.Ref{Kind: kind.Name, Namespace: m.GetNamespace(), Name: m.GetName()}, Op: op,
 		UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Generation: m.GetGeneration(),
 		Deleting: m.GetDeletionTimestamp() != nil,
-		Epoch:    s.Epoch, Sync: s.Sync, At: s.At, By: events.ManagerOf(m.GetManagedFields()),
+		Epoch:    s.Epoch, Sync: s.Sync, At: s.At,
 		Form: FormOf(kind), ContentType: kinds.Protobuf,
 	}
+	d.By, d.Beside = events.ManagersOf(m.GetManagedFields())
 	m.SetManagedFields(nil)
 	if kind.Name == secrets {
 		withhold(m)
@@ -135,7 +136,7 @@ func Again(d events.Delta, s Stamp) events.Delta {
 // known state.
 func Tombstone(d events.Delta, s Stamp) events.Delta {
 	d = Again(d, s)
-	d.Op, d.By = events.Gone, events.Manager{}
+	d.Op, d.By, d.Beside = events.Gone, events.Manager{}, nil
 	return d
 }
 

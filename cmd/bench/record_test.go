@@ -1,0 +1,15 @@
+package main
+
+import "testing"
+
+// TestQuestionsAreAnswered plays the scenario in small: it fails where an answer is
+// wrong.
+func TestQuestionsAreAnswered(t *testing.T) {
+	metrics, err := askRecord(t.Context(), &field{who: millrace{}}, 200, 6000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(metrics) != 8 {
+		t.Errorf("%d metrics: %v", len(metrics), metrics)
+	}
+}
