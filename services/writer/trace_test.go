@@ -1,0 +1,184 @@
+package writer_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+)
+
+const (
+	sent     = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	creating = "POST /api/v1/namespaces/{namespace}/pods"
+)
+
+// tracedBy has a writer's spans recorded.
+func tracedBy(r *tracetest.Recorder, limits trace.Limits) func(*writer.Config) {
+	return func(c *writer.Config) { c.Trace = r.Tracer("writer", trace.Options{Limits: limits}) }
+}
+
+// heard are the writes that a writer tells of.
+func (s *scene) heard() func() []trace.Write {
+	var mu sync.Mutex
+	var all []trace.Write
+	go func() {
+		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
+			w, ok := trace.DecodeWrite(data)
+			if !ok {
+				s.Errorf("a writer tells %q", data)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, w)
+		})
+	}()
+	return func() []trace.Write {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]trace.Write(nil), all...)
+	}
+}
+
+// quietBirths are births that nobody is told of: an Event is a write as well.
+func quietBirths(key string, n int) []events.Command {
+	commands := births(key, n)
+	for i := range commands {
+		commands[i].OnApplied, commands[i].OnFailed = nil, nil
+	}
+	return commands
+}
+
+// TestARequestIsInTheTraceOfItsTurn: the API server is told, the watchers are, and
+// the outcome goes on from there. A retry is one request more.
+func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	heard := s.heard()
+	var mu sync.Mutex
+	broken, parents := 0, map[string]bool{}
+	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if q.Method == http.MethodPost {
+			parents[q.Header.Get("traceparent")] = true
+			if broken++; broken == 1 {
+				return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+			}
+		}
+		return fakeserver.Fault{}
+	})
+	s.writer(tracedBy(r, trace.Limits{}))
+	sequence := s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent, Hops: 2} }, quietBirths("web", 2)...)
+	o := s.outcome("web")
+	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
+	turn := r.Named("process TURN_" + controller)[0]
+	if turn.Parent.SpanID().String() != "b7ad6b7169203331" || turn.Attributes[trace.Sequence] != fmt.Sprint(sequence) {
+		t.Errorf("the turn's span is %+v", turn)
+	}
+	if got := trace.Context(o.Trace).SpanID(); got != turn.Context.SpanID() || o.Trace.Hops != 2 {
+		t.Errorf("the outcome goes on behind %v as %+v", got, o.Trace)
+	}
+	requests := r.Named(creating)
+	if len(requests) != 3 {
+		t.Fatalf("the traces are\n%s", r.Tree())
+	}
+	failed := 0
+	for _, q := range requests {
+		if q.Parent.SpanID() != turn.Context.SpanID() || !strings.HasPrefix(q.Attributes[trace.AuditID], "TURN_"+controller+".") {
+			t.Errorf("a request's span is %+v", q)
+		}
+		if q.Failure != "" {
+			failed++
+		}
+		if id := fmt.Sprintf("00-%v-%v-01", q.Context.TraceID(), q.Context.SpanID()); !parents[id] {
+			t.Errorf("the API server was not told of %s, but of %v", id, parents)
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d requests failed, want 1", failed)
+	}
+	s.eventually("two writes are told of", func() bool { return len(heard()) >= 2 })
+	for i, w := range heard() {
+		if w.UID != o.Results[i].UID && w.UID != o.Results[1-i].UID || trace.Context(w.Trace).TraceID() != turn.Context.TraceID() || w.Ends {
+			t.Errorf("told of %+v", w)
+		}
+	}
+}
+
+// TestCommandsBeyondTheLimitHaveTracesOfTheirOwn, and all of them are told of.
+func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	s.writer(tracedBy(r, trace.Limits{Fanout: 2}))
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 5)...)
+	s.outcome("web")
+	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
+	want := "(orphan) writer: process TURN_" + controller + "\n  writer: " + creating + " ×2\nwriter: " + creating + " [1 links] ×3\n"
+	if got := r.Tree(); got != want {
+		t.Errorf("the traces are\n%swant\n%s", got, want)
+	}
+}
+
+// TestWhatIsNotSampledIsToldOf nevertheless, and has no span; without traces nobody
+// is told.
+func TestWhatIsNotSampledIsToldOf(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	heard := s.heard()
+	stop := s.writer()
+	s.store("silent", nil, quietBirths("silent", 1)...)
+	s.outcome("silent")
+	stop()
+	s.writer(tracedBy(r, trace.Limits{}))
+	s.store("web", nil, quietBirths("web", 1)...)
+	o := s.outcome("web")
+	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
+	if w := heard(); len(w) != 1 || w[0].UID != o.Results[0].UID || w[0].Trace != (events.Trace{}) || len(r.Spans()) != 0 {
+		t.Errorf("told of %+v; the traces are\n%s", w, r.Tree())
+	}
+}
+
+// TestAnEndIsTold by the uid, also where the answer has no version.
+func TestAnEndIsTold(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	heard := s.heard()
+	s.api.Put(pods+"web-0", "u0", map[string]any{})
+	s.writer(tracedBy(r, trace.Limits{}))
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, events.Command{
+		Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web-0", If: &events.If{UID: "u0"},
+	})
+	s.outcome("web")
+	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
+	if w := heard()[0]; w.UID != "u0" || !w.Ends || w.Trace.Parent == "" {
+		t.Errorf("told of %+v", w)
+	}
+}
+
+// TestAnotherDeliveryIsAnotherSpan of the same turn.
+func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	taken, held := make(chan struct{}, 8), make(chan struct{})
+	s.api.Hold(func(fakeserver.Request) { taken <- struct{}{}; <-held })
+	stop := s.writer(tracedBy(r, trace.Limits{}), func(c *writer.Config) { c.Drain = 1 })
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 1)...)
+	<-taken
+	stop() // it hands the turn back
+	close(held)
+	s.writer(tracedBy(r, trace.Limits{}))
+	s.outcome("web")
+	s.eventually("span of each delivery", func() bool { return len(r.Named("process TURN_"+controller)) == 2 })
+	deliveries := ""
+	for _, span := range r.Named("process TURN_" + controller) {
+		deliveries += span.Attributes[trace.Delivery]
+		if span.Parent.SpanID().String() != "b7ad6b7169203331" {
+			t.Errorf("%+v", span)
+		}
+	}
+	if deliveries != "12" {
+		t.Errorf("the deliveries are %q, want 1 and 2", deliveries)
+	}
+}
