@@ -147,7 +147,7 @@ func scale(ctx context.Context, arenas []*arena.Arena, times int) error {
 	for _, a := range arenas {
 		together.Go(func() error {
 			for n := range times {
-				if err := a.Scale(ctx, settled, n+2); err != nil {
+				if _, err := a.Scale(ctx, settled, n+2); err != nil {
 					return err
 				}
 				if _, err := a.Until(ctx, arena.RolledOut(settled, image, n+2)); err != nil {
