@@ -46,12 +46,16 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	traced := func(turn *events.Turn) { turn.Trace.Parent = "00-" + id + "-00f067aa0ba902b7-00" }
 	s, log := newScene(t), &book{}
-	s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
+	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
 	s.store("web", traced, births("web", 1)...)
 	s.eventually("outcome of what succeeds", func() bool { return s.outcomes() == 1 })
 	at := s.store("db", traced, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
-	s.eventually("line", func() bool { return log.line(t, "a turn did not succeed") != nil })
+	s.eventually("outcome of what does not", func() bool { return s.outcomes() == 2 })
+	stop() // what is in hand is finished
 	line := log.line(t, "a turn did not succeed")
+	if line == nil {
+		t.Fatal("it has no line")
+	}
 	for field, want := range map[string]any{
 		"level": "WARN", "key": "ns/db", "lane": "act", "sequence": float64(at), "traceID": id, "status": "refused", "verb": "delete",
 	} {
