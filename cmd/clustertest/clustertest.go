@@ -52,6 +52,7 @@ type (
 // What can be seen to hold; see package arena.
 var (
 	Ready     = arena.Ready
+	Born      = arena.Born
 	Replaced  = arena.Replaced
 	RolledOut = arena.RolledOut
 	Available = arena.Available
