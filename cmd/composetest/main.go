@@ -30,7 +30,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.compose, "compose", "", "the docker-compose `program` (default: docker-compose, else docker's own compose; \"v2\" builds Compose v2 from its module)")
+	flag.StringVar(&o.compose, "compose", "", "the docker-compose `program`, 1.29 or later (default: docker-compose, else docker's own compose)")
 	flag.BoolVar(&o.images, "images", true, "build the images first")
 	flag.BoolVar(&o.keep, "keep", false, "leave everything running that was started")
 	flag.Parse()
@@ -102,24 +102,16 @@ func (s *stage) buildImages(ctx context.Context) error {
 
 // findCompose is the program that is there, or the one that was asked for.
 func (s *stage) findCompose(ctx context.Context, named string) ([]string, error) {
-	switch named {
-	case "v2":
-		programs, err := localcluster.FindPrograms(os.Stdout)
-		if err != nil {
-			return nil, err
-		}
-		return []string{programs.Path("docker-compose")}, programs.Build(ctx, "docker-compose")
-	case "":
-		if path, err := exec.LookPath("docker-compose"); err == nil {
-			return []string{path}, nil
-		}
-		if err := s.engine.Command(ctx, "docker", "compose", "version").Run(); err != nil {
-			return nil, errors.New("neither docker-compose nor docker's compose plugin is installed: install one, or use --compose=v2")
-		}
-		return []string{"docker", "compose"}, nil
-	default:
+	if named != "" {
 		return []string{named}, nil
 	}
+	if path, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{path}, nil
+	}
+	if err := s.engine.Command(ctx, "docker", "compose", "version").Run(); err != nil {
+		return nil, errors.New("neither docker-compose nor docker's compose plugin is installed: install one, or name one with --compose")
+	}
+	return []string{"docker", "compose"}, nil
 }
 
 func say(title, happened string, took time.Duration) {
