@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrNoTrace: Jaeger has no span of the trace: none has arrived yet, it was not
@@ -49,6 +53,34 @@ func (c *Client) Trace(ctx context.Context, id string) (*Trace, error) {
 	return t, nil
 }
 
+// Find reads the traces, at most so many, in which a service has a span of a name
+// that began since a moment; none is no error.
+//
+// Errors: as those of Trace.
+func (c *Client) Find(ctx context.Context, service, span string, since time.Time, limit int) ([]*Trace, error) {
+	query := url.Values{
+		"query.service_name": {service}, "query.operation_name": {span}, "query.num_traces": {strconv.Itoa(limit)},
+		"query.start_time_min": {since.UTC().Format(time.RFC3339Nano)}, "query.start_time_max": {time.Now().UTC().Format(time.RFC3339Nano)},
+	}
+	var found answer
+	if err := c.get(ctx, "api/v3/traces?"+query.Encode(), &found); err != nil && !errors.Is(err, ErrNoTrace) {
+		return nil, fmt.Errorf("find traces with %q of %s: %w", span, service, err)
+	}
+	apart := map[string][]*Span{}
+	for _, s := range found.spans() {
+		apart[s.trace] = append(apart[s.trace], s)
+	}
+	var traces []*Trace
+	for _, id := range slices.Sorted(maps.Keys(apart)) {
+		t, err := grow(id, apart[id])
+		if err != nil {
+			return nil, err
+		}
+		traces = append(traces, t)
+	}
+	return traces, nil
+}
+
 // Services are the names of all services that spans have come from.
 func (c *Client) Services(ctx context.Context) ([]string, error) {
 	var found struct {
@@ -61,7 +93,10 @@ func (c *Client) Services(ctx context.Context) ([]string, error) {
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.JoinPath(path).String(), nil)
+	path, query, _ := strings.Cut(path, "?")
+	address := c.base.JoinPath(path)
+	address.RawQuery = query
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
 		return err
 	}

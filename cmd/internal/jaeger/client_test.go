@@ -129,3 +129,26 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
+
+// TestFind takes the traces of an answer apart, and asks for what it was told to.
+func TestFind(t *testing.T) {
+	since := time.Now().Add(-time.Minute)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.URL.Path != "/api/v3/traces" || q.Get("query.service_name") != "writer" || q.Get("query.operation_name") != "POST /x" ||
+			q.Get("query.num_traces") != "7" || q.Get("query.start_time_min") != since.UTC().Format(time.RFC3339Nano) {
+			t.Errorf("asked for %s", r.URL)
+		}
+		_, _ = w.Write([]byte(`{"result":{"resourceSpans":[{"scopeSpans":[{"spans":[
+			{"traceId":"b","spanId":"1"},{"traceId":"a","spanId":"2"},{"traceId":"b","spanId":"3","parentSpanId":"1"}]}]}]}}`))
+	}))
+	t.Cleanup(server.Close)
+	client, err := New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := client.Find(t.Context(), "writer", "POST /x", since, 7)
+	if err != nil || len(found) != 2 || found[0].ID != "a" || len(found[1].Roots) != 1 || found[1].Roots[0].Children[0].ID != "3" {
+		t.Errorf("found %+v (%v)", found, err)
+	}
+}
