@@ -36,9 +36,9 @@ type Desk struct {
 	awaiting map[kinds.Name][]*entry
 	reaching map[kinds.Name]bool
 	shut     map[kinds.Name]bool
-	epochs   map[kinds.Name]uint64 // of the kinds that were opened
-	turning  map[kinds.Name]bool   // shut because a new epoch is being told
-	unseen   map[events.Key]bool   // keys that changed and have not had a turn since
+	epochs   map[kinds.Name]uint64    // of the kinds that were opened
+	turning  map[kinds.Name]bool      // shut because a new epoch is being told
+	unseen   map[events.Key]time.Time // keys that changed and have not had a turn since, and when they are looked at
 	looks    []look
 	looking  bool
 	hand     []*ticket
@@ -79,6 +79,7 @@ type entry struct {
 	triggers       []events.Trigger
 	trace          events.Trace // of the newest trigger that is traced
 	delivery       int          // how often that has been delivered; 0: not known
+	sight          uint64       // the newest cause of the key's own object that has had a turn
 	since          time.Time    // when the bus had the oldest change that waits for a turn
 
 	round        *round
@@ -120,7 +121,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 	d := &Desk{
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
-		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]bool{}, waiting: map[kinds.Name][]*ticket{},
+		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]time.Time{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},

@@ -159,7 +159,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
 		}
 	}
-	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object})
+	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object, cause: causeOf(f)})
 	return c, true
 }
 

@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -53,20 +54,84 @@ func (e *entry) newest() events.Trigger {
 	return e.triggers[len(e.triggers)-1]
 }
 
+// cause is the change that made a version of an object.
+type cause struct {
+	sequence uint64
+	trace    events.Trace
+}
+
+// causeOf is what a folded change is the cause of; nil where it is not traced.
+func causeOf(f fact) *cause {
+	if f.delta.Trace.Parent == "" {
+		return nil
+	}
+	return &cause{f.sequence, f.delta.Trace}
+}
+
+// causeIn is the cause of the key's own object as it is seen; nil where nobody
+// wants to know, or it is not traced.
+func (d *Desk) causeIn(s scene, key events.Key) *cause {
+	if d.settings.Trace == nil {
+		return nil
+	}
+	own := d.own(key)
+	if k, ok := s.kind(own.Kind); ok {
+		if h, ok := k.objects[name{own.Namespace, own.Name}]; ok {
+			return h.cause
+		}
+	}
+	return nil
+}
+
+// foresee notes that an answer rests on a change of the key's own object whose
+// ticket has not come yet. The answer is of its making; its ticket will find nothing
+// to do.
+func (d *Desk) foresee(e *entry, a *answer) {
+	a.sight = e.sight
+	if a.cause == nil || a.cause.sequence <= e.sight {
+		return
+	}
+	a.sight = a.cause.sequence
+	own, behind := d.own(e.key), e.sight > 0 // a change of it had a turn, or asks for this one
+	for _, t := range e.triggers {
+		if t.Ref == own {
+			if t.Sequence >= a.cause.sequence {
+				return
+			}
+			behind = true
+		}
+	}
+	if !behind || !trace.Sampled(a.cause.trace) {
+		return
+	}
+	a.ahead, a.trace = a.cause, a.cause.trace
+	if a.began.IsZero() {
+		a.began = d.settings.Trace.Now(a.trace)
+	}
+}
+
 // process begins the span of what an answer was asked for.
 func (d *Desk) process(e *entry, a *answer) *trace.Span {
 	if a.began.IsZero() {
 		return nil
 	}
-	return d.settings.Trace.Process(trace.Question{
+	q := trace.Question{
 		Controller: d.name, About: d.own(e.key), Parent: e.trace, Triggers: e.triggers,
 		Delivery: e.delivery, Began: a.began,
-	})
+	}
+	if a.ahead != nil {
+		q.Parent, q.Delivery = a.ahead.trace, 0
+		q.Triggers = append(slices.Clone(q.Triggers), events.Trigger{
+			Stream: subject.StateStream(q.About.Kind), Sequence: a.ahead.sequence, Ref: q.About, Trace: a.ahead.trace,
+		})
+	}
+	return d.settings.Trace.Process(q)
 }
 
 // resolved makes the spans of an answer of which something is stored: what is
 // stored goes on from there.
 func (d *Desk) resolved(e *entry, a *answer) {
+	e.sight = a.sight
 	process := d.process(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
 	reconcile.Set(trace.Because.String(a.decision.Because), trace.Commands.Int(len(a.decision.Commands)))
@@ -78,11 +143,12 @@ func (d *Desk) resolved(e *entry, a *answer) {
 // undecided makes the one span of an answer that nothing is to be done. That is
 // what nearly every outcome asks for, which is not worth one.
 func (d *Desk) undecided(e *entry, a *answer) {
+	e.sight = a.sight
 	if a.began.IsZero() {
 		return
 	}
 	for _, t := range e.triggers {
-		if t.Trace == e.trace && t.Stream == subject.OutcomeStream(d.name) {
+		if a.ahead == nil && t.Trace == e.trace && t.Stream == subject.OutcomeStream(d.name) {
 			return
 		}
 	}

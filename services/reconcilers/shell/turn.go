@@ -24,6 +24,9 @@ type answer struct {
 
 	began time.Time    // when it was asked; zero where no cause is traced
 	trace events.Trace // what comes of it goes on from there
+	cause *cause       // of the key's own object, as it was seen
+	ahead *cause       // the same if its ticket is still on the way
+	sight uint64       // the newest cause of that object which this is an answer to
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -53,6 +56,7 @@ func (d *Desk) turn(e *entry) {
 	began := d.settings.Trace.Now(e.trace)
 	a := d.ask(e)
 	a.began, a.trace = began, e.trace
+	d.foresee(e, &a)
 	if a.broken == "" {
 		a.broken = d.breach(a.decision)
 	}
@@ -90,6 +94,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 	}()
 	d.memory.look(d.name, d.last, func(s scene) {
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
+		a.cause = d.causeIn(s, e.key)
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
