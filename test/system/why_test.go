@@ -244,7 +244,7 @@ func toldEnd(t *testing.T, r asker) {
 		return ""
 	})
 	var lags []record.Lag
-	r.json(t, &lags, "lag")
+	r.json(t, &lags, "lag", "--all")
 	if len(lags) == 0 {
 		t.Error("nobody works on anything")
 	}

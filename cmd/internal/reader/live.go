@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,30 +69,31 @@ func newLag() *cobra.Command {
 		Args:     cobra.NoArgs,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.BoolVar(&every, "all", every, "show also the streams that nobody works on, such as those of kinds that are only recorded")
+			f.BoolVar(&every, "all", every, "show also who is not behind, and the streams themselves")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
 			lags, err := record.New(s.Bus).Lags(ctx)
 			if err != nil {
 				return err
 			}
-			if !every {
-				lags = worked(lags)
+			workers := 0
+			for _, l := range lags {
+				if l.Consumer != "" {
+					workers++
+				}
 			}
-			return s.Print(lags, func(p *Paper) { drawLags(p, lags) })
+			if !every {
+				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 })
+			}
+			return s.Print(lags, func(p *Paper) {
+				if len(lags) == 0 {
+					p.Line("nobody is behind: %d consumers have answered everything", workers)
+					return
+				}
+				drawLags(p, lags)
+			})
 		},
 	}.Command()
-}
-
-// worked leaves out the lines of the streams themselves.
-func worked(lags []record.Lag) []record.Lag {
-	out := []record.Lag{}
-	for _, l := range lags {
-		if l.Consumer != "" {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 func drawLags(p *Paper, lags []record.Lag) {

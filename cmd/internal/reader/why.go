@@ -209,7 +209,7 @@ func looked(s *record.Standing) string {
 func drawTurn(p *Paper, t record.Last, object *record.Version) {
 	p.Line("last %s turn %d at %s: %s (%d commands)", t.Lane, t.Turn, moment(t.At), p.In(Cyan, t.Because), t.Commands)
 	if object != nil && t.ResourceVersion != "" && t.ResourceVersion != object.ResourceVersion {
-		p.Line("   %s", p.In(Dim, fmt.Sprintf("saw @%s%s; the object has changed since, and that asked for nothing", t.ResourceVersion, generation(t.Generation))))
+		p.Line("   %s", p.In(Dim, fmt.Sprintf("saw @%s%s; the object has changed since", t.ResourceVersion, generation(t.Generation))))
 	}
 	switch {
 	case t.Trouble != "":
