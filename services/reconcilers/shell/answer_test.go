@@ -117,6 +117,27 @@ func TestAChangeWithoutATicketIsLookedAt(t *testing.T) {
 	}
 }
 
+// A key that had its turn and changed again is not looked at before its time: the
+// ticket of the new change is what its turn is because of.
+func TestASecondLookIsNotTooEarly(t *testing.T) {
+	o := open(t, Settings{Second: time.Second})
+	set := kinds.ReplicaSets.Kind
+	o.fold(set, events.Is, aSet("web", 1, 0, 0, "")) // to be looked at in a second
+	o.pass(500 * time.Millisecond)
+	o.change(set, events.Is, aSet("web", 2, 0, 0, "")) // has its turn at once
+	before := o.desk.Tally().Nothing
+	o.pass(400 * time.Millisecond)
+	o.fold(set, events.Is, aSet("web", 3, 0, 0, "")) // its ticket is on its way
+	o.pass(100 * time.Millisecond)                   // a second after the first change
+	if got := o.desk.Tally().Nothing; got != before {
+		t.Error("looked at because of a change that had its turn")
+	}
+	o.pass(900 * time.Millisecond)
+	if got := o.desk.Tally().Nothing; got != before+1 {
+		t.Errorf("looked at %d times a second after the second change, want once", got-before)
+	}
+}
+
 // The ends of objects are remembered for a while, and not for ever.
 func TestEndsAreForgotten(t *testing.T) {
 	m := NewMemory()

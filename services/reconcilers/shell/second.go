@@ -23,9 +23,9 @@ type look struct {
 // note remembers the keys of changes that the memory has just folded.
 func (d *Desk) note(keys []events.Key) {
 	for _, k := range keys {
-		if !d.unseen[k] {
-			d.unseen[k] = true
-			d.looks = append(d.looks, look{key: k, at: d.now.Add(d.settings.Second)})
+		if d.unseen[k].IsZero() {
+			d.unseen[k] = d.now.Add(d.settings.Second)
+			d.looks = append(d.looks, look{key: k, at: d.unseen[k]})
 		}
 	}
 	d.armLook()
@@ -45,15 +45,16 @@ func (d *Desk) armLook() {
 	})
 }
 
-// second makes the keys dirty whose time for a second look has come. A key that
-// had its turn and changed again is looked at a little early, which does no harm.
+// second makes the keys dirty whose time for a second look has come. One that had
+// its turn and changed again has another time: it must not be looked at before its
+// ticket is here, or its turn would not know what asked for it.
 func (d *Desk) second() {
 	for len(d.looks) > 0 && !d.looks[0].at.After(d.now) {
-		k := d.looks[0].key
+		l := d.looks[0]
 		d.looks = d.looks[1:]
-		if d.unseen[k] {
-			delete(d.unseen, k)
-			d.demand(d.entry(k), false)
+		if d.unseen[l.key].Equal(l.at) {
+			delete(d.unseen, l.key)
+			d.demand(d.entry(l.key), false)
 		}
 	}
 	d.armLook()
