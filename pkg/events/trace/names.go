@@ -43,7 +43,7 @@ const (
 	Cut = attribute.Key("millrace.cut")
 	// Replay marks spans of a replay: what they tell of has not happened again.
 	Replay = attribute.Key("millrace.replay")
-	// Link says what a link is to: "cause", "previous version", "noted on the
+	// LinkTo says what a link is to: "cause", "previous version", "noted on the
 	// object", "recorded".
 	LinkTo = attribute.Key("millrace.link")
 )

@@ -86,13 +86,16 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.in(t, "the turn", o.take(events.Act).Turn, 1)
+	// This one comes while the turn is being stored.
+	o.desk.Ticket(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: web.Namespace, Name: web.Name},
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, "")), events.Trace{}, &slip{})
 	o.answer(events.Act, 10, nil)
 	o.outcome(events.Act, 10, born("web-0", "20"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
 	o.pass(time.Second)
 	turn := o.take(events.Tell)
 	for _, trigger := range turn.Triggers {
-		if trigger.Ref.Kind == kinds.ReplicaSets.Name {
+		if trigger.Ref.Kind == kinds.ReplicaSets.Name && trigger.Sequence == 1 {
 			t.Errorf("the second turn names %v, which had its turn", trigger)
 		}
 	}
