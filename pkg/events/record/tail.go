@@ -41,7 +41,7 @@ func (r *Record) Tail(ctx context.Context, f Filter, handle func(Happening) erro
 		return err
 	}
 	var mu sync.Mutex
-	return some(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
+	err = some(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
 		at, err := r.bus.StreamState(ctx, streams[i])
 		if err != nil {
 			return err
@@ -61,6 +61,10 @@ func (r *Record) Tail(ctx context.Context, f Filter, handle func(Happening) erro
 			return nil
 		})
 	})
+	if ctx.Err() != nil {
+		return nil // as it was to end
+	}
+	return err
 }
 
 // streams are those that may hold what is wanted. Naming kinds alone leaves out
