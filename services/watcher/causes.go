@@ -37,6 +37,7 @@ type causes struct {
 
 	mu      sync.Mutex
 	writes  generations[version, events.Trace]
+	given   generations[version, kinds.Name] // what has gone on as somebody else's
 	waiting []chan struct{}
 	heard   bool // a writer has told of something
 	// vain counts the births, and the other changes, that have waited in vain since:
@@ -50,7 +51,7 @@ func newCauses(t *trace.Tracer) *causes {
 	if t == nil {
 		return nil
 	}
-	return &causes{tracer: t, vain: map[bool]int{}, writes: generations[version, events.Trace]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &causes{tracer: t, vain: map[bool]int{}, writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, kinds.Name]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_watcher_missed_causes_total",
 		Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
 	}, []string{"kind"})}
@@ -90,8 +91,11 @@ func (c *causes) collectors() []prometheus.Collector {
 func (c *causes) tell(w trace.Write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.Version != "" {
-		c.writes.put(version{w.UID, w.Version}, w.Trace)
+	if v := (version{w.UID, w.Version}); w.Version != "" {
+		c.writes.put(v, w.Trace)
+		if kind, late := c.given.get(v); late {
+			c.missed.WithLabelValues(string(kind)).Inc()
+		}
 	}
 	if w.Ends {
 		c.writes.put(version{uid: w.UID}, w.Trace)
@@ -109,6 +113,15 @@ func (c *causes) of(v version, gone bool) (cause events.Trace, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.find(v, gone)
+}
+
+// foreign remembers a version that goes on as somebody else's. Only a writer that
+// tells of it later proves that it was ours: what is written on the object does not,
+// since bindings and scaling leave no name there.
+func (c *causes) foreign(v version, kind kinds.Name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.given.put(v, kind)
 }
 
 func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {

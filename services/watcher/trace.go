@@ -179,10 +179,12 @@ func (k *kindWatch) traced(d *events.Delta, m metav1.Object) *trace.Span {
 	}
 	cause, ours := k.causes.of(version{d.UID, d.ResourceVersion}, d.Op == events.Gone)
 	o := trace.Origin{Ours: ours, Cause: cause, Labels: m.GetLabels(), Notes: m.GetAnnotations()}
-	if o.Missed = !ours && d.Op == events.Is && d.By.Name == events.FieldManager && k.causes.told(); o.Missed {
-		k.causes.missed.WithLabelValues(string(k.kind.Name)).Inc()
-	}
 	o.Before, _ = k.versions.get(d.UID)
+	if !ours && d.Op == events.Is {
+		k.causes.foreign(version{d.UID, d.ResourceVersion}, k.kind.Name)
+		birth := !trace.Sampled(o.Before)
+		o.Missed = birth && d.By.Name == events.FieldManager && k.causes.told()
+	}
 	span := k.causes.tracer.Delta(*d, o)
 	if d.Trace = span.Trace(); span != nil {
 		k.versions.put(d.UID, d.Trace)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -113,10 +114,13 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	s.changeOf("pods", "ADDED", "early", byWriter(events.FieldManager))
 	spans(t, r, 1)
 
-	service.causes.mu.Lock() // the watch comes as far as here, and waits
 	s.changeOf("pods", "ADDED", "late", byWriter(events.FieldManager))
 	s.change("ADDED", "behind", 0)
-	service.causes.mu.Unlock()
+	until(t, func() bool {
+		service.causes.mu.Lock()
+		defer service.causes.mu.Unlock()
+		return len(service.causes.waiting) > 0
+	})
 	tell(t, b, trace.Write{UID: "uid-3", Version: "3", Trace: cause})
 	spans(t, r, 3)
 	eventually(t, b, "is early", "is late", "is behind")
@@ -145,15 +149,25 @@ func TestAWriterThatDoesNotTellHoldsUpNothingForLong(t *testing.T) {
 		s.changeOf("pods", "MODIFIED", "a", byWriter(events.FieldManager))
 	}
 	for i, span := range spans(t, r, vainly+10) {
-		if span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
+		if seems := strings.Contains(span.Attributes[trace.Outcome], "missed"); span.Parent.IsValid() || seems != (i == 0) {
 			t.Fatalf("change %d: parent %v, %q", i, span.Parent.IsValid(), span.Attributes[trace.Outcome])
 		}
+	}
+	if got := testutil.CollectAndCount(service.causes.missed); got != 0 {
+		t.Errorf("%d kinds have missed causes, although nobody has told of any", got)
 	}
 	if service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) {
 		t.Error("it would still wait")
 	}
 	tell(t, b, trace.Write{UID: "another", Version: "2"})
 	until(t, func() bool { return service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) })
+	for _, d := range logOf(t, b) {
+		if d.Op == events.Is {
+			tell(t, b, trace.Write{UID: d.UID, Version: d.ResourceVersion})
+			break
+		}
+	}
+	until(t, func() bool { return testutil.ToFloat64(service.causes.missed.WithLabelValues("pods")) == 1 })
 }
 
 // TestAWriteThatIsNotSampledBeginsNoTrace.
