@@ -198,7 +198,7 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	case Born, Leaving, Ended:
 		v.wish = true
 	case Changed:
-		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && !seen(v.Changes))
+		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && len(v.Changes) > 0 && !seen(v.Changes))
 	case Found, Kept:
 	}
 	return v

@@ -203,11 +203,22 @@ func (w *world) decide(controller string, own events.Ref, because string, comman
 // done stores the outcome of a turn: each command made a version.
 func (w *world) done(controller string, own events.Ref, turn uint64, made ...events.Delta) {
 	w.Helper()
+	w.outcome(controller, own, turn, events.Applied, made)
+}
+
+// met stores the outcome of a turn whose commands met versions that stood in the way.
+func (w *world) met(controller string, own events.Ref, turn uint64, those ...events.Delta) {
+	w.Helper()
+	w.outcome(controller, own, turn, events.Conflict, those)
+}
+
+func (w *world) outcome(controller string, own events.Ref, turn uint64, status events.Status, about []events.Delta) {
+	w.Helper()
 	key := events.Key{Namespace: own.Namespace, Name: own.Name}
 	o := events.Outcome{Controller: controller, Key: key, Lane: events.Act, Turn: turn, At: time.Now()}
-	for i, d := range made {
+	for i, d := range about {
 		o.Results = append(o.Results, events.Result{
-			Command: i, Status: events.Applied, Ref: d.Ref, UID: d.UID, Version: d.ResourceVersion, Removed: d.Op == events.Gone, AuditID: "audit-" + d.ResourceVersion,
+			Command: i, Status: status, Ref: d.Ref, UID: d.UID, Version: d.ResourceVersion, Removed: d.Op == events.Gone, AuditID: "audit-" + d.ResourceVersion,
 		})
 	}
 	m, err := events.EncodeJSON(o, events.Trace{})
