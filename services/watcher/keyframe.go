@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -18,15 +19,29 @@ const (
 	keyframeBatch = 500
 	// keyframeLate is when to look again although nothing is due.
 	keyframeLate = 10 * time.Minute
+	// reachLeast, and so many times the objects that are there, is how many messages
+	// may be stored after the last word of an object before it is said again.
+	reachLeast, reachTimes = 20_000, 5
 )
+
+// reach bounds how far back somebody has to read who asks what was there at a
+// moment, in a kind of which few objects change all the time and most never do. It
+// costs a fifth more messages at the most.
+func (k *kindWatch) reach() uint64 {
+	if !k.counted {
+		return math.MaxUint64
+	}
+	return max(reachLeast, reachTimes*k.tally.Census().Objects)
+}
 
 // soon is when to look for objects that have to be said again, at the earliest.
 func (k *kindWatch) soon() time.Duration { return min(keyframeSoon, k.age/8) }
 
 // keyframes says the oldest objects again before the log forgets them: what is
 // older than half of the log's age; and when so much has ended since they were said
-// that a reader would spend its start on that (translate.Window). It gives when to
-// look again. The state stream is in the order of age.
+// that a reader would spend its start on that (translate.Window), or so much has been
+// stored that a reader of the past would have to go back far ([kindWatch.reach]). It
+// gives when to look again. The state stream is in the order of age.
 //
 // Errors: events.ErrDamaged, when the state has an object that is not there.
 func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err error) {
@@ -86,8 +101,11 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 			again = k.soon()
 			return errEnough
 		}
-		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) {
-			again = max(k.soon(), min(left, again))
+		behind := at.Last - m.Sequence
+		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) && behind <= k.reach() {
+			if again = max(k.soon(), min(left, again)); behind > k.reach()/2 {
+				again = k.soon()
+			}
 			return errEnough
 		}
 		if k.counted && !k.tally.Holds(d) {

@@ -226,3 +226,40 @@ func TestGhostsBeforeTheWindow(t *testing.T) {
 		t.Error("it is suspected again, although nothing happened")
 	}
 }
+
+// TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes: who asks for a moment reads back
+// from it until everything that was there has been met.
+func TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes(t *testing.T) {
+	b := memory.New(memory.Options{})
+	k := past(t, b, 10, 0)
+	busy := events.Delta{Kind: "pods", Op: events.Is, UID: "busy", Ref: events.Ref{Kind: "pods", Namespace: "default", Name: "busy"}, At: time.Now()}
+	change := func(times int) {
+		t.Helper()
+		for i := range times {
+			busy.ResourceVersion = fmt.Sprint(10 + i)
+			if err := k.append(t.Context(), busy); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, step := range []struct {
+		changes, said int
+		again         time.Duration
+	}{{reachLeast / 4, 0, keyframeLate}, {reachLeast / 2, 0, keyframeSoon}, {reachLeast / 2, 10, keyframeLate}, {reachLeast / 4, 0, keyframeLate}} {
+		change(step.changes)
+		before := len(logOf(t, b))
+		again, err := k.keyframes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := 0
+		for _, d := range logOf(t, b)[before:] {
+			if d.Op == events.Is && d.Sync && d.Ref.Name != "busy" {
+				said++
+			}
+		}
+		if said != step.said || again > step.again || again < keyframeSoon || step.again > keyframeSoon && again == keyframeSoon {
+			t.Errorf("after %d changes %d objects are said again, and looked at in %v; want %d in %v", step.changes, said, again, step.said, step.again)
+		}
+	}
+}
