@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -33,5 +34,34 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 	d := events.Delta{Kind: "pods", Ref: a, Op: events.Is, Before: events.Place{Known: true, Sequence: 7}}
 	if l.enter(&d); d.Before.Known {
 		t.Errorf("who does not know the places says %+v", d.Before)
+	}
+}
+
+// TestAGapSaysSinceWhenItMayBe: the watcher is away until the API server has
+// forgotten what happened meanwhile.
+func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 1 })
+	s.change("ADDED", "a", 0)
+	until(t, func() bool { return len(logOf(t, b)) == 2 })
+	stop()
+	last := logOf(t, b)[1].At
+	s.change("MODIFIED", "a", 0)
+	s.change("ADDED", "b", 0)
+	s.forget()
+	_, stop = start(t, s, b, "two")
+	defer stop()
+	until(t, func() bool { log := logOf(t, b); return len(log) > 2 && log[len(log)-1].Op == events.Mark })
+	log := logOf(t, b)
+	gap, mark := log[len(log)-2], log[len(log)-1]
+	if h := hole(t, gap); !h.Since.Equal(last) {
+		t.Errorf("changes may be missing since %v, and the last one told was at %v", h.Since, last)
+	}
+	if want := (events.Place{Known: true}); gap.Before != want {
+		t.Errorf("before the first gap there is one at %+v", gap.Before)
+	}
+	if want := (events.Place{Known: true, Sequence: uint64(len(log) - 1)}); mark.Before != want {
+		t.Errorf("the mark says that the gap is at %+v, want %+v", mark.Before, want)
 	}
 }

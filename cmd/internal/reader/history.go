@@ -74,6 +74,9 @@ var eventColours = map[record.Event]Colour{
 }
 
 func drawHistory(p *Paper, h *record.History) {
+	for _, doubt := range h.Doubts {
+		p.Line("%s", p.In(Red, "... what was before cannot be read: "+doubt))
+	}
 	if h.More {
 		p.Line("%s", p.In(Dim, "... there are older versions: --limit=0 shows all"))
 	} else if len(h.Versions) > 0 && h.Versions[0].Event != record.Born {

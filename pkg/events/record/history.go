@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -91,6 +92,8 @@ type History struct {
 	Gaps []Gap `json:"gaps,omitempty"`
 	// More is true when there are older versions than were asked for.
 	More bool `json:"more,omitempty"`
+	// Doubts say what could not be read: the history ends there.
+	Doubts []string `json:"doubts,omitempty"`
 	// Begins is when the record of the kind begins: what was before is not kept.
 	Begins time.Time `json:"begins"`
 }
@@ -112,11 +115,16 @@ func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, l
 		return nil, missing(ref)
 	}
 	entries, err := r.past(ctx, newest, limit)
-	if err != nil {
+	if errors.Is(err, events.ErrDamaged) {
+		h.Doubts = append(h.Doubts, err.Error())
+	} else if err != nil {
 		return nil, err
 	}
 	if h.Versions, err = r.versions(ctx, kind, entries); err != nil {
 		return nil, err
+	}
+	if oldest := &h.Versions[0]; len(h.Doubts) > 0 && oldest.Event == Born {
+		oldest.Event = Changed
 	}
 	if h.More = limit > 0 && len(entries) > limit; h.More {
 		h.Versions = h.Versions[1:] // it was only there to be compared with
@@ -126,21 +134,16 @@ func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, l
 }
 
 // past gives an entry and those before it, oldest first: one more than limit, so
-// that the oldest has something to be compared with.
-func (r *Record) past(ctx context.Context, newest Entry, limit int) ([]Entry, error) {
-	entries := []Entry{newest}
-	for limit <= 0 || len(entries) <= limit {
-		e, ok, err := r.before(ctx, entries[len(entries)-1])
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
+// that the oldest has something to be compared with. With an error it gives those
+// behind what could not be read.
+func (r *Record) past(ctx context.Context, newest Entry, limit int) (entries []Entry, err error) {
+	e, ok := newest, true
+	for ok && err == nil && (limit <= 0 || len(entries) <= limit) {
 		entries = append(entries, e)
+		e, ok, err = r.before(ctx, e)
 	}
 	slices.Reverse(entries)
-	return entries, nil
+	return entries, err
 }
 
 // versions says what happened with each entry, compared with the one before it.

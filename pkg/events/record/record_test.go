@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -267,4 +269,44 @@ func TestMomentsAreRead(t *testing.T) {
 			t.Errorf("%q is %v", text, got)
 		}
 	}
+}
+
+// worn is a bus of which a disk has damaged a message.
+type worn struct {
+	bus.Archive
+	sequence uint64
+}
+
+func (b worn) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	m, ok, err := b.Archive.At(ctx, stream, sequence)
+	return b.wear(m), ok, err
+}
+
+func (b worn) Next(ctx context.Context, stream, subject string, from uint64) (events.Message, bool, error) {
+	m, ok, err := b.Archive.Next(ctx, stream, subject, from)
+	return b.wear(m), ok, err
+}
+
+func (b worn) wear(m events.Message) events.Message {
+	if m.Sequence == b.sequence {
+		m.Data = append([]byte("x"), m.Data...)
+	}
+	return m
+}
+
+func TestHistoryEndsWhereItCannotBeRead(t *testing.T) {
+	tell(t, func(w *world) {
+		for _, by := range []string{"alice", "bob", "carol", "dave"} {
+			w.is(web, by, replicas(1))
+		}
+		h, err := record.New(worn{w.bus, 2}).History(w.Context(), kinds.Deployments.Kind, web, 0)
+		w.must(err)
+		want := 2
+		if !w.linked {
+			want = 1 // on the way to the one before there is the damage
+		}
+		if len(h.Versions) != want || h.Versions[want-1].By.Manager != "dave" || h.Versions[0].Event != record.Changed || len(h.Doubts) != 1 {
+			w.Errorf("%v: %+v", h.Doubts, h.Versions)
+		}
+	})
 }
