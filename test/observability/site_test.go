@@ -192,7 +192,7 @@ func (s *site) work(ctx context.Context, name string) error {
 		then clustertest.Condition
 	}{
 		{func() error { return a.Deploy(ctx, deployment, "one", 4) }, clustertest.Ready(4)},
-		{func() error { return a.Scale(ctx, deployment, 2) }, clustertest.Ready(2)},
+		{func() error { _, err := a.Scale(ctx, deployment, 2); return err }, clustertest.Ready(2)},
 		{func() error { return a.DeleteDeployments(ctx) }, clustertest.Empty()},
 	} {
 		if err := step.do(); err != nil {
