@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -132,7 +133,11 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	if s.Namespace == "" {
 		s.Namespace = contextNamespace()
 	}
-	return do(ctx, s)
+	err = do(ctx, s)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return fmt.Errorf("no answer within %v: --timeout gives it more (%w)", o.Timeout, err)
+	}
+	return err
 }
 
 // contextNamespace is what kubectl would take.

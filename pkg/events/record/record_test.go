@@ -237,6 +237,25 @@ func TestWhatIsMissingIsCounted(t *testing.T) {
 	})
 }
 
+// TestWhatARelistFindsIsCountedAfterwards: while a list is compared nobody counts.
+func TestWhatARelistFindsIsCountedAfterwards(t *testing.T) {
+	tell(t, func(w *world) {
+		for i := range 150 {
+			w.is(pod(fmt.Sprint("p", i)), "x", nil)
+		}
+		for i := range 130 {
+			d := w.delta(pod(fmt.Sprint("q", i)), events.Is, "x", nil)
+			d.Sync = true
+			w.sayUncounted(d)
+		}
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
+		w.must(err)
+		if len(s.Entries) != 280 || !s.Whole {
+			w.Errorf("there are %d, whole %v: %v", len(s.Entries), s.Whole, s.Doubts)
+		}
+	})
+}
+
 func TestStandingSaysWhatIsAwaited(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()

@@ -49,7 +49,7 @@ func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at M
 		return nil, err
 	}
 	f := &backwards{record: r, kind: kind, said: map[events.Ref]Entry{}}
-	if err := f.fold(ctx, sequence); err != nil {
+	if err := f.state(ctx, sequence); err != nil {
 		return nil, err
 	}
 	s := &State{Kind: kind, Sequence: sequence, Time: f.time, Whole: f.whole, Doubts: f.doubts}
@@ -87,19 +87,59 @@ type backwards struct {
 	record *Record
 	kind   kinds.Kind
 	said   map[events.Ref]Entry
-	told   events.Census // of the newest delta that has one
-	from   uint64        // where that is
+	told   events.Census // of the delta that the fold begins with
 	time   time.Time
 	whole  bool
 	doubts []string
 }
 
-// fold reads strides until the census agrees, or the log begins.
-func (f *backwards) fold(ctx context.Context, last uint64) error {
+// state folds what there was at a sequence: up to the newest delta with a census,
+// backwards, and then what lies behind that, such as what a relist was finding.
+func (f *backwards) state(ctx context.Context, last uint64) error {
 	state, err := f.record.bus.StreamState(ctx, subject.LogStream(f.kind.Name))
 	if err != nil {
 		return err
 	}
+	counted, err := f.counted(ctx, state, last)
+	if err != nil {
+		return err
+	}
+	if counted == 0 {
+		f.doubts = append(f.doubts, "no count of the objects was taken before this moment, so nobody can tell whether these are all")
+		return f.stride(ctx, state.First, last)
+	}
+	if err := f.fold(ctx, state, counted); err != nil || counted == last {
+		return err
+	}
+	return f.stride(ctx, counted+1, last)
+}
+
+// counted finds the newest delta with a census, and takes that; 0 when there is
+// none.
+func (f *backwards) counted(ctx context.Context, state bus.State, last uint64) (at uint64, err error) {
+	for high, size := last, uint64(100); high >= state.First && high > 0 && at == 0; size *= 4 {
+		low := state.First
+		if high-low >= size {
+			low = high - size + 1
+		}
+		err := f.record.bus.Read(ctx, bus.Passage{Stream: subject.LogStream(f.kind.Name), From: low, To: high, HeadersOnly: true}, func(batch []events.Message) error {
+			for _, m := range batch {
+				if e, err := entryOf(m); err == nil && e.Census.Known {
+					at, f.told = e.Sequence, e.Census
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		high = low - 1
+	}
+	return at, nil
+}
+
+// fold reads strides until the census agrees, or the log begins.
+func (f *backwards) fold(ctx context.Context, state bus.State, last uint64) error {
 	size := uint64(stride)
 	for high := last; ; size += size / 2 {
 		low := state.First
@@ -164,9 +204,6 @@ func (f *backwards) stride(ctx context.Context, low, high uint64) error {
 // take counts a delta, unless a later one of its object has been met. The marks and
 // gaps of the log share the reference without a name.
 func (f *backwards) take(ref events.Ref, e Entry) {
-	if e.Census.Known && e.Sequence > f.from {
-		f.told, f.from = e.Census, e.Sequence
-	}
 	if e.Stored.After(f.time) {
 		f.time = e.Stored
 	}
@@ -180,9 +217,6 @@ func (f *backwards) take(ref events.Ref, e Entry) {
 
 // agrees compares what has been met with what there was.
 func (f *backwards) agrees() bool {
-	if !f.told.Known {
-		return false
-	}
 	var tally events.Tally
 	for _, e := range f.said {
 		tally.Fold(e.Delta)
@@ -198,10 +232,6 @@ func (f *backwards) conclude() {
 		if e.Op == events.Is {
 			is++
 		}
-	}
-	if !f.told.Known {
-		f.doubts = append(f.doubts, "no count of the objects was taken near this moment, so nobody can tell whether these are all")
-		return
 	}
 	f.doubts = append(f.doubts, fmt.Sprintf("the record has %d objects of this moment, where there were %d: the others had been said last before the record begins", is, f.told.Objects))
 }

@@ -133,11 +133,15 @@ func blank(ref events.Ref, n int) runtime.Object {
 // say stores a delta and gives its sequence, one second after the one before.
 func (w *world) say(d events.Delta) uint64 {
 	w.Helper()
+	w.tally[d.Kind].Fold(d)
+	d.Census = w.tally[d.Kind].Census()
+	return w.sayUncounted(d)
+}
+
+func (w *world) sayUncounted(d events.Delta) uint64 {
+	w.Helper()
 	w.wait(time.Second)
 	d.At = time.Now()
-	tally := w.tally[d.Kind]
-	tally.Fold(d)
-	d.Census = tally.Census()
 	m := events.Message{}
 	if d.Ref.Name == "" {
 		d.Before = events.Place{Known: w.linked, Sequence: w.gaps[d.Kind]}
