@@ -79,7 +79,7 @@ func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case connecting.Err() != nil:
-		return nil, fmt.Errorf("no bus answers at %s (%w): name it with --nats-url; millrace run and dev let others in with --nats-listen=127.0.0.1:4222", c.Redacted(), err)
+		return nil, fmt.Errorf("no bus answers at %s (%w): name it with --nats-url; millrace run lets others in with --nats-listen=127.0.0.1:4222", c.Redacted(), err)
 	default:
 		return nil, fmt.Errorf("connect to the bus at %s: %w", c.Redacted(), err)
 	}
