@@ -21,7 +21,8 @@ type fact struct {
 // change is what one fact did to one object.
 type change struct {
 	ref      events.Ref
-	sequence uint64 // of the fact
+	sequence uint64       // of the fact
+	trace    events.Trace // of the delta
 	was, now reconcile.Object
 }
 
@@ -53,7 +54,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
 		if c, changed := m.fold(k, f); changed {
-			c.sequence = f.sequence
+			c.sequence, c.trace = f.sequence, f.delta.Trace
 			changes = append(changes, c)
 		}
 		k.position = max(k.position, f.sequence)
@@ -159,7 +160,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
 		}
 	}
-	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object, cause: causeOf(f)})
+	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object})
 	return c, true
 }
 

@@ -34,6 +34,7 @@ type debt struct {
 	keySet
 	failed []change
 	upTo   uint64
+	cause  *cause // the newest traced change that made the object's own key
 }
 
 // nothing tells whether no change up to a sequence concerns anybody.
@@ -89,6 +90,9 @@ func (r *reader) owe(s scene, changes []change) {
 		d.add(keys...)
 		r.total += len(d.keys)
 		d.upTo = max(d.upTo, c.sequence)
+		if c.trace.Parent != "" && slices.ContainsFunc(keys, c.own) {
+			d.cause = &cause{c.sequence, c.trace}
+		}
 		if err != nil && len(d.failed) < owedFailed {
 			d.failed = append(d.failed, c)
 		}
@@ -143,9 +147,25 @@ func (r *reader) take(ref events.Ref, sequence uint64) *debt {
 	}
 	d := r.remove(at)
 	if d.upTo > sequence {
-		r.debt(ref).upTo = d.upTo
+		rest := r.debt(ref)
+		rest.upTo = d.upTo
+		if d.cause != nil && d.cause.sequence > sequence {
+			rest.cause = d.cause
+		}
 	}
 	return d
+}
+
+// causeOf is the newest traced change of an object that asked for a turn of the
+// object's own, and whose ticket has not come here; nil for none. What a controller
+// overlooks, as the garbage collector does a status, is no cause of its turns.
+func (r *reader) causeOf(ref events.Ref) *cause {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at, ok := r.owed[ref]; ok {
+		return at.Value.(*debt).cause
+	}
+	return nil
 }
 
 func (r *reader) dropOwed(kind kinds.Name) {

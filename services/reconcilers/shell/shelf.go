@@ -19,7 +19,6 @@ type held struct {
 	version string
 	epoch   uint64
 	object  reconcile.Object
-	cause   *cause // of this version, where that is traced
 }
 
 // shelf is a list of held objects, sorted by kind, namespace and name. Changes

@@ -60,27 +60,18 @@ type cause struct {
 	trace    events.Trace
 }
 
-// causeOf is what a folded change is the cause of; nil where it is not traced.
-func causeOf(f fact) *cause {
-	if f.delta.Trace.Parent == "" {
-		return nil
-	}
-	return &cause{f.sequence, f.delta.Trace}
+// own tells whether a key is that of the object that changed.
+func (c change) own(key events.Key) bool {
+	return key.Namespace == c.ref.Namespace && key.Name == c.ref.Name && (key.Kind == "" || key.Kind == c.ref.Kind)
 }
 
-// causeIn is the cause of the key's own object as it is seen; nil where nobody
-// wants to know, or it is not traced.
+// causeIn is the cause of the key's own object as it is seen, if its ticket has not
+// come; nil where nobody wants to know, or it is not traced.
 func (d *Desk) causeIn(s scene, key events.Key) *cause {
 	if d.settings.Trace == nil {
 		return nil
 	}
-	own := d.own(key)
-	if k, ok := s.kind(own.Kind); ok {
-		if h, ok := k.objects[name{own.Namespace, own.Name}]; ok {
-			return h.cause
-		}
-	}
-	return nil
+	return s.reader.causeOf(d.own(key))
 }
 
 // foresee notes that an answer rests on a change of the key's own object whose

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 func caused(n int) events.Trace {
@@ -102,4 +103,42 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	if turn.Trace != (events.Trace{}) {
 		t.Errorf("the second turn is in %v", turn.Trace)
 	}
+}
+
+// TestWhatAControllerOverlooksIsNoCause: its turns rest on changes that ask for
+// them, until the tickets of those have come.
+func TestWhatAControllerOverlooksIsNoCause(t *testing.T) {
+	set := kinds.ReplicaSets.Kind
+	ref := events.Ref{Kind: set.Name, Namespace: web.Namespace, Name: web.Name}
+	r := newReader(reconcile.Description{Inputs: []reconcile.Input{{Kind: set, Keys: func(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
+		if now.GetGeneration() == 0 {
+			return nil
+		}
+		return []events.Key{events.Key(ref)}
+	}}}})
+	changed := func(sequence uint64, generation int64) {
+		o := aSet(web.Name, int(sequence), 1, 0, "")
+		o.Generation = generation
+		r.owe(scene{}, []change{{ref: ref, sequence: sequence, trace: caused(int(sequence)), now: reconcile.Object{Kind: set, Object: o}}})
+	}
+	is := func(what string, want uint64) {
+		t.Helper()
+		got := uint64(0)
+		if c := r.causeOf(ref); c != nil {
+			got = c.sequence
+		}
+		if got != want {
+			t.Errorf("%s: the cause is change %d, want %d", what, got, want)
+		}
+	}
+	is("nothing changed", 0)
+	changed(1, 0)
+	is("a change that is overlooked", 0)
+	changed(2, 1)
+	changed(3, 0)
+	is("one that is not, and another", 2)
+	r.take(ref, 1)
+	is("the ticket of one before", 2)
+	r.take(ref, 2)
+	is("its ticket", 0)
 }
