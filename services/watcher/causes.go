@@ -2,8 +2,10 @@ package watcher
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,12 +17,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// vainly is how many changes in a row may have waited for a writer in vain before
-// none waits any more, until one is heard: nobody is there who would tell.
-const vainly = 50
-
 // remembered is how many writes are: those of a minute, at a thousand in a second.
 const remembered = 1 << 16
+
+// lifetime is how long a write counts as under way whose writer says no more: longer
+// than any request of one takes.
+const lifetime = 30 * time.Second
 
 // version is a version of an object; without a number it is whatever brings the
 // object to its end.
@@ -40,10 +42,9 @@ type causes struct {
 	given   generations[version, kinds.Name] // what has gone on as somebody else's
 	waiting []chan struct{}
 	heard   bool // a writer has told of something
-	// vain counts the births, and the other changes, that have waited in vain since:
-	// what seems to be ours and is not, such as the binding of a Pod, which bears no
-	// name of its own, must not keep births from waiting.
-	vain map[bool]int
+	// flights are the writes under way, by object and request, and since when.
+	flights map[events.Ref]map[string]time.Time
+	swept   time.Time // when those were last dropped that nobody ended
 }
 
 // newCauses are none where there are no traces.
@@ -51,7 +52,7 @@ func newCauses(t *trace.Tracer) *causes {
 	if t == nil {
 		return nil
 	}
-	return &causes{tracer: t, vain: map[bool]int{}, writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, kinds.Name]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &causes{tracer: t, flights: map[events.Ref]map[string]time.Time{}, writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, kinds.Name]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_watcher_missed_causes_total",
 		Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
 	}, []string{"kind"})}
@@ -67,6 +68,7 @@ func (c *causes) listen(ctx context.Context, b bus.Peers) {
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot hear what the writers write")
+			c.deafen()
 			pause(ctx, lookEvery)
 		}
 	}
@@ -91,6 +93,12 @@ func (c *causes) collectors() []prometheus.Collector {
 func (c *causes) tell(w trace.Write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.heard = true
+	if w.Begins {
+		c.begin(w)
+		return
+	}
+	c.end(w)
 	if v := (version{w.UID, w.Version}); w.Version != "" {
 		c.writes.put(v, w.Trace)
 		if kind, late := c.given.get(v); late {
@@ -100,12 +108,51 @@ func (c *causes) tell(w trace.Write) {
 	if w.Ends {
 		c.writes.put(version{uid: w.UID}, w.Trace)
 	}
-	c.heard = true
-	clear(c.vain)
+	c.news()
+}
+
+// begin notes a write under way. A writer that was killed meanwhile never ends it.
+func (c *causes) begin(w trace.Write) {
+	now := time.Now()
+	if now.Sub(c.swept) > lifetime {
+		for about, flights := range c.flights {
+			maps.DeleteFunc(flights, func(_ string, since time.Time) bool { return now.Sub(since) > lifetime })
+			if len(flights) == 0 {
+				delete(c.flights, about)
+			}
+		}
+		c.swept = now
+	}
+	flights := c.flights[w.About]
+	if flights == nil {
+		flights = map[string]time.Time{}
+		c.flights[w.About] = flights
+	}
+	flights[w.ID] = now
+}
+
+func (c *causes) end(w trace.Write) {
+	if flights := c.flights[w.About]; flights != nil {
+		if delete(flights, w.ID); len(flights) == 0 {
+			delete(c.flights, w.About)
+		}
+	}
+}
+
+// news has whoever waits look again.
+func (c *causes) news() {
 	for _, look := range c.waiting {
 		knock(look)
 	}
 	c.waiting = nil
+}
+
+// deafen is for when nothing is heard any more: nobody waits for what will not be.
+func (c *causes) deafen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.flights)
+	c.news()
 }
 
 // of is the write that a version came of; ours is false when none is known.
@@ -131,12 +178,15 @@ func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {
 	return cause, ours
 }
 
-// await tells whether a write that is not known may still come. Then look is
-// knocked at with the next one that does.
-func (c *causes) await(v version, gone, birth bool, look chan struct{}) bool {
+// await tells whether a version may be what a write under way makes. Then look is
+// knocked at when more is known.
+func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.find(v, gone); known || c.vain[birth] >= vainly {
+	if len(c.flights[about]) == 0 {
+		return false
+	}
+	if _, known := c.find(v, gone); known {
 		return false
 	}
 	if !slices.Contains(c.waiting, look) {
@@ -145,11 +195,12 @@ func (c *causes) await(v version, gone, birth bool, look chan struct{}) bool {
 	return true
 }
 
-// despair counts a change that has waited in vain.
-func (c *causes) despair(birth bool) {
+// despair takes the writes of an object for ended: a change has waited for them in
+// vain, and no second one must.
+func (c *causes) despair(about events.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.vain[birth]++
+	delete(c.flights, about)
 }
 
 // told tells whether writers do tell of their writes, so that one of which none

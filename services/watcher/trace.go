@@ -15,18 +15,12 @@ import (
 )
 
 const (
-	// grace is how long a change that seems to be ours waits until its writer has
-	// told of it. Most do before the change arrives here or within two milliseconds.
-	grace = 20 * time.Millisecond
-	// birthGrace is how long an object that bears their name from its birth waits:
-	// there is no doubt about such a one, and in a burst of births, on a machine that
-	// has other things to do, writers tell later.
-	birthGrace = 100 * time.Millisecond
+	// grace is how long a change of an object that a writer of ours is writing waits
+	// until that has told how it ended. Most tell within two milliseconds; only one
+	// that was killed, or is cut off, never does.
+	grace = time.Second
 	// maxHeld bounds the changes that wait behind one that does.
 	maxHeld = 1024
-	// freshly is how old a deletion may be to be taken for the last change, by the
-	// clocks of two machines.
-	freshly = 10 * time.Second
 	// settling bounds how long the end of a session may find out what was stored.
 	settling = 2 * time.Second
 )
@@ -34,11 +28,12 @@ const (
 // tracing is what a kind's watch does for traces. It belongs to the goroutine of
 // the watch; causes is nil where there are none, and then it does nothing.
 //
-// A change that a writer of ours made goes on in the trace of its request, of
-// which the writer tells at once, on a way that is often slower than the watch. So
-// such a change waits for a moment, and what comes after it waits behind it: the
-// log is in the order of the watch. The moment counts from when a change arrives;
-// a crowd of them is not delayed by more than one.
+// A change that a writer of ours made goes on in the trace of its request. The writer
+// tells of that before it sends it and when it is answered, which is often later than
+// the watch has the change. So a change of an object with a write under way waits until
+// that is answered, and what comes after it waits behind it: the log is in the order of
+// the watch. The moment counts from when a change arrives; a crowd of them is not
+// delayed by more than one.
 type tracing struct {
 	causes *causes
 	// bell rings when a writer has told of something, or a moment is over.
@@ -52,10 +47,10 @@ type tracing struct {
 // held is a change that waits, or waits behind one.
 type held struct {
 	event   watch.Event
-	until   time.Time // zero for what does not wait itself
+	until   time.Time  // the latest that it waits
+	about   events.Ref // zero for what is about no object
 	version version
 	gone    bool
-	birth   bool
 }
 
 // sending is a delta on its way into the log. Its span ends when it is known to be
@@ -75,12 +70,9 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 	if k.causes == nil {
 		return k.hear(ctx, event)
 	}
-	h := held{event: event}
-	if m, err := meta.Accessor(event.Object); err == nil && seemsOurs(event, m) {
-		h.until, h.gone = time.Now().Add(grace), event.Type == watch.Deleted
-		if h.birth = event.Type == watch.Added; h.birth {
-			h.until = time.Now().Add(birthGrace)
-		}
+	h := held{event: event, until: time.Now().Add(grace), gone: event.Type == watch.Deleted}
+	if m, err := meta.Accessor(event.Object); err == nil {
+		h.about = events.Ref{Kind: k.kind.Name, Namespace: m.GetNamespace(), Name: m.GetName()}
 		h.version = version{m.GetUID(), m.GetResourceVersion()}
 	}
 	k.held = append(k.held, h)
@@ -109,12 +101,12 @@ func (k *kindWatch) release(ctx context.Context, all bool) error {
 // waits tells whether a change goes on waiting, and sees to it that it is looked
 // at again.
 func (k *kindWatch) waits(h held) bool {
-	if h.until.IsZero() || !k.causes.await(h.version, h.gone, h.birth, k.bell) {
+	if !k.causes.await(h.version, h.gone, h.about, k.bell) {
 		return false
 	}
 	left := time.Until(h.until)
 	if left <= 0 {
-		k.causes.despair(h.birth)
+		k.causes.despair(h.about)
 		return false
 	}
 	if !k.alarm.Equal(h.until) {
@@ -131,45 +123,6 @@ func knock(look chan<- struct{}) {
 	case look <- struct{}{}:
 	default:
 	}
-}
-
-// seemsOurs tells whether a change may be of one of our writers: it is a delete,
-// was deleted just now, or their name is on one of its newest changes. Times are of
-// whole seconds.
-func seemsOurs(event watch.Event, m metav1.Object) bool {
-	switch event.Type {
-	case watch.Deleted:
-		return true
-	case watch.Added, watch.Modified:
-	default:
-		return false
-	}
-	if at := m.GetDeletionTimestamp(); at != nil {
-		asked := at.Time
-		if g := m.GetDeletionGracePeriodSeconds(); g != nil {
-			asked = asked.Add(-time.Duration(*g) * time.Second)
-		}
-		if time.Since(asked).Abs() < freshly {
-			return true
-		}
-	}
-	fields := m.GetManagedFields()
-	if len(fields) == 0 {
-		return true // an object with nothing but a name: nobody manages any of it
-	}
-	var newest, own time.Time
-	for _, f := range fields {
-		if f.Time == nil {
-			continue
-		}
-		if f.Time.After(newest) {
-			newest = f.Time.Time
-		}
-		if f.Manager == events.FieldManager && f.Time.After(own) {
-			own = f.Time.Time
-		}
-	}
-	return !own.IsZero() && newest.Sub(own) <= time.Second
 }
 
 // traced begins the span of a delta and gives the delta its context.

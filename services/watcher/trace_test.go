@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -132,26 +131,21 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	}
 }
 
-// TestAChangeWaitsForItsWriter, what comes after it waits behind it, and it goes on
-// in its trace when the writer tells of it.
-func TestAChangeWaitsForItsWriter(t *testing.T) {
-	b, r := memory.New(memory.Options{}), tracetest.New()
-	k := traceable(t, b, r)
-	for at, name := range []string{"late", "behind"} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(at + 1),
-		}}
-		by := map[string]string{"late": events.FieldManager, "behind": "somebody"}
-		byWriter(by[name])(pod)
-		if err := k.receive(t.Context(), watch.Event{Type: watch.Added, Object: pod}); err != nil {
-			t.Fatal(err)
-		}
-		k.held[0].until = time.Now().Add(time.Hour) // whatever else the machine does
+// meets has a watch receive a version of a Pod.
+func (k *kindWatch) meets(t *testing.T, name, version string) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: version}}
+	if err := k.receive(t.Context(), watch.Event{Type: watch.Added, Object: pod}); err != nil {
+		t.Fatal(err)
 	}
-	if got := len(logOf(t, b)); got != 0 {
-		t.Fatalf("%d deltas went on without waiting", got)
+	for at := range k.held {
+		k.held[at].until = time.Now().Add(time.Hour) // whatever else the machine does
 	}
-	k.causes.tell(trace.Write{UID: "late", Version: "1", Trace: events.Trace{Parent: request}})
+}
+
+// goesOn tells that so many deltas are in the log, after the bell has rung.
+func (k *kindWatch) goesOn(t *testing.T, b bus.Bus, want int) {
+	t.Helper()
 	select {
 	case <-k.bell:
 	default:
@@ -160,40 +154,103 @@ func TestAChangeWaitsForItsWriter(t *testing.T) {
 	if err := k.release(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, b, "is late", "is behind")
-	if got := trace.Context(logOf(t, b)[0].Trace).TraceID(); got != trace.Context(events.Trace{Parent: request}).TraceID() {
+	if got := len(logOf(t, b)); got != want {
+		t.Fatalf("%d deltas went on, want %d", got, want)
+	}
+}
+
+func aPod(name string) events.Ref {
+	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
+}
+
+// TestAChangeWaitsForTheWriteUnderWay, what comes after it waits behind it, and it
+// goes on in its trace when the writer tells of the answer. Nothing else waits.
+func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
+	b, r := memory.New(memory.Options{}), tracetest.New()
+	k := traceable(t, b, r)
+	k.meets(t, "before", "1")
+	if got := len(logOf(t, b)); got != 1 {
+		t.Fatalf("%d deltas went on, want that which nobody is writing", got)
+	}
+	k.causes.tell(trace.Write{ID: "w", About: aPod("late"), Begins: true})
+	k.meets(t, "late", "2")
+	k.meets(t, "behind", "3")
+	if got := len(logOf(t, b)); got != 1 {
+		t.Fatalf("%d deltas went on without waiting", got-1)
+	}
+	k.causes.tell(trace.Write{ID: "w", About: aPod("late"), UID: "late", Version: "2", Trace: events.Trace{Parent: request}})
+	k.goesOn(t, b, 3)
+	eventually(t, b, "is before", "is late", "is behind")
+	if got := trace.Context(logOf(t, b)[1].Trace).TraceID(); got != trace.Context(events.Trace{Parent: request}).TraceID() {
 		t.Errorf("it goes on in %v", got)
 	}
 }
 
-// TestAWriterThatDoesNotTellHoldsUpNothingForLong: its changes begin traces, are
-// counted, and after some nobody waits any more.
-func TestAWriterThatDoesNotTellHoldsUpNothingForLong(t *testing.T) {
+// TestAWriteThatFailsHoldsUpNothing, nor does one of several that is answered: its
+// version is known.
+func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
+	b := memory.New(memory.Options{})
+	k := traceable(t, b, tracetest.New())
+	for _, id := range []string{"one", "two"} {
+		k.causes.tell(trace.Write{ID: id, About: aPod("a"), Begins: true})
+	}
+	k.meets(t, "a", "1")
+	k.causes.tell(trace.Write{ID: "one", About: aPod("a")})
+	k.goesOn(t, b, 0)
+	k.causes.tell(trace.Write{ID: "two", About: aPod("a")})
+	k.goesOn(t, b, 1)
+	if len(k.causes.flights) != 0 {
+		t.Errorf("under way are still %v", k.causes.flights)
+	}
+}
+
+// TestAWriterThatIsKilledHoldsUpOneChange, and for no longer than the grace; what
+// nobody hears any more holds up none.
+func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
+	b := memory.New(memory.Options{})
+	k := traceable(t, b, tracetest.New())
+	k.causes.tell(trace.Write{ID: "killed", About: aPod("a"), Begins: true})
+	k.meets(t, "a", "1")
+	k.held[0].until = time.Now()
+	if err := k.release(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	k.meets(t, "a", "2")
+	if got := len(logOf(t, b)); got != 2 {
+		t.Fatalf("%d deltas went on, want 2", got)
+	}
+	k.causes.tell(trace.Write{ID: "lost", About: aPod("a"), Begins: true})
+	k.meets(t, "a", "3")
+	k.causes.deafen()
+	k.goesOn(t, b, 3)
+	k.causes.tell(trace.Write{ID: "forgotten", About: aPod("b"), Begins: true})
+	k.causes.flights[aPod("b")]["forgotten"] = time.Now().Add(-2 * lifetime)
+	k.causes.swept = time.Now().Add(-2 * lifetime)
+	k.causes.tell(trace.Write{ID: "other", About: aPod("c"), Begins: true})
+	if got := len(k.causes.flights); got != 1 {
+		t.Errorf("%d objects have writes under way, want 1", got)
+	}
+}
+
+// TestAWriterThatDoesNotTell holds up nothing: its changes begin traces, and one of
+// which it tells too late is counted.
+func TestAWriterThatDoesNotTell(t *testing.T) {
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
 	tell(t, b, trace.Write{UID: "another", Version: "1"})
 	until(t, service.causes.told)
-	for range vainly + 10 {
-		s.changeOf("pods", "MODIFIED", "a", byWriter(events.FieldManager))
-	}
-	for i, span := range spans(t, r, vainly+10) {
-		if seems := strings.Contains(span.Attributes[trace.Outcome], "missed"); span.Parent.IsValid() || seems != (i == 0) {
-			t.Fatalf("change %d: parent %v, %q", i, span.Parent.IsValid(), span.Attributes[trace.Outcome])
-		}
+	s.changeOf("pods", "MODIFIED", "a", byWriter(events.FieldManager))
+	if span := spans(t, r, 1)[0]; span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
+		t.Errorf("parent %v, %q", span.Parent.IsValid(), span.Attributes[trace.Outcome])
 	}
 	if got := testutil.CollectAndCount(service.causes.missed); got != 0 {
 		t.Errorf("%d kinds have missed causes, although nobody has told of any", got)
 	}
-	if service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) {
-		t.Error("it would still wait")
-	}
-	tell(t, b, trace.Write{UID: "another", Version: "2"})
-	until(t, func() bool { return service.causes.await(version{"a", "1"}, false, false, make(chan struct{}, 1)) })
+	eventually(t, b, "is a")
 	for _, d := range logOf(t, b) {
 		if d.Op == events.Is {
 			tell(t, b, trace.Write{UID: d.UID, Version: d.ResourceVersion})
-			break
 		}
 	}
 	until(t, func() bool { return testutil.ToFloat64(service.causes.missed.WithLabelValues("pods")) == 1 })

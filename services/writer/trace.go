@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// tells tells the watchers of each write, where there are traces: what comes of it
-// goes on in the trace of its request. Also of one that is not sampled, since they
+// tells tells the watchers of each write, where there are traces, before it is sent and
+// when it is answered: what comes of it goes on in the trace of its request. Also of one that is not sampled, since they
 // would take its version for somebody else's.
 func tells(c Config) func(trace.Write) {
 	if c.Trace == nil {
@@ -17,7 +17,7 @@ func tells(c Config) func(trace.Write) {
 	}
 	return func(w trace.Write) {
 		if err := c.Bus.Say(trace.Writes, w.Encode()); err != nil {
-			c.Log.Debug("cannot tell of a write", "uid", w.UID, "err", err)
+			c.Log.Debug("cannot tell of a write", "about", w.About, "err", err)
 		}
 	}
 }

@@ -24,10 +24,12 @@ func tracedBy(r *tracetest.Recorder, limits trace.Limits) func(*writer.Config) {
 	return func(c *writer.Config) { c.Trace = r.Tracer("writer", trace.Options{Limits: limits}) }
 }
 
-// heard are the writes that a writer tells of.
+// heard are the writes that a writer tells of, each before it begins and when it has
+// ended, that came to something.
 func (s *scene) heard() func() []trace.Write {
 	var mu sync.Mutex
 	var all []trace.Write
+	under := map[string]bool{} // writes that have begun, and whether they are under way
 	go func() {
 		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
 			w, ok := trace.DecodeWrite(data)
@@ -36,7 +38,12 @@ func (s *scene) heard() func() []trace.Write {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, w)
+			if _, twice := under[w.ID]; w.Begins == twice {
+				s.Errorf("a writer tells %+v, begun %t", w, twice)
+			}
+			if under[w.ID] = w.Begins; !w.Begins && w.UID != "" {
+				all = append(all, w)
+			}
 		})
 	}()
 	return func() []trace.Write {
@@ -155,6 +162,34 @@ func TestAnEndIsTold(t *testing.T) {
 	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard()[0]; w.UID != "u0" || !w.Ends || w.Trace.Parent == "" {
 		t.Errorf("told of %+v", w)
+	}
+}
+
+// TestAWriteThatIsRefusedIsToldToHaveEnded, or changes of the object would wait for it.
+func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
+	s, r := newScene(t), tracetest.New()
+	said := make(chan trace.Write, 16)
+	go func() {
+		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
+			w, _ := trace.DecodeWrite(data)
+			said <- w
+		})
+	}()
+	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
+		if q.Method == http.MethodPost {
+			return fakeserver.Fault{Code: http.StatusForbidden}
+		}
+		return fakeserver.Fault{}
+	})
+	s.writer(tracedBy(r, trace.Limits{}))
+	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 1)...)
+	s.outcome("web")
+	begun, ended := <-said, <-said
+	if !begun.Begins || begun.ID == "" || begun.About.Kind != "pods" || begun.About.Name == "" {
+		t.Errorf("told of %+v before it", begun)
+	}
+	if want := (trace.Write{ID: begun.ID, About: begun.About}); ended != want {
+		t.Errorf("told of %+v after it, want %+v", ended, want)
 	}
 }
 

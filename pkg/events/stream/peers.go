@@ -9,7 +9,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-const peerPrefix = "peer."
+const (
+	peerPrefix = "peer."
+	// backlog is how much may be said while a listener has no time to hear it; what is
+	// said beyond it is lost. It is a second's worth of what writers tell at their most.
+	backlog = 4096
+)
 
 // Say tells everybody who listens on a topic; see [bus.Peers].
 func (b *Bus) Say(topic string, data []byte) error {
@@ -23,7 +28,7 @@ func (b *Bus) Say(topic string, data []byte) error {
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
 	life, done := b.guarded(ctx, peerPrefix+topic)
 	defer done()
-	heard := make(chan *nats.Msg, 256)
+	heard := make(chan *nats.Msg, backlog)
 	sub, err := b.conn.ChanSubscribe(peerPrefix+topic, heard)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", topic, translated(life, err))

@@ -217,9 +217,16 @@ func TestANoteOnAnObjectIsALink(t *testing.T) {
 
 // TestAWriteGoesItsWay.
 func TestAWriteGoesItsWay(t *testing.T) {
-	w := trace.Write{UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Hops: 2, Began: 5}}
-	if got, ok := trace.DecodeWrite(w.Encode()); !ok || got != w {
-		t.Errorf("%+v, %t", got, ok)
+	about := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web"}
+	for _, w := range []trace.Write{
+		{ID: "1", About: about, Begins: true},
+		{ID: "1", About: about},
+		{ID: "1", About: about, UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Hops: 2, Began: 5}},
+		{UID: "u", Version: "3"},
+	} {
+		if got, ok := trace.DecodeWrite(w.Encode()); !ok || got != w {
+			t.Errorf("%+v, %t", got, ok)
+		}
 	}
 	if _, ok := trace.DecodeWrite([]byte("{}")); ok {
 		t.Error("a write of no object")

@@ -53,7 +53,7 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	began := time.Now()
 	response := listed(request.MaxRetries(0).Do(ctx), r)
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
-	d.traced(span, r, response)
+	traced(span, response)
 	return response
 }
 

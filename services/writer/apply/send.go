@@ -76,11 +76,13 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	}
 	span := d.trace(ctx, r, path, auditID)
 	carry(span, request)
+	answered := d.tells(span, r)
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
-	d.traced(span, r, response)
+	answered(response)
+	traced(span, response)
 	return response
 }
 

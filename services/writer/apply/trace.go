@@ -3,11 +3,13 @@ package apply
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -35,19 +37,28 @@ func carry(span *trace.Span, request *rest.Request) {
 	}
 }
 
-// traced ends the span of a request, and tells of the write that it was.
-func (d *Door) traced(span *trace.Span, r plan.Request, response plan.Response) {
+// traced ends the span of a request.
+func traced(span *trace.Span, response plan.Response) {
 	span.Answered(response.Code, response.Reason)
 	span.End()
-	if d.config.Wrote == nil || !r.Verb.Writes() || d.config.DryRun || response.Code < 200 || response.Code >= 300 {
-		return
+}
+
+// tells tells that a request is going to be sent, if it is one that writes. What it
+// gives tells what came of it, and must be called, or changes of the object would
+// wait for it.
+func (d *Door) tells(span *trace.Span, r plan.Request) (answered func(plan.Response)) {
+	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun {
+		return func(plan.Response) {}
 	}
-	w := trace.Write{
-		UID: cmp.Or(response.Object.UID, condemned(r)), Version: response.Object.ResourceVersion,
-		Ends: r.Verb == plan.Delete || response.Object.Deleting, Trace: span.Trace(),
-	}
-	if w.UID != "" {
-		d.config.Wrote(w)
+	w := trace.Write{ID: rand.Text(), About: events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, Begins: true}
+	d.config.Tell(w)
+	return func(response plan.Response) {
+		w.Begins = false
+		if response.Code >= 200 && response.Code < 300 {
+			w.UID, w.Version = cmp.Or(response.Object.UID, condemned(r)), response.Object.ResourceVersion
+			w.Ends, w.Trace = r.Verb == plan.Delete || response.Object.Deleting, span.Trace()
+		}
+		d.config.Tell(w)
 	}
 }
 
