@@ -43,10 +43,10 @@ const (
 	Happened
 )
 
-// quiet is for how long a kind must be silent for its record to count as told of
+// Quiet is for how long a kind must be silent for its record to count as told of
 // everything: where nothing changes, no word comes that would say so, and from a
 // watcher that is silent another one takes over by then.
-const quiet = time.Second
+const Quiet = time.Second
 
 // Verdict judges. What the API server has, or the record has known, was born. What
 // neither has was not, if the record was told of everything up to the moment when the
@@ -61,7 +61,7 @@ func (d Doubt) Verdict() Verdict {
 		return Unclear
 	case kinds.CompareVersions(d.Told, d.At) >= 0:
 		return Unborn
-	case d.Lasts >= quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0:
+	case d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0:
 		return Unborn
 	default:
 		return Unclear
