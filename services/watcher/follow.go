@@ -144,7 +144,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	}
 	span := k.traced(&d, m)
 	err = k.append(ctx, d)
-	k.sent(span, err)
+	k.sent(span, d.UID, err)
 	switch {
 	case errors.Is(err, bus.ErrTooLarge) && s.Size < translate.Bare:
 		// The session begins anew, and meets the object again.

@@ -39,8 +39,8 @@ type tracing struct {
 	// bell rings when a writer has told of something, or a moment is over.
 	bell     chan struct{}
 	held     []held
-	alarm    time.Time                            // when bell rings for the first of them
-	versions generations[types.UID, events.Trace] // the newest delta's, by object
+	alarm    time.Time                    // when bell rings for the first of them
+	versions generations[types.UID, seen] // the newest delta's, by object
 	sending  []sending
 }
 
@@ -57,12 +57,13 @@ type held struct {
 // there: what is not stored has not happened, and will be said again.
 type sending struct {
 	span *trace.Span
+	of   types.UID
 	link events.Link
 	at   time.Time
 }
 
 func newTracing(c *causes) tracing {
-	return tracing{causes: c, bell: make(chan struct{}, 1), versions: generations[types.UID, events.Trace]{limit: 4096}}
+	return tracing{causes: c, bell: make(chan struct{}, 1), versions: generations[types.UID, seen]{limit: 1 << 14}}
 }
 
 // receive takes in an event, as soon as its cause may be known.
@@ -130,25 +131,21 @@ func (k *kindWatch) traced(d *events.Delta, m metav1.Object) *trace.Span {
 	if k.causes == nil || d.Sync {
 		return nil
 	}
-	cause, ours := k.causes.of(version{d.UID, d.ResourceVersion}, d.Op == events.Gone)
-	o := trace.Origin{Ours: ours, Cause: cause, Labels: m.GetLabels(), Notes: m.GetAnnotations()}
-	o.Before, _ = k.versions.get(d.UID)
-	if !ours && d.Op == events.Is {
-		k.causes.foreign(version{d.UID, d.ResourceVersion}, k.kind.Name)
-		birth := !trace.Sampled(o.Before)
-		o.Missed = birth && d.By.Name == events.FieldManager && k.causes.told()
-	}
-	span := k.causes.tracer.Delta(*d, o)
+	span := k.causes.tracer.Delta(*d, k.origin(*d, m))
 	if d.Trace = span.Trace(); span != nil {
-		k.versions.put(d.UID, d.Trace)
+		k.versions.put(d.UID, seen{d.Trace, intentOf(m)})
 	}
 	return span
 }
 
 // sent notes a span whose delta has been given to the log.
-func (k *kindWatch) sent(span *trace.Span, err error) {
-	if span != nil && err == nil {
-		k.sending = append(k.sending, sending{span: span, link: k.after, at: time.Now()})
+func (k *kindWatch) sent(span *trace.Span, of types.UID, err error) {
+	switch {
+	case span == nil:
+	case err != nil:
+		k.versions.drop(of)
+	default:
+		k.sending = append(k.sending, sending{span: span, of: of, link: k.after, at: time.Now()})
 	}
 }
 
@@ -158,6 +155,8 @@ func (k *kindWatch) arrived(stored func(sending) bool) {
 		if stored(s) {
 			s.span.Stored(s.link.Sequence)
 			s.span.EndAt(s.at)
+		} else {
+			k.versions.drop(s.of) // nothing can be below a span that is none
 		}
 	}
 	clear(k.sending)
@@ -207,4 +206,9 @@ func (g *generations[K, V]) get(key K) (V, bool) {
 	}
 	v, ok := g.old[key]
 	return v, ok
+}
+
+func (g *generations[K, V]) drop(key K) {
+	delete(g.young, key)
+	delete(g.old, key)
 }

@@ -57,6 +57,11 @@ func byWriter(name string) func(*corev1.Pod) {
 	}
 }
 
+// labelled is a change that wants something.
+func labelled(with string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels = map[string]string{"is": with} }
+}
+
 func tell(t *testing.T, b bus.Bus, w trace.Write) {
 	t.Helper()
 	if err := b.Say(trace.Writes, w.Encode()); err != nil {
@@ -72,13 +77,13 @@ func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
 	one, stop := start(t, s, b, "one", tracedBy(r))
 	watching(t, one)
 	s.change("ADDED", "a", 0)
-	s.change("MODIFIED", "a", 1)
+	s.changeOf("pods", "MODIFIED", "a", labelled("one"))
 	first := spans(t, r, 2)
 	stop()
 	two, _ := start(t, s, b, "two", tracedBy(r))
 	watching(t, two)
-	s.change("MODIFIED", "a", 2)
-	s.change("DELETED", "a", 2)
+	s.changeOf("pods", "MODIFIED", "a", labelled("two"))
+	s.change("DELETED", "a", 0)
 	all := spans(t, r, 4)
 	ids := map[string]bool{}
 	for i, span := range all {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -146,31 +147,45 @@ func chain(trees ...string) string {
 	return out.String()
 }
 
+// below puts a tree below the root of another one.
+func below(tree string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(tree), "\n", "\n  ")
+}
+
 func turnOf(controller, kind string) string { return fmt.Sprintf(aTurn, controller, kind) }
 
 func writeOf(request, kind string) string { return fmt.Sprintf(aWrite, request, kind) }
 
 const (
-	putSet  = "PUT /apis/apps/v1/namespaces/{namespace}/replicasets/{name}"
-	postSet = "POST /apis/apps/v1/namespaces/{namespace}/replicasets"
-	postPod = "POST /api/v1/namespaces/{namespace}/pods"
-	deploys = "deployments_apps"
-	sets    = "replicasets_apps"
+	putSet    = "PUT /apis/apps/v1/namespaces/{namespace}/replicasets/{name}"
+	postSet   = "POST /apis/apps/v1/namespaces/{namespace}/replicasets"
+	putStatus = "PUT /apis/apps/v1/namespaces/{namespace}/deployments/{name}/status"
+	postPod   = "POST /api/v1/namespaces/{namespace}/pods"
+	deploys   = "deployments_apps"
+	sets      = "replicasets_apps"
 )
 
-// playScale: from the change of one number to the Pods, and to what became of them.
+// runs is what becomes of a Pod that was born: somebody binds it, and somebody
+// else says how it is.
+const runs = `
+millrace-watcher: send EV_pods
+  .. millrace-watcher: send EV_pods`
+
+// playScale: from the change of one number to the running Pods, and to the Deployment's
+// saying so.
 func (s *traced) playScale(t *testing.T) {
 	a := s.arena(t, "traced-scale")
 	must(t, a.Deploy(t.Context(), "web", first, 1))
 	until(t, a, clustertest.RolledOut("web", first, 1))
 	told := s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_"+deploys,
 		turnOf("deployment-controller", deploys), writeOf(putSet, sets),
-		turnOf("replicaset-controller", sets), writeOf(postPod+" x2", "pods")), func(attempt int) string {
+		turnOf("replicaset-controller", sets), writeOf(postPod+" x2", "pods"), runs)+below(chain(".. millrace-watcher: send EV_pods", "millrace-watcher: send EV_pods",
+		turnOf("replicaset-controller", "pods"), writeOf(putSet+"/status", sets), turnOf("deployment-controller", sets), writeOf(putStatus, deploys))), func(attempt int) string {
 		version := s.patch(t, a.Namespace, fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+2*attempt))
 		until(t, a, clustertest.RolledOut("web", first, 1+2*attempt))
 		return version
 	})
-	s.leadBack(t, a.Namespace, told.ID, 2)
+	s.lastsUntilRunning(t, a.Namespace, told.ID, 2)
 	clear(t, a)
 }
 
@@ -182,29 +197,23 @@ func (s *traced) patch(t *testing.T, namespace, change string) (version string) 
 	return d.ResourceVersion
 }
 
-// leadBack: the newest traces of so many Pods of a namespace, which tell of their
-// last status, have links from version to version back to a trace.
-func (s *traced) leadBack(t *testing.T, namespace, to string, want int) {
+// lastsUntilRunning: in a trace are the last versions, in which they run, of so many
+// Pods of a namespace.
+func (s *traced) lastsUntilRunning(t *testing.T, namespace, id string, want int) {
 	t.Helper()
-	jaeger, err := clustertest.AskJaeger(s.JaegerURL())
-	must(t, err)
-	eventually(t, "the traces of status reports of Pods lead back to their birth", func() string {
+	eventually(t, "the trace goes on until the Pods run", func() string {
 		pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), everything)
 		if err != nil {
 			return err.Error()
 		}
 		found := 0
 		for _, p := range pods.Items {
-			at, err := s.trace(t.Context(), namespace, "pod/"+p.Name, p.ResourceVersion)
-			for hop := 0; err == nil && at.ID != to && hop < 10 && len(at.Roots[0].Links) > 0; hop++ {
-				at, err = jaeger.Trace(t.Context(), at.Roots[0].Links[0].Trace)
-			}
-			if err == nil && at.ID == to {
+			if at, err := s.trace(t.Context(), namespace, "pod/"+p.Name, p.ResourceVersion); err == nil && at.ID == id && p.Status.Phase == corev1.PodRunning {
 				found++
 			}
 		}
 		if found != want {
-			return fmt.Sprintf("%d of %d", found, want)
+			return fmt.Sprintf("%d of %d Pods run in it", found, want)
 		}
 		return ""
 	})

@@ -129,13 +129,14 @@ func TestADeploymentIsOneTrace(t *testing.T) {
 	made, err := w.kube.AppsV1().Deployments("default").Create(t.Context(), deployment(3), metav1.CreateOptions{FieldManager: "somebody"})
 	must(t, err)
 	id := trace.TraceID("", events.Delta{UID: made.UID, ResourceVersion: made.ResourceVersion})
-	pods := func() (n int) {
+	pods := func() int {
+		uids := map[string]bool{}
 		for _, s := range w.Named("send EV_pods") {
 			if s.Context.TraceID() == id {
-				n++
+				uids[s.Attributes[trace.UID]] = true
 			}
 		}
-		return n
+		return len(uids)
 	}
 	w.eventually("three Pods in the trace of their deployment", func() bool { return pods() == 3 })
 	w.Log("\n" + w.Tree())

@@ -28,6 +28,9 @@ type Origin struct {
 	Missed bool
 	// Before is the context of the delta of the object's previous version.
 	Before events.Trace
+	// Reports is true for a version of somebody else's that wants nothing new, such as
+	// a status: it goes on in the trace of Before, within the limits.
+	Reports bool
 	// Labels and Notes are the object's labels and annotations.
 	Labels, Notes map[string]string
 }
@@ -48,6 +51,14 @@ func (t *Tracer) Delta(d events.Delta, o Origin) *Span {
 		return t.goOn(b).describe(d, o)
 	}
 	b.cause = Cause{Kind: string(d.Kind), Namespace: d.Ref.Namespace, Labels: o.Labels}
+	if on := b; o.Reports && Sampled(o.Before) {
+		on.parent, on.hop = o.Before, true
+		limit := t.limit(on)
+		if limit == "" {
+			return t.goOn(on).describe(d, o)
+		}
+		b.attrs = append(b.attrs, Cut.String(limit)) // and sampled as any other: else all objects would be, in time
+	}
 	if Sampled(o.Before) {
 		b.links = append(b.links, link(o.Before, "previous version"))
 	}

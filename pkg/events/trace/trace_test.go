@@ -215,6 +215,28 @@ func TestANoteOnAnObjectIsALink(t *testing.T) {
 	}
 }
 
+// TestAReportGoesOnWithinTheLimits, and behind them begins a trace that links back.
+func TestAReportGoesOnWithinTheLimits(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("watcher", trace.Options{Limits: trace.Limits{Hops: 2}})
+	before := events.Trace{Parent: sampled, Hops: 1}
+	for _, version := range []string{"1", "2", "3"} {
+		span := tracer.Delta(delta("u", version), trace.Origin{Before: before, Reports: true})
+		before = span.Trace()
+		span.End()
+	}
+	all := r.Named("send EV_pods")
+	if all[0].Parent.SpanID().String() != "b7ad6b7169203331" || len(all[0].Links) != 0 {
+		t.Errorf("the first is %+v", all[0])
+	}
+	if all[1].Parent.IsValid() || len(all[1].Links) != 1 || all[1].Attributes[trace.Cut] != "hops" {
+		t.Errorf("the one behind the limit is %+v", all[1])
+	}
+	if all[2].Parent.SpanID() != all[1].Context.SpanID() {
+		t.Errorf("the next is %+v", all[2])
+	}
+}
+
 // TestAWriteGoesItsWay.
 func TestAWriteGoesItsWay(t *testing.T) {
 	about := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web"}

@@ -1,0 +1,112 @@
+package watcher
+
+import (
+	"hash/maphash"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+)
+
+// statusOf is the subresource that reports are written to.
+const statusOf = "status"
+
+// beating are the kinds whose status is a heartbeat: its trace would have no end.
+var beating = map[kinds.Name]bool{
+	kinds.NameOf("", "nodes"): true, kinds.NameOf("coordination.k8s.io", "leases"): true,
+	kinds.NameOf("", "events"): true, kinds.NameOf("events.k8s.io", "events"): true,
+}
+
+// seen is the newest version of an object that is traced.
+type seen struct {
+	trace  events.Trace
+	intent intent
+}
+
+// intent is what a version of an object wants, as far as it takes to tell whether the
+// next one wants anything new.
+type intent struct {
+	generation int64
+	deleting   bool
+	node       string // that a Pod is bound to
+	notes      uint64 // a hash of labels, annotations, finalizers and owners
+}
+
+var noting = maphash.MakeSeed()
+
+func intentOf(m metav1.Object) intent {
+	i := intent{generation: m.GetGeneration(), deleting: m.GetDeletionTimestamp() != nil}
+	if pod, ok := m.(*corev1.Pod); ok {
+		i.node = pod.Spec.NodeName
+	}
+	note := func(what, key, value string) { // in whatever order
+		i.notes += maphash.Comparable(noting, [3]string{what, key, value})
+	}
+	for key, value := range m.GetLabels() {
+		note("label", key, value)
+	}
+	for key, value := range m.GetAnnotations() {
+		note("annotation", key, value)
+	}
+	for _, f := range m.GetFinalizers() {
+		note("finalizer", f, "")
+	}
+	for _, o := range m.GetOwnerReferences() {
+		note("owner", string(o.UID), o.Name)
+	}
+	return i
+}
+
+// reports tells whether a change that none of our writers made wants nothing that the
+// version before did not want: it reports a status, binds a Pod, or is the end of what
+// was being deleted. Such a one goes on in the trace of what it reports on. By the
+// generation, since whoever writes a status may have changed labels in the same second
+// and managed fields do not tell one from the other; kinds without generations are
+// believed what those say.
+func (c *causes) reports(d events.Delta, before, now intent) bool {
+	switch {
+	case beating[d.Kind] || now.generation != before.generation:
+		return false
+	case d.Op == events.Gone:
+		return before.deleting
+	case now.deleting != before.deleting || c.seemsMissed(d):
+		return false
+	case before.node == "" && now.node != "":
+		return true // which may bring labels of the node
+	default:
+		return now.notes == before.notes && now.node == before.node && (now.generation > 0 || d.By.Subresource == statusOf)
+	}
+}
+
+// seemsMissed tells whether a status seems to be a report of one of our controllers,
+// although no writer has told of it: its place is not below the version before.
+func (c *causes) seemsMissed(d events.Delta) bool {
+	ours := func(m events.Manager) bool { return m.Name == events.FieldManager && m.Subresource == statusOf }
+	for _, m := range d.Beside {
+		if ours(m) {
+			return c.told()
+		}
+	}
+	return ours(d.By) && c.told()
+}
+
+// origin is where a version of an object comes from.
+func (k *kindWatch) origin(d events.Delta, m metav1.Object) trace.Origin {
+	v := version{d.UID, d.ResourceVersion}
+	o := trace.Origin{Labels: m.GetLabels(), Notes: m.GetAnnotations()}
+	o.Cause, o.Ours = k.causes.of(v, d.Op == events.Gone)
+	before, known := k.versions.get(d.UID)
+	o.Before = before.trace
+	if o.Ours {
+		return o
+	}
+	o.Reports = known && k.causes.reports(d, before.intent, intentOf(m))
+	if d.Op == events.Is {
+		k.causes.foreign(v, k.kind.Name)
+		o.Missed = !known && d.By.Name == events.FieldManager && k.causes.told()
+	}
+	return o
+}

@@ -1,0 +1,105 @@
+package watcher
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// TestWhatWantsNothingNew: statuses, bindings, and the end of what was deleted.
+func TestWhatWantsNothingNew(t *testing.T) {
+	before := func() *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 1, Labels: map[string]string{"a": "1", "b": "2"}, Annotations: map[string]string{"c": "3"}}}
+	}
+	now := metav1.Now()
+	kubelet, writer := events.Manager{Name: "kubelet", Subresource: "status"}, events.Manager{Name: events.FieldManager, Subresource: "status"}
+	for name, c := range map[string]struct {
+		kind   kinds.Name
+		op     events.Op
+		by     events.Manager
+		beside []events.Manager
+		from   func(*corev1.Pod)
+		to     func(*corev1.Pod)
+		want   bool
+	}{
+		"a status":                                 {by: kubelet, want: true},
+		"of a kind without generations":            {by: kubelet, from: func(p *corev1.Pod) { p.Generation = 0 }, to: func(p *corev1.Pod) { p.Generation = 0 }, want: true},
+		"who knows what of such a kind":            {by: events.Manager{Name: "kubectl"}, from: func(p *corev1.Pod) { p.Generation = 0 }, to: func(p *corev1.Pod) { p.Generation = 0 }},
+		"a status in the second of the birth":      {by: events.Manager{Name: events.FieldManager}, beside: []events.Manager{kubelet}, want: true},
+		"a heartbeat":                              {kind: "nodes", by: kubelet},
+		"a lease":                                  {kind: "leases.coordination.k8s.io", by: kubelet},
+		"a status of ours, of which nobody told":   {by: writer},
+		"one in the same second as another":        {by: kubelet, beside: []events.Manager{writer}},
+		"a binding":                                {to: func(p *corev1.Pod) { p.Spec.NodeName = "n" }, want: true},
+		"a binding that brings labels of the node": {to: func(p *corev1.Pod) { p.Spec.NodeName, p.Labels["zone"] = "n", "z" }, want: true},
+		"a new generation":                         {by: kubelet, to: func(p *corev1.Pod) { p.Generation = 2 }},
+		"a label":                                  {by: kubelet, to: func(p *corev1.Pod) { p.Labels["a"] = "2" }},
+		"labels that change places":                {by: kubelet, to: func(p *corev1.Pod) { p.Labels = map[string]string{"a": "2", "b": "1"} }},
+		"an annotation":                            {by: kubelet, to: func(p *corev1.Pod) { p.Annotations = nil }},
+		"a finalizer":                              {by: kubelet, to: func(p *corev1.Pod) { p.Finalizers = []string{"f"} }},
+		"an owner":                                 {by: kubelet, to: func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "o"}} }},
+		"a deletion":                               {by: kubelet, to: func(p *corev1.Pod) { p.DeletionTimestamp = &now }},
+		"the end of what was being deleted":        {op: events.Gone, from: func(p *corev1.Pod) { p.DeletionTimestamp = &now }, want: true},
+		"the end of what was not":                  {op: events.Gone},
+	} {
+		was, is := before(), before()
+		for edit, pod := range map[*func(*corev1.Pod)]*corev1.Pod{&c.from: was, &c.to: is} {
+			if *edit != nil {
+				(*edit)(pod)
+			}
+		}
+		d := events.Delta{Kind: kinds.Pods.Name, Op: events.Is, By: c.by, Beside: c.beside}
+		if c.kind != "" {
+			d.Kind = c.kind
+		}
+		if c.op != "" {
+			d.Op = c.op
+		}
+		told := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
+		told.tell(trace.Write{ID: "w", Begins: true})
+		if got := told.reports(d, intentOf(was), intentOf(is)); got != c.want {
+			t.Errorf("%s: it reports: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestAReportGoesOnInTheTraceOfWhatItReportsOn, and a change that wants something
+// does not.
+func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
+	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
+	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	s.change("ADDED", "a", 0)
+	s.change("MODIFIED", "a", 1) // it is bound
+	s.changeOf("pods", "MODIFIED", "a", func(p *corev1.Pod) {
+		byWriter("kubelet")(p)
+		p.ManagedFields[0].Subresource, p.Status.Phase = statusOf, corev1.PodRunning
+	})
+	s.changeOf("pods", "MODIFIED", "a", labelled("otherwise"))
+	all := spans(t, r, 4)
+	for i, span := range all[1:3] {
+		if span.Parent.SpanID() != all[i].Context.SpanID() || span.Context.TraceID() != all[0].Context.TraceID() {
+			t.Errorf("report %d is below %v, want %v", i+1, span.Parent.SpanID(), all[i].Context.SpanID())
+		}
+	}
+	if last := all[3]; last.Parent.IsValid() || len(last.Links) != 1 {
+		t.Errorf("the label is below %v, with links %v", last.Parent.SpanID(), last.Links)
+	}
+	eventually(t, b, "is a", "is a", "is a", "is a")
+	for _, d := range logOf(t, b) {
+		if d.ResourceVersion == "4" && d.Trace.Hops != 6 {
+			t.Errorf("the second report is %d writes away, want 6", d.Trace.Hops)
+		}
+	}
+}
