@@ -126,12 +126,13 @@ func TestItBites(t *testing.T) {
 		ignore string
 		rule   string
 	}{
-		"half of the fence":                       {sim.HalfFence, "", "I8"},
-		"half of the fence, by what it does":      {sim.HalfFence, "I8", "I2"},
-		"a fence in memory":                       {sim.MemoryFence, "", "I10"},
-		"a fence in memory, by what it does":      {sim.MemoryFence, "I10", "I2"},
-		"turns without conditions":                {sim.Heedless, "", "I4"},
-		"turns without conditions, on generation": {sim.Heedless, "I4", "broken"},
+		"half of the fence":                  {sim.HalfFence, "", "I8"},
+		"half of the fence, by what it does": {sim.HalfFence, "I8", "I2"},
+		"a fence in memory":                  {sim.MemoryFence, "", "I10"},
+		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2"},
+		// Without conditions what is wrong is in the request itself: since no turn is
+		// decided on an older view than the key's last one, nothing else comes of it.
+		"turns without conditions": {sim.Heedless, "", "I4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
