@@ -115,6 +115,15 @@ type Trace struct {
 	Began int64 `json:"began,omitempty"`
 }
 
+// ID is the trace's id, as collectors know it; empty where there is none.
+func (t Trace) ID() string {
+	const version, length = len("00-"), 32
+	if len(t.Parent) < version+length {
+		return ""
+	}
+	return t.Parent[version : version+length]
+}
+
 // ID is the delta's identity for de-duplication: the same change published
 // twice has the same ID.
 func (d Delta) ID() string {

@@ -211,3 +211,15 @@ func TestADigestIsOfTheRequests(t *testing.T) {
 		}
 	}
 }
+
+func TestTheIDOfATrace(t *testing.T) {
+	for parent, want := range map[string]string{
+		"": "",
+		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": "0af7651916cd43dd8448eb211c80319c",
+		"00-0af7651916cd": "",
+	} {
+		if got := (events.Trace{Parent: parent}).ID(); got != want {
+			t.Errorf("%q is of trace %q, want %q", parent, got, want)
+		}
+	}
+}

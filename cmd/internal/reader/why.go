@@ -50,6 +50,9 @@ controller of ours made: a user's, a node's, or one that is kept no more.`,
 					p.Line("")
 					p.Line("%s %s %s, %s, at %s", p.In(Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, moment(began.Version.Time))
 				}
+				if v := cause.Version; v.Trace != "" {
+					p.Line("%s %s: millrace trace %s --rv=%s", p.In(Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
+				}
 			})
 		},
 	}.Command()

@@ -47,6 +47,8 @@ type Version struct {
 	Changes  []fields.Change `json:"changes,omitempty"`
 	// Form is metadata where that is all that is on record.
 	Form kinds.Form `json:"form,omitempty"`
+	// Trace is the id of the trace that it is in, where it was traced.
+	Trace string `json:"trace,omitempty"`
 
 	origin *Origin
 	entry  Entry
@@ -177,7 +179,7 @@ func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry)
 func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	v := Version{
 		Object: e.Ref, UID: e.UID, ResourceVersion: e.ResourceVersion, Generation: e.Generation, Epoch: e.Epoch,
-		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, entry: e,
+		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, Trace: e.Trace.ID(), entry: e,
 	}
 	same := was != nil && was.UID == e.UID && was.Op == events.Is
 	switch {
