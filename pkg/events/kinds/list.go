@@ -3,19 +3,33 @@ package kinds
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // The kinds that controllers read in full, sorted by group and name. A kind
 // that only the garbage collector looks at needs no line here: discovery finds
 // it, and its metadata is enough.
 var (
-	ConfigMaps      = Of[*corev1.ConfigMap]{core("configmaps", "ConfigMap", namespaced)}
-	Namespaces      = Of[*corev1.Namespace]{core("namespaces", "Namespace", clusterScoped)}
-	Pods            = Of[*corev1.Pod]{core("pods", "Pod", namespaced)}
-	ServiceAccounts = Of[*corev1.ServiceAccount]{core("serviceaccounts", "ServiceAccount", namespaced)}
+	ConfigMaps             = Of[*corev1.ConfigMap]{core("configmaps", "ConfigMap", namespaced)}
+	Endpoints              = Of[*corev1.Endpoints]{core("endpoints", "Endpoints", namespaced)}
+	Namespaces             = Of[*corev1.Namespace]{core("namespaces", "Namespace", clusterScoped)}
+	Nodes                  = Of[*corev1.Node]{core("nodes", "Node", clusterScoped)}
+	PersistentVolumeClaims = Of[*corev1.PersistentVolumeClaim]{core("persistentvolumeclaims", "PersistentVolumeClaim", namespaced)}
+	PersistentVolumes      = Of[*corev1.PersistentVolume]{core("persistentvolumes", "PersistentVolume", clusterScoped)}
+	Pods                   = Of[*corev1.Pod]{core("pods", "Pod", namespaced)}
+	ReplicationControllers = Of[*corev1.ReplicationController]{core("replicationcontrollers", "ReplicationController", namespaced)}
+	ServiceAccounts        = Of[*corev1.ServiceAccount]{core("serviceaccounts", "ServiceAccount", namespaced)}
+	Services               = Of[*corev1.Service]{core("services", "Service", namespaced)}
 
-	Deployments = Of[*appsv1.Deployment]{apps("deployments", "Deployment")}
-	ReplicaSets = Of[*appsv1.ReplicaSet]{apps("replicasets", "ReplicaSet")}
+	ControllerRevisions = Of[*appsv1.ControllerRevision]{apps("controllerrevisions", "ControllerRevision")}
+	Deployments         = Of[*appsv1.Deployment]{apps("deployments", "Deployment")}
+	ReplicaSets         = Of[*appsv1.ReplicaSet]{apps("replicasets", "ReplicaSet")}
+	StatefulSets        = Of[*appsv1.StatefulSet]{apps("statefulsets", "StatefulSet")}
+
+	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
+
+	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
 )
 
 // Events is the kind that controllers record what they did in. It is written,
@@ -31,6 +45,8 @@ func core(resource, kind string, namespaced bool) Kind {
 	return Kind{Name: Name(resource), Version: "v1", Kind: kind, Namespaced: namespaced, Form: Full}
 }
 
-func apps(resource, kind string) Kind {
-	return Kind{Name: NameOf("apps", resource), Version: "v1", Kind: kind, Namespaced: true, Form: Full}
+func apps(resource, kind string) Kind { return inGroup("apps", resource, kind, namespaced) }
+
+func inGroup(group, resource, kind string, namespaced bool) Kind {
+	return Kind{Name: NameOf(group, resource), Version: "v1", Kind: kind, Namespaced: namespaced, Form: Full}
 }
