@@ -2,6 +2,7 @@ package kinds
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -26,6 +27,9 @@ var (
 	Deployments         = Of[*appsv1.Deployment]{apps("deployments", "Deployment")}
 	ReplicaSets         = Of[*appsv1.ReplicaSet]{apps("replicasets", "ReplicaSet")}
 	StatefulSets        = Of[*appsv1.StatefulSet]{apps("statefulsets", "StatefulSet")}
+
+	CronJobs = Of[*batchv1.CronJob]{inGroup("batch", "cronjobs", "CronJob", namespaced)}
+	Jobs     = Of[*batchv1.Job]{inGroup("batch", "jobs", "Job", namespaced)}
 
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
 
