@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -63,7 +64,7 @@ var catalog = []Entry{
 	have(garbagecollector.Controller),
 	{Name: "namespace-controller", Aliases: []string{"namespace"}},
 	{Name: "pod-garbage-collector-controller", Aliases: []string{"podgc"}},
-	{Name: "ttl-after-finished-controller", Aliases: []string{"ttl-after-finished"}},
+	have(ttlafterfinished.Controller),
 
 	// Identity.
 	have(serviceaccount.Controller),
