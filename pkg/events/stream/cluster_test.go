@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
@@ -29,6 +32,29 @@ func TestConformsInCluster(t *testing.T) {
 		})
 		return connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	})
+}
+
+// TestNothingIsPackedInACluster: a server that syncs always cannot read what it packs
+// while it starts.
+func TestNothingIsPackedInACluster(t *testing.T) {
+	c := serveCluster(t)
+	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EnsureController(t.Context(), "toy-controller"); err != nil {
+		t.Fatal(err)
+	}
+	list, seen := admin(t, c.urls()).ListStreams(t.Context()), 0
+	for info := range list.Info() {
+		seen++
+		if info.Config.Compression != jetstream.NoCompression {
+			t.Errorf("%s is packed with %v", info.Config.Name, info.Config.Compression)
+		}
+	}
+	if list.Err() != nil || seen != 5 {
+		t.Errorf("%d streams (%v), want 5", seen, list.Err())
+	}
 }
 
 // TestClusterSettings: a server does not start on settings that could not make a

@@ -37,10 +37,22 @@ func (o Options) record(name string, window time.Duration, subjects ...string) j
 	return jetstream.StreamConfig{
 		Name: name, Subjects: subjects,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
 		MaxAge: o.LogAge, MaxBytes: maxBytes, Duplicates: min(window, o.LogAge),
 		DenyDelete: true,
 	}
+}
+
+// packing is how blocks are packed that are full: not at all in a cluster. A server
+// of a cluster that syncs always cuts its streams back to their last snapshot when it
+// starts, and repeats what came after. While it cuts, it begins to pack the block that
+// it then goes on writing to, and cannot read that block any more (nats-server
+// 2.15.2): the server stays unready, and the copy is lost.
+func (o Options) packing() jetstream.StoreCompression {
+	if o.Replicas > 1 {
+		return jetstream.NoCompression
+	}
+	return jetstream.S2Compression
 }
 
 // logSettings: AllowDirect must stay off, or the state stream would answer
@@ -85,7 +97,7 @@ func (o Options) wakeSettings() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.WakeStream, Subjects: []string{"sched.>", "wake.>"},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: jetstream.S2Compression, Replicas: o.Replicas,
+		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: -1, Duplicates: putWindow,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true, AllowDirect: true,
 	}
