@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // Census counts the objects of a kind that are there, behind one delta of its
@@ -24,6 +26,20 @@ func (c Census) String() string {
 		return ""
 	}
 	return strconv.FormatUint(c.Objects, 10) + " " + hex(c.Digest)
+}
+
+// Of is what a census of a kind adds to the digest of all kinds that are read
+// ([Turn]); 0 where there is no object. What a census is of several readers of one
+// log, this is of several readers of many.
+func (c Census) Of(kind kinds.Name) uint64 {
+	if c.Objects == 0 {
+		return 0
+	}
+	var h xxhash.Digest
+	h.Reset()
+	_, _ = h.WriteString(string(kind))
+	_, _ = h.WriteString("\x00" + strconv.FormatUint(c.Objects, 10) + "\x00" + hex(c.Digest))
+	return h.Sum64()
 }
 
 func parseCensus(text string) (c Census, err error) {

@@ -32,6 +32,17 @@ type Turn struct {
 	Epochs Epochs `json:"epochs,omitempty"`
 	// Now is the moment that the decision was given.
 	Now time.Time `json:"now"`
+	// Digest says what was there at Seen: the sum of what [Census.Of] gives of each
+	// kind. Whoever folds the logs up to Seen and comes to the same sees what the
+	// decision saw. 0: nothing was there, or an older version decided, which knew
+	// neither this nor Heard.
+	Digest uint64 `json:"digest,omitempty,string"`
+	// Heard are the newest outcomes of the key that the decision knew, by lane; a
+	// lane of which none was known is left out.
+	Heard map[Lane]Heard `json:"heard,omitempty"`
+	// Settings are what the controller was configured with; empty for one that knows
+	// no settings.
+	Settings json.RawMessage `json:"settings,omitempty"`
 
 	Because  string            `json:"because"`
 	Commands []Command         `json:"commands,omitempty"`
@@ -73,6 +84,14 @@ func (e Epochs) Over(now Epochs) (kind kinds.Name, over bool) {
 		}
 	}
 	return kind, over
+}
+
+// Heard tells an outcome from all others of its key and lane.
+type Heard struct {
+	// Turn is the turn whose outcome it was taken for. It is less than the outcome's
+	// own where that turn was lost, and its place taken by another one.
+	Turn uint64    `json:"turn"`
+	At   time.Time `json:"at"`
 }
 
 // Trigger is a message that asked for a turn.
@@ -143,17 +162,23 @@ func (t Turn) NoticeAt(at int) *Notice {
 }
 
 // SameDecision tells whether two turns decided the same, byte for byte: reason,
-// commands and wake time. When, where and on what they were decided may differ.
+// commands and wake time. When, where and on what they were decided may differ, and
+// so may the zone that the wake time is written in.
 func (t Turn) SameDecision(other Turn) bool {
 	return bytes.Equal(t.decision(), other.decision())
 }
 
 func (t Turn) decision() []byte {
-	// A turn has only fields that encoding/json accepts, or came from JSON.
-	text, _ := json.Marshal(Turn{
+	same := Turn{
 		Controller: t.Controller, Key: t.Key, Lane: t.Lane,
-		Because: t.Because, Commands: t.Commands, Shapes: t.Shapes, Notices: t.Notices, WakeAt: t.WakeAt,
-	})
+		Because: t.Because, Commands: t.Commands, Shapes: t.Shapes, Notices: t.Notices,
+	}
+	if t.WakeAt != nil {
+		at := t.WakeAt.UTC()
+		same.WakeAt = &at
+	}
+	// A turn has only fields that encoding/json accepts, or came from JSON.
+	text, _ := json.Marshal(same)
 	return text
 }
 

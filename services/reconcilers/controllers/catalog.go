@@ -5,6 +5,9 @@
 package controllers
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
@@ -16,11 +19,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Config is what controllers need to know that is not in the cluster.
+// Config is what controllers need to know that is not in the cluster. A
+// controller says in its Settings which of these it was given, under the same
+// names; so [Entry.Again] can make it as it was.
 type Config struct {
 	// RootCA is the PEM bundle that the root-ca-certificate-publisher-controller
 	// publishes. Without one that controller does not run.
-	RootCA []byte
+	RootCA []byte `json:"rootCA,omitempty"`
 }
 
 // Entry is a line of the catalogue.
@@ -42,6 +47,28 @@ type Entry struct {
 
 // Exists is true when Millrace has the controller.
 func (e Entry) Exists() bool { return e.make != nil }
+
+// Again makes a controller as it was when it recorded its settings in a turn.
+//
+// Errors: Millrace does not have it; the settings are not of this version; they
+// are missing, and it cannot do without.
+func (e Entry) Again(settings json.RawMessage) (reconcile.Any, error) {
+	if !e.Exists() {
+		return nil, fmt.Errorf("make %s again: this version does not have it", e.Name)
+	}
+	var config Config
+	if len(settings) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(settings))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&config); err != nil {
+			return nil, fmt.Errorf("make %s again: read its recorded settings: %w", e.Name, err)
+		}
+	}
+	if e.ready != nil && !e.ready(config) {
+		return nil, fmt.Errorf("make %s again: its settings are not on record", e.Name)
+	}
+	return e.make(config), nil
+}
 
 // Catalog is every controller, grouped by what it is about.
 func Catalog() []Entry { return slices.Clone(catalog) }

@@ -108,6 +108,44 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+// Whoever is configured records it, or a replay would decide with other settings.
+func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
+	configured := 0
+	for _, e := range Catalog() {
+		if !e.Exists() {
+			continue
+		}
+		settings := e.make(config).Describe().Settings
+		if len(settings) > 0 {
+			configured++
+		}
+		if none := e.make(Config{}).Describe().Settings; (e.ready != nil || string(none) != string(settings)) != (len(settings) > 0) {
+			t.Errorf("%s needs a configuration and records the settings %s", e.Name, settings)
+		}
+		again, err := e.Again(settings)
+		if err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+			continue
+		}
+		if got := again.Describe().Settings; string(got) != string(settings) {
+			t.Errorf("%s was made with %s, and again with %s", e.Name, settings, got)
+		}
+	}
+	if configured == 0 {
+		t.Fatal("no controller records settings: the test has lost its point")
+	}
+	publisher, _ := Find("root-ca-cert-publisher")
+	for settings, want := range map[string]string{"": "are not on record", `{"newer":1}`: "unknown field", `{`: "read its recorded settings"} {
+		if _, err := publisher.Again([]byte(settings)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("made with %q: %v, want an error with %q", settings, err, want)
+		}
+	}
+	missing, _ := Find("cloud-node-lifecycle")
+	if _, err := missing.Again(nil); err == nil || !strings.Contains(err.Error(), "does not have it") {
+		t.Errorf("made what does not exist: %v", err)
+	}
+}
+
 func names(selected []reconcile.Any) []string {
 	var names []string
 	for _, c := range selected {

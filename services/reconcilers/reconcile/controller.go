@@ -44,6 +44,10 @@ type Controller[V any] struct {
 	StatusBlind bool
 	// Metrics are its own, of which its decisions give [Figure]s.
 	Metrics []Metric
+	// Settings are what it was configured with, as JSON: fields of the catalogue's
+	// Config, which can build it anew from them. Each turn records them, since its
+	// decisions rest on them. Nil for a controller without a configuration.
+	Settings json.RawMessage
 	// Observe collects the view of a key. ok is false when there is nothing to
 	// decide: the object is gone and nobody asked to be told.
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
@@ -136,6 +140,7 @@ type Description struct {
 	Writes                        Writes
 	StatusBlind                   bool
 	Metrics                       []Metric
+	Settings                      json.RawMessage
 }
 
 // Describe gives the description, defaults filled in.
@@ -143,7 +148,7 @@ func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
 		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
-		StatusBlind: c.StatusBlind, Metrics: c.Metrics,
+		StatusBlind: c.StatusBlind, Metrics: c.Metrics, Settings: c.Settings,
 	}
 	if d.Identity == "" {
 		d.Identity = c.Name

@@ -291,3 +291,17 @@ func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	l := e.lane(of)
 	return l.last, l.remember
 }
+
+// heard names the outcomes that [Desk.last] gives.
+func (e *entry) heard() map[events.Lane]events.Heard {
+	var all map[events.Lane]events.Heard
+	for _, of := range []events.Lane{events.Act, events.Tell} {
+		if l := e.lane(of); l.remember {
+			if all == nil {
+				all = map[events.Lane]events.Heard{}
+			}
+			all[of] = events.Heard{Turn: l.last.Turn, At: l.last.At}
+		}
+	}
+	return all
+}

@@ -129,6 +129,16 @@ func (s scene) seen() events.Position {
 	return p
 }
 
+// digest is that of what there is of the kinds that were seen ([events.Turn]).
+func (s scene) digest(seen events.Position) (sum uint64) {
+	for at := range seen {
+		if k, ok := s.memory.kinds[at]; ok {
+			sum += k.tally.Census().Of(at)
+		}
+	}
+	return sum
+}
+
 // epochs are those of the kinds that the controller reads.
 func (s scene) epochs() events.Epochs {
 	var e events.Epochs

@@ -19,7 +19,9 @@ type answer struct {
 
 	act, tell bool // the lanes were open before the snapshot was taken
 	seen      events.Position
+	digest    uint64
 	epochs    events.Epochs
+	heard     map[events.Lane]events.Heard
 	object    metav1.Object // the key's own
 
 	began time.Time    // when it was asked; zero where no cause is traced
@@ -103,6 +105,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 			d.squinting = append(d.squinting, e)
 		}
 		a.seen, a.epochs = s.seen(), s.epochs()
+		a.digest, a.heard = s.digest(a.seen), e.heard()
 		own := d.own(e.key)
 		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
 	})
@@ -265,6 +268,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 	t := events.Turn{
 		Controller: d.name, Key: e.key, Lane: of,
 		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
+		Digest: a.digest, Heard: a.heard, Settings: d.described.Settings,
 		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
 		Attempt: l.failures + 1, Trace: a.trace,
 	}

@@ -30,7 +30,7 @@ const Name = "root-ca-certificate-publisher-controller"
 type Config struct {
 	// RootCA is the certificate bundle to publish, PEM-encoded. The controller
 	// must not be run without one: it would publish that nothing is trusted.
-	RootCA []byte
+	RootCA []byte `json:"rootCA"`
 }
 
 // New makes the publisher of a certificate bundle. A key is a namespace.
@@ -50,8 +50,9 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name},
 			{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name},
 		},
-		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, bundle) },
-		Decide:  decide,
+		Settings: reconcile.Body(config),
+		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, bundle) },
+		Decide:   decide,
 	}
 }
 
