@@ -104,6 +104,12 @@ func TestWhoseTurnAPodMakesIt(t *testing.T) {
 	if got := w.Keys(Controller, kinds.Pods.Kind, nil, last); got != nil {
 		t.Errorf("a new pod: %v", got)
 	}
+	if got := w.Keys(Controller, kinds.Pods.Kind, last, last); got != nil {
+		t.Errorf("a pod that goes on: %v", got)
+	}
+	if got := w.Keys(Controller, kinds.Pods.Kind, last, reconciletest.Pod("last")); !slices.Equal(got, []events.Key{web}) {
+		t.Errorf("the set has let go of its last pod: %v", got)
+	}
 	if w.Put(kinds.Pods.Kind, sibling); gone() != nil {
 		t.Errorf("another pod runs: %v", gone())
 	}

@@ -47,16 +47,24 @@ func adoptable(was, now reconcile.Object) bool {
 		!equality.Semantic.DeepEqual(was.GetOwnerReferences(), now.GetOwnerReferences())
 }
 
-// keysOfPod maps the end of a pod to its Deployment, if that recreates and has
-// now nothing left that runs. All else that a Deployment wants to know of pods
-// it reads in the status of its sets.
+// keysOfPod maps a pod that its set has no more to the set's Deployment, if that
+// recreates and has now nothing left that runs. All else that a Deployment wants to
+// know of pods it reads in the status of its sets.
+//
+// Upstream: deletePod looks at the end of pods alone. A set that lets go of one says
+// so in its status afterwards; here it may have said that before.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	if !now.None() || was.None() {
+	if was.None() {
 		return nil
 	}
 	ref, ok := owner.Of(was)
 	if !ok {
 		return nil
+	}
+	if !now.None() {
+		if still, ok := owner.Of(now); ok && still.UID == ref.UID {
+			return nil
+		}
 	}
 	set, ok := reconcile.Get(s, kinds.ReplicaSets, was.GetNamespace(), ref.Name)
 	if !ok || !owner.Refers(ref, kinds.ReplicaSets.Kind, set) {
