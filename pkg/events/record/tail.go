@@ -29,6 +29,18 @@ type Happening struct {
 	What     string    `json:"what"`
 	Stream   string    `json:"stream"`
 	Sequence uint64    `json:"sequence"`
+	// Object is the object of a delta, or that of a turn's key where the turn names
+	// its kind. Of an outcome it is the key alone, and of a gap the kind alone.
+	Object events.Ref `json:"object"`
+	// Event is what a delta did to its object, as far as the delta alone tells.
+	Event Event `json:"event,omitempty"`
+	// Lane is that of a turn or an outcome, and Turn the turn that an outcome is of.
+	Lane events.Lane `json:"lane,omitempty"`
+	Turn uint64      `json:"turn,omitempty"`
+	// Failed is true for an outcome in which a command failed.
+	Failed bool `json:"failed,omitempty"`
+	// Gap is what is missing, where that is what happened.
+	Gap *Gap `json:"gap,omitempty"`
 }
 
 // Tail hands over what is stored from now on, until the context ends. The handler
@@ -36,17 +48,33 @@ type Happening struct {
 //
 // Errors: those of the handler; a stream cannot be followed.
 func (r *Record) Tail(ctx context.Context, f Filter, handle func(Happening) error) error {
+	return r.TailFrom(ctx, f, func() error { return nil }, handle)
+}
+
+// TailFrom is [Record.Tail] for those who also ask what there is already: what is
+// stored after begun is called is handed over, and what was stored before it can be
+// asked for.
+//
+// Errors: also those of begun.
+func (r *Record) TailFrom(ctx context.Context, f Filter, begun func() error, handle func(Happening) error) error {
 	streams, err := r.streams(ctx, f)
 	if err != nil {
 		return err
 	}
+	ends := make([]uint64, len(streams))
+	if err := each(ctx, len(streams), func(ctx context.Context, i int) error {
+		at, err := r.bus.StreamState(ctx, streams[i])
+		ends[i] = at.Last
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := begun(); err != nil {
+		return err
+	}
 	var mu sync.Mutex
 	err = some(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
-		at, err := r.bus.StreamState(ctx, streams[i])
-		if err != nil {
-			return err
-		}
-		return r.bus.Follow(ctx, streams[i], at.Last+1, func(batch []events.Message) error {
+		return r.bus.Follow(ctx, streams[i], ends[i]+1, func(batch []events.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, m := range batch {
@@ -108,13 +136,17 @@ func happening(m events.Message, f Filter) (h Happening, ok bool) {
 	if err != nil || !f.wants(key.Namespace, key.Name) {
 		return h, false
 	}
-	h.Who, h.About = controller, key.String()
+	h.Who, h.About, h.Lane = controller, key.String(), lane
+	h.Object = events.Ref{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}
 	if m.Stream == subject.TurnStream(controller) {
 		var t events.Turn
 		if err := events.DecodeJSON(m, &t); err != nil {
 			return h, false
 		}
 		h.Noun, h.What = "turn", fmt.Sprintf("%s: %s", lane, t.Because)
+		if h.Object.Kind == "" {
+			h.Object.Kind = t.Kind
+		}
 		if n := len(t.Commands); n > 0 {
 			h.What += fmt.Sprintf(" (%d × %s)", n, t.Commands[0].Verb)
 		}
@@ -124,13 +156,14 @@ func happening(m events.Message, f Filter) (h Happening, ok bool) {
 	if err := events.DecodeJSON(m, &o); err != nil {
 		return h, false
 	}
-	h.Noun, h.What = "outcome", fmt.Sprintf("of turn %d:", o.Turn)
+	h.Noun, h.What, h.Turn = "outcome", fmt.Sprintf("of turn %d:", o.Turn), o.Turn
 	counted := map[events.Status]int{}
 	for _, result := range o.Results {
 		counted[result.Status]++
 	}
 	h.What += Counts(counted)
 	if failure, failed := o.Failure(); failed {
+		h.Failed = true
 		h.What += ": " + failure.Message
 	}
 	return h, true
@@ -141,10 +174,11 @@ func (h *Happening) delta(m events.Message, f Filter) bool {
 	if err != nil || e.Op == events.Mark || e.Op != events.Gap && !f.wants(e.Ref.Namespace, e.Ref.Name) {
 		return false
 	}
-	h.Noun, h.Who, h.About = "delta", e.By.Name, e.Ref.String()
+	h.Noun, h.Who, h.About, h.Object, h.Event = "delta", e.By.Name, e.Ref.String(), e.Ref, eventOf(e)
 	switch {
 	case e.Op == events.Gap:
-		h.Noun, h.About, h.What = "gap", string(e.Kind), gapOf(e).String()
+		g := gapOf(e)
+		h.Noun, h.About, h.What, h.Object, h.Event, h.Gap = "gap", string(e.Kind), g.String(), events.Ref{Kind: e.Kind}, "", &g
 		return true
 	case e.Op == events.Gone:
 		h.Who, h.What = "", "gone"
@@ -160,6 +194,23 @@ func (h *Happening) delta(m events.Message, f Filter) bool {
 	}
 	h.What += " @" + e.ResourceVersion
 	return true
+}
+
+// eventOf is what a delta says by itself of what happened; who compares it with the
+// one before it knows more.
+func eventOf(e Entry) Event {
+	switch {
+	case e.Op == events.Gone:
+		return Ended
+	case e.Sync:
+		return Kept
+	case e.Deleting:
+		return Leaving
+	case e.Before.Known && e.Before.Sequence == 0:
+		return Born
+	default:
+		return Changed
+	}
 }
 
 // Counts writes how often each status was met, in a fixed order.
