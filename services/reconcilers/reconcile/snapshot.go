@@ -33,8 +33,8 @@ type Snapshot interface {
 	// name, in whatever version.
 	KindOf(group, kind string) (k kinds.Kind, ok bool)
 
-	// Last is the newest outcome of this controller for a key and lane; ok is
-	// false when none is remembered. A key's memory of failures lasts until its
+	// Last is the newest outcome of this controller for the key whose turn it is, and
+	// a lane; ok is false when none is remembered, and for any other key. A key's memory of failures lasts until its
 	// next successful outcome of that lane.
 	Last(k events.Key, lane events.Lane) (o events.Outcome, ok bool)
 }

@@ -292,7 +292,18 @@ func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	return l.last, l.remember
 }
 
-// heard names the outcomes that [Desk.last] gives.
+// lastOf is last for the turn of a key. Of other keys nothing is told: a turn
+// records what it has heard of its own.
+func (d *Desk) lastOf(key events.Key) func(events.Key, events.Lane) (events.Outcome, bool) {
+	return func(asked events.Key, of events.Lane) (events.Outcome, bool) {
+		if asked != key {
+			return events.Outcome{}, false
+		}
+		return d.last(asked, of)
+	}
+}
+
+// heard names the outcomes that [Desk.lastOf] gives.
 func (e *entry) heard() map[events.Lane]events.Heard {
 	var all map[events.Lane]events.Heard
 	for _, of := range []events.Lane{events.Act, events.Tell} {

@@ -94,7 +94,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 			a = answer{broken: fmt.Sprintf("panic: %v", p)}
 		}
 	}()
-	d.memory.look(d.name, d.last, func(s scene) {
+	d.memory.look(d.name, d.lastOf(e.key), func(s scene) {
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
 		a.cause = d.causeIn(s, e.key)
 		if len(a.decision.Commands) == 0 {

@@ -1,0 +1,257 @@
+package shell
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Hindsight is a memory that goes back as well as forth: it folds the logs of kinds
+// as [Memory] folds them, remembers what each message changed, and shows what there
+// was at exactly the positions that a turn had seen. Turns of several replicas have
+// seen more and less by turns; nothing is folded twice for that.
+//
+// It is for one goroutine. It maps nothing to keys and opens no desk.
+type Hindsight struct {
+	memory *Memory
+	tracks map[kinds.Name]*track
+	most   int // steps that are remembered of a kind; 0: all
+	reader *reader
+}
+
+// track is what a Hindsight knows of one kind.
+type track struct {
+	kind  *kindMemory
+	steps []step
+	at    int // so many of the steps are in the memory
+	begin step
+	head  uint64 // the last message folded
+	whole bool   // behind it
+	chain events.Chain
+	shown uint64 // what [events.Census.Of] gives of the present step
+}
+
+// step is what there was from a message on, until the next step.
+type step struct {
+	sequence uint64
+	census   events.Census
+	whole    bool // nothing is known to be missing
+	ref      events.Ref
+	was, now *held // of ref; nil: not there
+}
+
+// Fact is a message of a kind's log, read.
+type Fact struct {
+	fact
+	message events.Message // without its body
+}
+
+// Read reads a message of a kind's log, which is most of the work of folding it. It
+// is safe for concurrent use.
+func Read(kind kinds.Kind, m events.Message) Fact {
+	f := Fact{fact: read(kind, m), message: m}
+	f.message.Data, f.delta.Body = nil, nil
+	return f
+}
+
+// NewHindsight has seen nothing as yet. It remembers at most so many changes of each
+// kind, and lets go of the oldest ones; 0 is without bound.
+func NewHindsight(most int) *Hindsight {
+	return &Hindsight{memory: NewMemory(), tracks: map[kinds.Name]*track{}, most: most, reader: &reader{}}
+}
+
+// Begin begins with a kind behind a message of its log, 0 for the beginning, from
+// what was there then; whole tells whether that is everything.
+func (h *Hindsight) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bool) {
+	h.memory.Follow(kind)
+	t := &track{kind: h.memory.kinds[kind.Name], whole: whole, head: sequence}
+	h.tracks[kind.Name] = t
+	for _, f := range there {
+		h.memory.fold(t.kind, f.fact)
+	}
+	h.settle(t)
+	t.begin = step{sequence: sequence, census: t.kind.tally.Census(), whole: whole}
+	t.show()
+}
+
+// Known is how far back and forth of a kind can be seen, in sequences of its log; ok
+// is false for a kind that nothing has begun with.
+func (h *Hindsight) Known(kind kinds.Name) (from, head uint64, ok bool) {
+	t, ok := h.tracks[kind]
+	if !ok {
+		return 0, 0, false
+	}
+	return t.begin.sequence, t.head, true
+}
+
+// Fold takes in the next messages of a kind's log, in order. The kind must have
+// been begun with.
+func (h *Hindsight) Fold(kind kinds.Name, facts []Fact) {
+	t := h.tracks[kind]
+	h.move(t, len(t.steps))
+	for _, f := range facts {
+		h.fold(t, f)
+	}
+	t.at = len(t.steps)
+	h.settle(t)
+	h.trim(t)
+	t.show()
+}
+
+func (h *Hindsight) fold(t *track, f Fact) {
+	// A message whose sums do not hold says nothing, not even what it came after.
+	if f.broken == nil {
+		if hole, ok := t.chain.Next(f.message, f.delta); !ok {
+			t.whole = false
+			t.add(step{sequence: max(hole.From, t.last().sequence), census: t.kind.tally.Census()})
+		}
+	}
+	at := name{f.delta.Ref.Namespace, f.delta.Ref.Name}
+	s := step{sequence: f.sequence, was: t.held(at)}
+	_, changed := h.memory.fold(t.kind, f.fact)
+	t.head = max(t.head, f.sequence)
+	s.census = t.kind.tally.Census()
+	switch {
+	case f.broken != nil, f.damage != "":
+		t.whole = false
+	case t.kind.told.Known:
+		t.whole = t.kind.told == s.census
+	}
+	s.whole = t.whole
+	if s.ref = f.delta.Ref; changed {
+		s.now = t.held(at)
+	} else {
+		s.ref, s.was = events.Ref{}, nil
+	}
+	if last := t.last(); changed || s.census != last.census || s.whole != last.whole {
+		t.add(s)
+	}
+}
+
+// held is what is held under a name, as it is now: the memory changes it in place.
+func (t *track) held(at name) *held {
+	h, ok := t.kind.objects[at]
+	if !ok {
+		return nil
+	}
+	now := *h
+	return &now
+}
+
+func (t *track) add(s step) { t.steps = append(t.steps, s) }
+
+// last is the newest step of all, present the one that the memory is at.
+func (t *track) last() step { return t.stepAt(len(t.steps)) }
+
+func (t *track) present() step { return t.stepAt(t.at) }
+
+func (t *track) stepAt(n int) step {
+	if n == 0 {
+		return t.begin
+	}
+	return t.steps[n-1]
+}
+
+func (t *track) show() { t.shown = t.present().census.Of(t.kind.kind.Name) }
+
+// trim lets go of the oldest steps, many at a time.
+func (h *Hindsight) trim(t *track) {
+	if h.most == 0 || len(t.steps) < 2*h.most {
+		return
+	}
+	drop := len(t.steps) - h.most
+	t.begin = t.steps[drop-1]
+	t.steps = append([]step(nil), t.steps[drop:]...)
+	t.at -= drop
+}
+
+// move has the memory be at another step.
+func (h *Hindsight) move(t *track, to int) {
+	if t.at == to {
+		return
+	}
+	for ; t.at > to; t.at-- {
+		s := t.steps[t.at-1]
+		h.put(t, s.ref, s.was)
+	}
+	for ; t.at < to; t.at++ {
+		s := t.steps[t.at]
+		h.put(t, s.ref, s.now)
+	}
+	h.settle(t)
+	t.show()
+}
+
+func (h *Hindsight) put(t *track, ref events.Ref, is *held) {
+	if ref.Name == "" {
+		return
+	}
+	at := name{ref.Namespace, ref.Name}
+	if is != nil {
+		now := *is
+		h.memory.put(t.kind, at, &now)
+	} else if old, ok := t.kind.objects[at]; ok {
+		h.memory.drop(t.kind, old)
+	}
+}
+
+func (h *Hindsight) settle(t *track) {
+	t.kind.settle()
+	h.memory.dependents.settle()
+}
+
+// Sight is what a turn could see.
+type Sight struct {
+	// Snapshot is good until the Hindsight is asked for something else.
+	reconcile.Snapshot
+	// Digest is what a turn that saw this has recorded ([events.Turn]).
+	Digest uint64
+	// Lacking are the kinds of which something is known to be missing, in no order.
+	Lacking []kinds.Name
+}
+
+// See gives what there was at positions: of the kinds that are named there, and of no
+// others. last is what [reconcile.Snapshot] has of outcomes.
+//
+// Errors: a position is further back than is remembered, or of a kind that nothing
+// has begun with.
+func (h *Hindsight) See(seen events.Position, last func(events.Key, events.Lane) (events.Outcome, bool)) (Sight, error) {
+	s := Sight{}
+	for kind, position := range seen {
+		t, ok := h.tracks[kind]
+		if !ok || position < t.begin.sequence {
+			return Sight{}, fmt.Errorf("message %d of the log of %s is further back than is remembered", position, kind)
+		}
+		if t.head <= position {
+			h.move(t, len(t.steps))
+		} else {
+			h.move(t, sort.Search(len(t.steps), func(i int) bool { return t.steps[i].sequence > position }))
+		}
+		s.Digest += t.shown
+		if !t.present().whole {
+			s.Lacking = append(s.Lacking, kind)
+		}
+	}
+	h.restrict(seen)
+	s.Snapshot = scene{memory: h.memory, reader: h.reader, last: last}
+	return s, nil
+}
+
+// restrict has the reader read the kinds that were seen: what was not followed then
+// was not there.
+func (h *Hindsight) restrict(seen events.Position) {
+	same := len(h.reader.inputs) == len(seen)
+	for kind := range seen {
+		same = same && h.reader.inputs[kind] != nil
+	}
+	if same {
+		return
+	}
+	h.reader = &reader{inputs: map[kinds.Name][]reconcile.Input{}}
+	for kind := range seen {
+		h.reader.inputs[kind] = []reconcile.Input{{}}
+	}
+}
