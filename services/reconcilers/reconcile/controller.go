@@ -32,8 +32,8 @@ type Controller[V any] struct {
 	Source string
 	// Queue is upstream's workqueue name, the "name" label of workqueue_*.
 	Queue string
-	// Owns is the kind that keys are objects of; nil when keys span kinds or
-	// are no objects.
+	// Owns is the kind that keys are objects of that name no kind; nil when keys
+	// span kinds or are no objects.
 	Owns *kinds.Kind
 	// Inputs say which kinds it reads and whose turn a change makes it.
 	Inputs []Input

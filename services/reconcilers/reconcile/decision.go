@@ -19,6 +19,10 @@ type Decision struct {
 	// failed: something that the controller waits for announces itself by no
 	// change.
 	Retry bool
+	// Sure asks that its reports, too, are made only where it may act: on a view of
+	// one moment, when everything done for the key has come back. It is for reports
+	// that nobody can put right later, such as sums of what is seen once.
+	Sure bool
 	// Figures are what is worth counting about the commands. They are no part of the
 	// turn.
 	Figures []Figure
@@ -58,6 +62,7 @@ func Join(decisions ...Decision) Decision {
 		joined.Commands = append(joined.Commands, d.Commands...)
 		joined.Figures = append(joined.Figures, d.Figures...)
 		joined.Retry = joined.Retry || d.Retry
+		joined.Sure = joined.Sure || d.Sure
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
 			joined.WakeAt = d.WakeAt
 		}

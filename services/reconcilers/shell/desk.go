@@ -327,10 +327,11 @@ func (d *Desk) Tally() Tally {
 	return t
 }
 
-// own is the object that a key names.
+// own is the object that a key names: one of the kind that the controller owns,
+// if the key does not name another.
 func (d *Desk) own(key events.Key) events.Ref {
 	ref := events.Ref(key)
-	if d.described.Owns != nil {
+	if d.described.Owns != nil && key.Kind == "" {
 		ref.Kind = d.described.Owns.Name
 	}
 	return ref

@@ -79,7 +79,7 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 		return reconcile.Wake(v.Set.CreationTimestamp.Add(time.Hour), "an hour")
 	}
 	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
-	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want)}
+	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want), Sure: v.Set.Annotations["toy"] == "counts"}
 	taken := map[string]bool{}
 	for _, p := range v.Pods {
 		taken[p.Name] = true

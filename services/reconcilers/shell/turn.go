@@ -104,6 +104,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 			a.act = false
 			d.squinting = append(d.squinting, e)
 		}
+		a.tell = a.tell && (a.act || !a.decision.Sure)
 		a.seen, a.epochs = s.seen(), s.epochs()
 		a.digest, a.heard = s.digest(a.seen), e.heard()
 		own := d.own(e.key)

@@ -17,9 +17,9 @@ const (
 	// that no suffix spells a word. Upstream: util/rand's alphabet.
 	alphabet     = "bcdfghjklmnpqrstvwxz2456789"
 	suffixLength = 5
-	// stemLength is what the API server keeps of a generateName.
+	// StemLength is what the API server keeps of a generateName, in characters.
 	// Upstream: apiserver/pkg/storage/names.
-	stemLength = 63 - suffixLength
+	StemLength = 63 - suffixLength
 )
 
 // Prefix is the generateName of an owner's dependents: its name and a dash,
@@ -46,7 +46,12 @@ func Derives(owner, name string) bool {
 // the position; no name is given for which taken is true. The first names do
 // not depend on how many are asked for.
 func Derived(owner metav1.Object, attempt uint64, count int, taken func(name string) bool) []string {
-	base := stem(owner.GetName())
+	return Suffixed(stem(owner.GetName()), owner, attempt, count, taken)
+}
+
+// Suffixed are such names under a stem of the caller's own, which must leave room
+// for a suffix; see [StemLength].
+func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken func(name string) bool) []string {
 	seed := string(owner.GetUID()) + "/" + owner.GetResourceVersion() + "/" + strconv.FormatUint(attempt, 10) + "/"
 	given := make(map[string]bool, count)
 	derived := make([]string, 0, count)
@@ -63,7 +68,7 @@ func Derived(owner metav1.Object, attempt uint64, count int, taken func(name str
 
 func stem(owner string) string {
 	prefix := Prefix(owner)
-	return prefix[:min(len(prefix), stemLength)]
+	return prefix[:min(len(prefix), StemLength)]
 }
 
 func suffix(seed string) string {

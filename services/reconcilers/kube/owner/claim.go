@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // Claimant is an owner that looks for its own.
@@ -16,6 +17,9 @@ type Claimant struct {
 	Kind     kinds.Kind
 	Owner    metav1.Object
 	Selector labels.Selector
+	// Finalizer is put on what is adopted and taken off what is released; empty is
+	// none. Only kinds that have a Go type can be claimed with one.
+	Finalizer string
 }
 
 // Claim says which of some objects are the claimant's and which should change
@@ -53,12 +57,32 @@ func Claims[T metav1.Object](c Claimant, kind kinds.Of[T], objs []T) Claim[T] {
 			// nothing changes hands
 		case controller != nil:
 			claim.Released = append(claim.Released, obj)
-			claim.Commands = append(claim.Commands, Release(kind.Kind, obj, c.Owner.GetUID()))
+			claim.Commands = append(claim.Commands, c.release(kind.Kind, obj))
 		case matches && obj.GetDeletionTimestamp() == nil && obj.GetNamespace() == c.Owner.GetNamespace():
 			claim.Adopted = append(claim.Adopted, obj)
-			claim.Commands = append(claim.Commands, Adopt(kind.Kind, obj, c.Kind, c.Owner))
+			claim.Commands = append(claim.Commands, c.adopt(kind.Kind, obj))
 		}
 	}
 	slices.SortStableFunc(claim.Commands, func(a, b events.Command) int { return cmp.Compare(a.Name, b.Name) })
 	return claim
+}
+
+func (c Claimant) adopt(kind kinds.Kind, obj metav1.Object) events.Command {
+	if c.Finalizer == "" {
+		return Adopt(kind, obj, c.Kind, c.Owner)
+	}
+	return marked(kind, obj, map[string]any{
+		"ownerReferences": []metav1.OwnerReference{Reference(c.Kind, c.Owner)},
+		"finalizers":      []string{c.Finalizer},
+	}, reconcile.IfAlive(c.Kind, c.Owner))
+}
+
+func (c Claimant) release(kind kinds.Kind, obj metav1.Object) events.Command {
+	if c.Finalizer == "" {
+		return Release(kind, obj, c.Owner.GetUID())
+	}
+	return marked(kind, obj, map[string]any{
+		"ownerReferences":                     removals(c.Owner.GetUID()),
+		"$deleteFromPrimitiveList/finalizers": []string{c.Finalizer},
+	})
 }

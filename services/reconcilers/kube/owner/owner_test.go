@@ -174,3 +174,30 @@ func TestCustomResourcesGetTheWholeList(t *testing.T) {
 		}
 	}
 }
+
+// What changes hands with a finalizer gets it and loses it with the owner.
+func TestClaimsMarkWhatIsCounted(t *testing.T) {
+	with := func(p *corev1.Pod, finalizers ...string) *corev1.Pod {
+		p.Finalizers = finalizers
+		return p
+	}
+	claimant := owner.Claimant{
+		Kind: kinds.ReplicaSets.Kind, Owner: web, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Finalizer: "example.com/counted",
+	}
+	for _, c := range []struct{ was, want *corev1.Pod }{
+		{with(pod("p", "web"), "keep"), with(pod("p", "web", reference(web)), "example.com/counted", "keep")},
+		{with(pod("p", "db", reference(web)), "keep", "example.com/counted"), with(pod("p", "db"), "keep")},
+	} {
+		commands := owner.Claims(claimant, kinds.Pods, []*corev1.Pod{c.was}).Commands
+		if len(commands) != 1 {
+			t.Fatalf("%v changes hands by %v", c.was, commands)
+		}
+		got := merged(t, commands[0], c.was)
+		if len(got.OwnerReferences) == 0 {
+			got.OwnerReferences = nil
+		}
+		if !cmp.Equal(c.want, got) {
+			t.Errorf("(-want +got):\n%s", cmp.Diff(c.want, got))
+		}
+	}
+}

@@ -31,15 +31,21 @@ func Release(kind kinds.Kind, obj metav1.Object, owners ...types.UID) events.Com
 		})
 		return replace(kind, obj, kept)
 	}
-	type removal struct {
-		Patch string    `json:"$patch"`
-		UID   types.UID `json:"uid"`
-	}
-	removals := make([]removal, 0, len(owners))
+	return patch(kind, obj, removals(owners...))
+}
+
+// removal takes the reference with a uid out of a list that is merged.
+type removal struct {
+	Patch string    `json:"$patch"`
+	UID   types.UID `json:"uid"`
+}
+
+func removals(owners ...types.UID) []removal {
+	all := make([]removal, 0, len(owners))
 	for _, uid := range owners {
-		removals = append(removals, removal{Patch: "delete", UID: uid})
+		all = append(all, removal{Patch: "delete", UID: uid})
 	}
-	return patch(kind, obj, removals)
+	return all
 }
 
 // mergesByKey tells whether the API server can merge owner references one by
@@ -51,7 +57,13 @@ func mergesByKey(kind kinds.Kind) bool { return kinds.Scheme().Recognizes(kind.G
 // patch merges references into those that are there. The uid in it makes the
 // API server refuse the patch for another object of that name.
 func patch(kind kinds.Kind, obj metav1.Object, references any, with ...reconcile.Option) events.Command {
-	body := map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "ownerReferences": references}}
+	return marked(kind, obj, map[string]any{"ownerReferences": references}, with...)
+}
+
+// marked merges fields into an object's metadata, under the same condition.
+func marked(kind kinds.Kind, obj metav1.Object, metadata map[string]any, with ...reconcile.Option) events.Command {
+	metadata["uid"] = obj.GetUID()
+	body := map[string]any{"metadata": metadata}
 	return reconcile.Patch(kind, obj, types.StrategicMergePatchType, reconcile.Body(body), with...)
 }
 

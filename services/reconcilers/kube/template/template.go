@@ -18,10 +18,15 @@ import (
 //
 // Upstream: pkg/controller/controller_utils.go, GetPodFromTemplate.
 func Pod(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
+	return PodUnder(names.Prefix(parent.GetName()), t, kind, parent)
+}
+
+// PodUnder is such a body with a generateName of the caller's own.
+func PodUnder(generateName string, t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
 	return reconcile.Body(&corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: kinds.Pods.APIVersion(), Kind: kinds.Pods.Kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    names.Prefix(parent.GetName()),
+			GenerateName:    generateName,
 			Labels:          t.Labels,
 			Annotations:     t.Annotations,
 			Finalizers:      t.Finalizers,

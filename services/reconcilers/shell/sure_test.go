@@ -1,0 +1,64 @@
+package shell
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// A report that nobody can put right later is made when everything that was done
+// has come back, and no sooner.
+func TestASureReportWaitsForTheAct(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
+	o.recalled(Past{}, Past{})
+	birth := o.take(events.Act).Commands[0]
+	o.answer(events.Act, 1, nil)
+
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "counts"))
+	o.none() // the birth has no outcome
+	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: "uid-" + "p", Version: "7"})
+	o.none() // and then has not come back
+	born := aPod(birth.Name, "web", 7)
+	born.UID = "uid-p"
+	o.change(kinds.Pods.Kind, events.Is, born)
+	o.take(events.Tell)
+}
+
+// Nor on a view that is of no one moment.
+func TestASureReportWaitsForASharpView(t *testing.T) {
+	o, kind := open(t, Settings{Pace: -1}), kinds.Pods.Kind
+	log := counted(t,
+		delta(kind, events.Is, aPod("a", "other", 1), 1),
+		delta(kind, events.Is, aPod("b", "other", 2), 2),
+		delta(kind, events.Is, aPod("a", "other", 3), 3),
+	)
+	fold := func(m events.Message) {
+		o.memory.Fold(kind.Name, []events.Message{m})
+		o.desk.Folded(kind.Name)
+		o.run()
+	}
+	fold(log[1])
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, "counts"))
+	o.recalled(Past{}, Past{})
+	o.none()
+	fold(log[2])
+	o.take(events.Tell)
+}
+
+// A key may name an object of another kind than the one that the controller owns.
+func TestAKeyOfAnotherKindNamesItsOwnObject(t *testing.T) {
+	d := open(t, Settings{}).desk
+	for _, c := range []struct {
+		key  events.Key
+		want kinds.Name
+	}{
+		{events.Key{Namespace: "default", Name: "web"}, kinds.ReplicaSets.Name},
+		{events.Key{Kind: kinds.Pods.Name, Namespace: "default", Name: "web"}, kinds.Pods.Name},
+	} {
+		if got := d.own(c.key); got.Kind != c.want || got.Name != c.key.Name {
+			t.Errorf("the object of %v is %v", c.key, got)
+		}
+	}
+}
