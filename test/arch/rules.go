@@ -99,8 +99,13 @@ var layers = []Layer{
 		Because: "each service is a pure middle between two doors",
 	},
 	{
+		Name: "stories (L1)", Packages: []string{"services/reconcilers/story"}, Pure: true,
+		May:     list(vocabulary, []string{grammar, "sigs.k8s.io/yaml", "golang.org/x/tools/txtar"}),
+		Because: "a story is a view and a decision written down, whoever wants it",
+	},
+	{
 		Name: "test kit", Packages: []string{"services/reconcilers/reconciletest/..."},
-		May:     list(vocabulary, apiTypes, kit, []string{grammar, knowledge}),
+		May:     list(vocabulary, apiTypes, kit, []string{grammar, knowledge, "services/reconcilers/story"}),
 		Because: "the kit tests decisions, which know neither bus nor API server",
 	},
 	{

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/story"
 )
 
 // nap is the smallest honest controller with a view, a clock and a list: it
@@ -154,7 +155,7 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 	}
 }
 
-const story = `One pod, and its time is up.
+const example = `One pod, and its time is up.
 
 -- now --
 2030-01-01T12:00:00Z
@@ -165,7 +166,7 @@ pods:
 `
 
 func TestAStoryIsToldAndThenHolds(t *testing.T) {
-	told, diff, err := play(honest(wellBehaved), []byte(story))
+	told, diff, err := play(honest(wellBehaved), []byte(example))
 	if err != nil || diff == "" {
 		t.Fatalf("a story without an end: diff %q, %v; want a difference", diff, err)
 	}
@@ -187,12 +188,12 @@ func TestAStoryIsToldAndThenHolds(t *testing.T) {
 
 func TestAStoryWithATypoFails(t *testing.T) {
 	for what, broken := range map[string]string{
-		"unknown view field":   strings.Replace(story, "until:", "untill:", 1),
-		"unknown object field": strings.Replace(story, "namespace:", "namespase:", 1),
-		"no time":              strings.Replace(story, "-- now --", "-- then --", 1),
-		"no view":              strings.Replace(story, "-- view.yaml --", "-- sight.yaml --", 1),
-		"no words":             strings.Replace(story, "One pod, and its time is up.\n\n", "", 1),
-		"another file":         story + "-- decision.yml --\n",
+		"unknown view field":   strings.Replace(example, "until:", "untill:", 1),
+		"unknown object field": strings.Replace(example, "namespace:", "namespase:", 1),
+		"no time":              strings.Replace(example, "-- now --", "-- then --", 1),
+		"no view":              strings.Replace(example, "-- view.yaml --", "-- sight.yaml --", 1),
+		"no words":             strings.Replace(example, "One pod, and its time is up.\n\n", "", 1),
+		"another file":         example + "-- decision.yml --\n",
 	} {
 		if _, _, err := play(honest(wellBehaved), []byte(broken)); err == nil {
 			t.Errorf("%s: no error", what)
@@ -202,7 +203,7 @@ func TestAStoryWithATypoFails(t *testing.T) {
 
 func TestRenderSharesBodiesAndShowsStatusAlone(t *testing.T) {
 	set := ReplicaSet("web", 1)
-	text, err := Render(reconcile.Do("busy",
+	text, err := story.Render(reconcile.Do("busy",
 		reconcile.Create(kinds.Pods.Kind, "default", "a", json.RawMessage(`{"spec":{}}`)),
 		reconcile.Create(kinds.Pods.Kind, "default", "b", json.RawMessage(`{"spec":{}}`)),
 		reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set,

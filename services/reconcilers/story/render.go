@@ -1,4 +1,4 @@
-package reconciletest
+package story
 
 import (
 	"encoding/json"
