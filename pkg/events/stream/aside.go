@@ -6,10 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -59,18 +61,18 @@ func (s *Server) checkBlocks() error {
 	if err != nil {
 		return err
 	}
+	var checks errgroup.Group
+	checks.SetLimit(runtime.GOMAXPROCS(0))
 	for _, name := range names {
 		blocks, err := filepath.Glob(filepath.Join(s.folder(name), "msgs", "*.blk"))
 		if err != nil {
-			return err
+			return errors.Join(err, checks.Wait())
 		}
 		for _, block := range blocks {
-			if err := s.checkBlock(name, block, inOrder); err != nil {
-				return err
-			}
+			checks.Go(func() error { return s.checkBlock(name, block, inOrder) })
 		}
 	}
-	return nil
+	return checks.Wait()
 }
 
 func (s *Server) checkBlock(stream, block string, inOrder bool) error {
