@@ -45,11 +45,12 @@ type Bus interface {
 type Streams interface {
 	// EnsureKind makes the log and state stream of a kind and records the kind
 	// in their metadata. A stream that exists with other settings is ErrSettings,
-	// with what differs; a state stream that is missing beside an existing log is
-	// made anew.
+	// with what differs; but how much of a log is kept is changed to what is asked
+	// for, unless somebody who began later has said otherwise. A state stream that is
+	// missing beside an existing log is made anew.
 	EnsureKind(ctx context.Context, kind kinds.Kind) error
 	// EnsureController makes the turn and outcome stream of a controller, and
-	// the wake stream.
+	// the wake stream; likewise.
 	EnsureController(ctx context.Context, controller string) error
 	// Kinds are the kinds whose streams exist, sorted by name.
 	Kinds(ctx context.Context) ([]kinds.Kind, error)
@@ -65,11 +66,31 @@ type Streams interface {
 
 // State is where a stream stands.
 type State struct {
-	First, Last uint64 // sequences; First is Last+1 when it is empty
-	Messages    uint64
-	Created     time.Time
+	// First and Last are sequences; First is Last+1 when it is empty.
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	Messages uint64 `json:"messages"`
+	// Bytes is what it takes up, packed.
+	Bytes   uint64    `json:"bytes,omitempty"`
+	Created time.Time `json:"created"`
+	// Keeps is how much of it is kept.
+	Keeps Retention `json:"keeps,omitzero"`
 	// Now is the moment by the server's clock, which stamps messages.
-	Now time.Time
+	Now time.Time `json:"now"`
+	// Begins is the moment from which on it tells what there was: when its first
+	// message was stored, zero when it is empty, and of a stretch that was cut out of
+	// a stream, when that begins.
+	Begins time.Time `json:"begins,omitzero"`
+	// Whole is the sequence from which on nothing of such a stretch was left out; what
+	// is before that is what counted at its beginning. 0: nothing was left out.
+	Whole uint64 `json:"whole,omitempty"`
+}
+
+// Retention is how much of a stream is kept: what is older than Age goes, and the
+// oldest messages where all of them take up more than Bytes. 0 is no such bound.
+type Retention struct {
+	Age   time.Duration `json:"age,omitempty"` // nanoseconds
+	Bytes int64         `json:"bytes,omitempty"`
 }
 
 // Publisher stores messages.
