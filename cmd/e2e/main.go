@@ -29,6 +29,7 @@ import (
 var replaced = []string{
 	"deployment-controller",
 	"replicaset-controller",
+	"replicationcontroller-controller",
 	"serviceaccount-controller",
 	"root-ca-certificate-publisher-controller",
 	"garbage-collector-controller",

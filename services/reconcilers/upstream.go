@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -80,6 +81,9 @@ func newUpstream(controllers []reconcile.Any) upstream {
 
 func (u *upstream) add(d reconcile.Description) {
 	for _, m := range d.Metrics {
+		if _, shared := u.own[m.Name]; shared {
+			continue // as upstream's two keepers of sets have one for both
+		}
 		u.own[m.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets})
 	}
 	if subsystem, ok := staleSkips[d.Name]; ok {
@@ -123,11 +127,11 @@ func (u *upstream) answered(controller string, code int, took time.Duration) {
 
 func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collector {
 	all := []prometheus.Collector{u.queueTime, u.workTime}
+	for _, name := range slices.Sorted(maps.Keys(u.own)) {
+		all = append(all, u.own[name])
+	}
 	for _, c := range controllers {
 		d := c.Describe()
-		for _, m := range d.Metrics {
-			all = append(all, u.own[m.Name])
-		}
 		if skips, ok := u.stale[d.Name]; ok {
 			all = append(all, skips)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -68,7 +69,7 @@ func TestAKubeletThatTurnsEveryPodAway(t *testing.T) {
 func livingOnly() reconcile.Any {
 	c := replicaset.Controller
 	all := c.Observe
-	c.Observe = func(s reconcile.Snapshot, k events.Key) (replicaset.View, bool) {
+	c.Observe = func(s reconcile.Snapshot, k events.Key) (replicas.View, bool) {
 		v, ok := all(s, k)
 		var living []*corev1.Pod
 		for _, p := range v.Pods {

@@ -32,9 +32,22 @@ type controllerOptions struct {
 	collect     bool
 }
 
-// concurrency is how many turns of a controller a writer carries out at once.
-type concurrency struct {
-	deployment, replicaset, garbageCollector int
+// limit is how many turns of a controller a writer carries out at once, for those
+// of which that can be set.
+type limit struct {
+	controller, flag, of string
+	turns                int
+}
+
+type concurrency []limit
+
+func newConcurrency() concurrency {
+	return concurrency{
+		{"deployment-controller", "concurrent-deployment-syncs", "deployments", 50},
+		{"replicaset-controller", "concurrent-replicaset-syncs", "replica sets", 50},
+		{"replicationcontroller-controller", "concurrent-rc-syncs", "replication controllers", 50},
+		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
+	}
 }
 
 func newControllerOptions() controllerOptions {
@@ -161,7 +174,7 @@ type writerOptions struct {
 }
 
 func newWriterOptions() writerOptions {
-	return writerOptions{mode: "apply", impersonate: true, maxInFlight: 200, concurrent: concurrency{deployment: 50, replicaset: 50, garbageCollector: 100}}
+	return writerOptions{mode: "apply", impersonate: true, maxInFlight: 200, concurrent: newConcurrency()}
 }
 
 func (o *writerOptions) add(f *pflag.FlagSet) {
@@ -181,8 +194,9 @@ func (o *writerOptions) check() error {
 	}
 }
 
-func (c *concurrency) add(f *pflag.FlagSet) {
-	f.IntVar(&c.deployment, "concurrent-deployment-syncs", c.deployment, "turns of deployments that are carried out at once")
-	f.IntVar(&c.replicaset, "concurrent-replicaset-syncs", c.replicaset, "turns of replica sets that are carried out at once")
-	f.IntVar(&c.garbageCollector, "concurrent-gc-syncs", c.garbageCollector, "turns of the garbage collector that are carried out at once")
+func (c concurrency) add(f *pflag.FlagSet) {
+	for i := range c {
+		l := &c[i]
+		f.IntVar(&l.turns, l.flag, l.turns, "turns of "+l.of+" that are carried out at once")
+	}
 }

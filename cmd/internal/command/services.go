@@ -182,11 +182,11 @@ func profiles(chosen []reconcile.Any) []writer.Profile {
 }
 
 func (c concurrency) byName() map[string]int {
-	return map[string]int{
-		"deployment-controller":        c.deployment,
-		"replicaset-controller":        c.replicaset,
-		"garbage-collector-controller": c.garbageCollector,
+	turns := make(map[string]int, len(c))
+	for _, l := range c {
+		turns[l.controller] = l.turns
 	}
+	return turns
 }
 
 // watcherOptions are the watcher's.

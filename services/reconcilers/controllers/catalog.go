@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
@@ -78,7 +79,7 @@ var catalog = []Entry{
 	// Workloads.
 	have(deployment.Controller),
 	have(replicaset.Controller),
-	{Name: "replicationcontroller-controller", Aliases: []string{"replicationcontroller"}},
+	have(replicationcontroller.Controller),
 	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
 	{Name: "job-controller", Aliases: []string{"job"}},

@@ -1,4 +1,4 @@
-package replicaset
+package replicas
 
 import (
 	"fmt"
@@ -20,10 +20,8 @@ import (
 
 var now = reconciletest.Now
 
-func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
-
 func TestLaws(t *testing.T) {
-	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+	reconciletest.Laws(t, controller, rapid.Custom(anyView), now,
 		reconciletest.Indifferent(shuffled),
 		reconciletest.Content(5, applied),
 		reconciletest.Law[View]{Name: "measured", Holds: measured},
@@ -138,7 +136,7 @@ func BenchmarkAPodOfAFullSetChanges(b *testing.B) {
 	world.Put(kinds.ReplicaSets.Kind, set).Put(kinds.Pods.Kind, pods...)
 	b.ReportAllocs()
 	for b.Loop() {
-		if d, ok := Controller.Ask(world, key("web"), now); !ok || len(d.Commands) != 1 {
+		if d, ok := controller.Ask(world, key("web"), now); !ok || len(d.Commands) != 1 {
 			b.Fatalf("decided %+v, want one status", d)
 		}
 	}

@@ -1,4 +1,4 @@
-package replicaset
+package replicas
 
 import (
 	"slices"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
@@ -20,17 +19,17 @@ import (
 )
 
 // report writes the status where it is not what it should be.
-func (v View) report(claim owner.Claim[*corev1.Pod], selector labels.Selector, now time.Time) reconcile.Decision {
+func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.Selector, now time.Time) reconcile.Decision {
 	status := v.count(claim.Mine, selector, now)
+	if !s.CountsLeaving {
+		status.TerminatingReplicas = nil
+	}
 	status.Conditions = v.conditions(claim, now)
 	status.ObservedGeneration = v.Set.Generation
 	if equality.Semantic.DeepEqual(status, v.Set.Status) {
 		return reconcile.Decision{}
 	}
-	reported := *v.Set // shallow: the parts are only read
-	reported.TypeMeta = metav1.TypeMeta{APIVersion: kinds.ReplicaSets.APIVersion(), Kind: kinds.ReplicaSets.Kind.Kind}
-	reported.Status = status
-	return reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.ReplicaSets.Kind, &reported))
+	return reconcile.Do("the status has changed", reconcile.UpdateStatus(s.Kind.Kind, s.With(v.Set, status)))
 }
 
 // count is the numbers of the status.

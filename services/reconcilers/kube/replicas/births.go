@@ -1,4 +1,4 @@
-package replicaset
+package replicas
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +19,7 @@ func (v View) fertile() bool { return len(v.Set.Spec.Template.Labels) > 0 }
 // births are new pods. All share one body; their names differ from those of the
 // pods that are there, whatever their state, and from those that an attempt
 // which failed was to use.
-func (v View) births(count int) []events.Command {
+func (s Sets[T]) births(v View, count int) []events.Command {
 	taken := make(map[string]bool, len(v.Pods))
 	for _, p := range v.Pods {
 		taken[p.Name] = true
@@ -28,10 +28,10 @@ func (v View) births(count int) []events.Command {
 	if v.Failure != nil {
 		attempt = v.Failure.Attempt
 	}
-	body := template.Pod(&v.Set.Spec.Template, kinds.ReplicaSets.Kind, v.Set)
+	body := template.Pod(&v.Set.Spec.Template, s.Kind.Kind, v.Set)
 	told := reconcile.Tell(
-		v.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: {name}"),
-		v.notice(corev1.EventTypeWarning, "FailedCreate", "Error creating: {error}"),
+		s.notice(v, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: {name}"),
+		s.notice(v, corev1.EventTypeWarning, "FailedCreate", "Error creating: {error}"),
 	)
 	commands := make([]events.Command, 0, count)
 	for _, name := range names.Derived(v.Set, attempt, count, func(name string) bool { return taken[name] }) {
@@ -41,10 +41,10 @@ func (v View) births(count int) []events.Command {
 }
 
 // deaths are the ends of pods.
-func (v View) deaths(doomed []*corev1.Pod) []events.Command {
+func (s Sets[T]) deaths(v View, doomed []*corev1.Pod) []events.Command {
 	told := reconcile.Tell(
-		v.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
-		v.notice(corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
+		s.notice(v, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
+		s.notice(v, corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
 	)
 	commands := make([]events.Command, 0, len(doomed))
 	for _, p := range doomed {
@@ -54,8 +54,8 @@ func (v View) deaths(doomed []*corev1.Pod) []events.Command {
 }
 
 // notice is told on the set.
-func (v View) notice(level, reason, message string) *events.Notice {
+func (s Sets[T]) notice(v View, level, reason, message string) *events.Notice {
 	return &events.Notice{
-		About: reconcile.About(kinds.ReplicaSets.Kind, v.Set), Type: level, Reason: reason, Message: message,
+		About: reconcile.About(s.Kind.Kind, v.Set), Type: level, Reason: reason, Message: message,
 	}
 }

@@ -1,4 +1,4 @@
-package replicaset
+package replicas
 
 import (
 	"time"
@@ -12,18 +12,18 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims the pods that are the set's, brings their number to what it
+// Decide claims the pods that are the set's, brings their number to what it
 // asks for, and reports what is there.
-func decide(v View, now time.Time) reconcile.Decision {
+func (s Sets[T]) Decide(v View, now time.Time) reconcile.Decision {
 	selector, ok := label.Selector(v.Set.Spec.Selector)
 	if !ok {
 		return reconcile.Nothing("the selector is invalid or empty")
 	}
-	claim := owner.Claims(owner.Claimant{Kind: kinds.ReplicaSets.Kind, Owner: v.Set, Selector: selector},
+	claim := owner.Claims(owner.Claimant{Kind: s.Kind.Kind, Owner: v.Set, Selector: selector},
 		kinds.Pods, v.living())
 	return reconcile.Join(
-		v.scale(claim, now),
-		v.report(claim, selector, now),
+		s.scale(v, claim, now),
+		s.report(v, claim, selector, now),
 		v.nextAvailable(claim.Mine, now),
 	)
 }
@@ -44,7 +44,7 @@ func (v View) living() []*corev1.Pod {
 // was not must neither be counted nor deleted.
 //
 // Upstream: a claim that fails ends the sync before anything is scaled.
-func (v View) scale(claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Decision {
+func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Decision {
 	surplus := len(claim.Mine) - v.wanted()
 	switch {
 	case v.Set.DeletionTimestamp != nil:
@@ -56,10 +56,10 @@ func (v View) scale(claim owner.Claim[*corev1.Pod], now time.Time) reconcile.Dec
 	case surplus < 0 && v.rest(now).After(now):
 		return reconcile.Wake(v.rest(now), "too few pods, but nodes turn them away as fast as they are born")
 	case surplus < 0:
-		return reconcile.Do("too few pods", v.births(min(-surplus, Burst))...)
+		return reconcile.Do("too few pods", s.births(v, min(-surplus, Burst))...)
 	case surplus > 0:
 		doomed := pod.Doomed(claim.Mine, v.Crowd, min(surplus, Burst), now)
-		d := reconcile.Do("too many pods", v.deaths(doomed)...)
+		d := reconcile.Do("too many pods", s.deaths(v, doomed)...)
 		d.Figures = ageRatios(claim.Mine, doomed, now)
 		return d
 	default:
