@@ -1,11 +1,13 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -50,6 +52,7 @@ type appender struct {
 	life context.Context
 	end  func()
 
+	age  time.Duration // how long the log keeps a message
 	last uint64
 	sent []sent // not yet known to be stored, oldest first
 	size int    // bytes of sent
@@ -71,7 +74,7 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
 	life, end := b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
-	a := &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last}
+	a := &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last, age: state.Keeps.Age}
 	a.stored.Store(state.Last)
 	if b.options.Replicas > 1 {
 		go b.pace(life, kind, &a.stored)
@@ -121,9 +124,9 @@ func (a *appender) id(sequence uint64) string { return a.name + "-" + strconv.Fo
 func (a *appender) lifetime(m events.Message) string {
 	switch events.Op(m.Get(events.HeaderOp)) {
 	case events.Gone:
-		return seconds(a.bus.options.LogAge)
+		return seconds(cmp.Or(a.age, defaultLogAge))
 	case events.Mark:
-		return seconds(min(markAge, a.bus.options.LogAge))
+		return seconds(min(markAge, cmp.Or(a.age, defaultLogAge)))
 	default:
 		return ""
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // Options say which server to use, and how the streams are kept.
@@ -44,6 +46,13 @@ type Options struct {
 	// LogBytes bounds each of those streams; 0 means unbounded. The server sets
 	// as much aside, so the sum over all streams must fit its store.
 	LogBytes int64
+	// Retention is how much is kept of what belongs to a kind or a controller, by its
+	// name, where that is not LogAge and LogBytes, as a zero field means. A
+	// controller's is that of its turns and of its outcomes, each.
+	Retention map[string]bus.Retention
+	// Began is when the process began; zero means now. Of those who want a stream
+	// kept otherwise, the one that began last is heard.
+	Began time.Time
 
 	// Timeout bounds requests whose context has no deadline; 0 means 5 s.
 	Timeout time.Duration
@@ -69,6 +78,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.LogAge = cmp.Or(o.LogAge, defaultLogAge)
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Began = cmp.Or(o.Began, time.Now())
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,8 +93,9 @@ func (o Options) withDefaults() (Options, error) {
 	check(o.LogAge >= time.Second, "a log age of %v, less than 1 s", o.LogAge)
 	check(o.LogBytes >= 0, "%d log bytes", o.LogBytes)
 	check(o.Timeout > 0, "a timeout of %v", o.Timeout)
-	if len(wrong) > 0 {
-		return o, fmt.Errorf("stream options: %w", errors.Join(wrong...))
+	wrong = append(wrong, o.checkRetention())
+	if err := errors.Join(wrong...); err != nil {
+		return o, fmt.Errorf("stream options: %w", err)
 	}
 	return o, nil
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,19 +29,16 @@ const (
 	wakeAge = 7 * 24 * time.Hour
 )
 
-// record is what logs, turns and outcomes have in common.
-func (o Options) record(name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
-	maxBytes := int64(-1)
-	if o.LogBytes > 0 {
-		maxBytes = o.LogBytes
-	}
-	return jetstream.StreamConfig{
+// record is what logs, turns and outcomes have in common. of is the kind or the
+// controller whose they are.
+func (o Options) record(of, name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
 		Name: name, Subjects: subjects,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		MaxAge: o.LogAge, MaxBytes: maxBytes, Duplicates: min(window, o.LogAge),
-		DenyDelete: true,
+		DenyDelete: true, Metadata: map[string]string{},
 	}
+	return o.bounded(c, of, window)
 }
 
 // packing is how blocks are packed that are full: not at all in a cluster. A server
@@ -58,9 +56,9 @@ func (o Options) packing() jetstream.StoreCompression {
 // logSettings: AllowDirect must stay off, or the state stream would answer
 // direct gets in the log's name.
 func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
-	c := o.record(subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
+	c := o.record(string(kind.Name), subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
 	c.AllowMsgTTL = true
-	c.Metadata = kindMetadata(kind)
+	maps.Copy(c.Metadata, kindMetadata(kind))
 	return c
 }
 
@@ -80,13 +78,13 @@ func (o Options) stateSettings(kind kinds.Kind) jetstream.StreamConfig {
 }
 
 func (o Options) turnSettings(controller string) jetstream.StreamConfig {
-	c := o.record(subject.TurnStream(controller), putWindow, subject.Turns(controller))
+	c := o.record(controller, subject.TurnStream(controller), putWindow, subject.Turns(controller))
 	c.AllowDirect = true
 	return c
 }
 
 func (o Options) outcomeSettings(controller string) jetstream.StreamConfig {
-	c := o.record(subject.OutcomeStream(controller), putWindow, subject.Outcomes(controller))
+	c := o.record(controller, subject.OutcomeStream(controller), putWindow, subject.Outcomes(controller))
 	c.AllowDirect = true
 	return c
 }

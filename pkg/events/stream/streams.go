@@ -61,9 +61,11 @@ func (b *Bus) ensureController(ctx context.Context, controller string) error {
 }
 
 // compare tells which of the streams are there. It is ErrSettings, with every
-// difference of all of them, unless those are as wanted.
+// difference of all of them, unless those are as wanted. How much of a stream is
+// kept is changed where nothing else is to be said against it; see [Bus.resize].
 func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (there []bool, err error) {
 	var wrong []string
+	var resized []jetstream.StreamConfig
 	for _, want := range wanted {
 		info, err := b.info(ctx, want.Name)
 		switch {
@@ -73,15 +75,20 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 			return nil, err
 		default:
 			there = append(there, true)
-			for _, d := range differences(info.Config, want) {
-				wrong = append(wrong, want.Name+": "+d)
+			switch {
+			case !sized(want) && len(differences(info.Config, want)) > 0, len(differences(info.Config, retained(info.Config, want))) > 0:
+				for _, d := range differences(info.Config, want) {
+					wrong = append(wrong, want.Name+": "+d)
+				}
+			case b.resizes(info.Config, want):
+				resized = append(resized, retained(want, info.Config))
 			}
 		}
 	}
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("%w: %s", bus.ErrSettings, strings.Join(wrong, "; "))
 	}
-	return there, nil
+	return there, b.resize(ctx, resized)
 }
 
 func (b *Bus) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
@@ -180,9 +187,12 @@ func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 }
 
 func stateOf(info *jetstream.StreamInfo) bus.State {
-	s := bus.State{First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created, Now: info.TimeStamp}
+	s := bus.State{
+		First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created,
+		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Now: info.TimeStamp,
+	}
 	if s.Messages == 0 {
-		s.First = s.Last + 1
+		s.First, s.Begins = s.Last+1, time.Time{}
 	}
 	return s
 }
