@@ -148,8 +148,8 @@ time, or a resourceVersion each.`,
 	}.Command()
 }
 
-// difference is the answer to diff.
-type difference struct {
+// Difference is the answer to diff.
+type Difference struct {
 	Object   events.Ref      `json:"object"`
 	From     string          `json:"from"` // resourceVersions
 	To       string          `json:"to"`
@@ -158,29 +158,43 @@ type difference struct {
 	Doubts   []string        `json:"doubts,omitempty"`
 }
 
-func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, from, to string) error {
+// Compare says in which fields an object differs between two moments.
+//
+// Errors: those of [record.Record.One]; a version cannot be read.
+func Compare(ctx context.Context, r *record.Record, kind kinds.Kind, ref events.Ref, from, to record.Moment) (*Difference, error) {
 	var trees [2]fields.Tree
 	var entries [2]record.Entry
-	answer := difference{Object: ref, Changes: []fields.Change{}}
-	for i, text := range []string{from, to} {
-		when, err := record.ParseMoment(text, time.Now())
+	answer := &Difference{Object: ref, Changes: []fields.Change{}}
+	for i, when := range []record.Moment{from, to} {
+		state, err := r.One(ctx, kind, ref, when)
 		if err != nil {
-			return fmt.Errorf("read --from and --to: %w", err)
-		}
-		state, err := record.New(s.Bus).One(ctx, kind, ref, when)
-		if err != nil {
-			return err
+			return nil, err
 		}
 		entries[i] = state.Entries[0]
 		if trees[i], err = fields.Of(kind, entries[i].Delta); err != nil {
-			return err
+			return nil, err
 		}
 		answer.Doubts = append(answer.Doubts, state.Doubts...)
 	}
 	answer.From, answer.To = entries[0].ResourceVersion, entries[1].ResourceVersion
 	answer.Replaced = entries[0].UID != entries[1].UID
 	answer.Changes = append(answer.Changes, fields.Diff(trees[0], trees[1])...)
-	err := s.Print(answer, func(p *Paper) {
+	return answer, nil
+}
+
+func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, from, to string) error {
+	var moments [2]record.Moment
+	for i, text := range []string{from, to} {
+		var err error
+		if moments[i], err = record.ParseMoment(text, time.Now()); err != nil {
+			return fmt.Errorf("read --from and --to: %w", err)
+		}
+	}
+	answer, err := Compare(ctx, record.New(s.Bus), kind, ref, moments[0], moments[1])
+	if err != nil {
+		return err
+	}
+	err = s.Print(answer, func(p *Paper) {
 		p.Line("%s  %s", p.In(Bold, ref.String()), p.In(Dim, "@"+answer.From+" -> @"+answer.To))
 		if answer.Replaced {
 			p.Line("%s", p.In(Red, "another object has the name: the uid is not the same"))

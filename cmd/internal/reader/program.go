@@ -161,6 +161,9 @@ type Session struct {
 	kinds []kinds.Kind
 }
 
+// Given is the namespace that was asked for; empty where none was.
+func (s *Session) Given() string { return s.given }
+
 // Kinds are the kinds on record.
 func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	if s.kinds == nil {

@@ -1,0 +1,88 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/page"
+	"github.com/millrace/millrace/cmd/internal/reader"
+)
+
+// uiOptions say where the web page is.
+type uiOptions struct {
+	listen string
+	hosts  []string
+}
+
+// newUI is the command of the web page.
+func newUI() *cobra.Command {
+	o := uiOptions{listen: "127.0.0.1:8090"}
+	cmd := reader.Program{
+		Use:   "ui",
+		Short: "Serve the record as a web page",
+		Long: `Serves a web page that shows what is on record: objects as they are and as they were
+at any moment, what happened and why, and what differs between two versions. It needs
+the bus and nothing else, changes nothing, and shows everything that is on the bus to
+whoever reaches it: so it listens on this machine alone unless --listen says otherwise.`,
+		Example: "  millrace ui\n  millrace ui --listen=127.0.0.1:0 -n shop",
+		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"page"},
+		Complete: func(*reader.Session, []string, string) []string { return nil },
+		Flags:    o.add,
+		Run:      o.run,
+	}.Command()
+	for _, name := range []string{"output", "color"} { // a page has its own
+		cmd.Flags().Lookup(name).Hidden = true
+	}
+	return cmd
+}
+
+func (o *uiOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.listen, "listen", o.listen, "`address` of the page; port 0 takes any that is free")
+	f.StringSliceVar(&o.hosts, "host", o.hosts, "`names` under which the page may be asked for, besides localhost and addresses")
+}
+
+func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) error {
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("serve the page: %w; name another address with --listen", err)
+	}
+	options := page.Options{Program: "millrace", Version: Version, Hosts: o.hosts, Namespace: s.Given()}
+	if filepath.Base(os.Args[0]) == plugin {
+		options.Program = "kubectl millrace"
+	}
+	if s.URL != reader.LocalBus {
+		options.Flags = []string{"--nats-url=" + s.Redacted()}
+	}
+	server := &http.Server{
+		Handler:           page.New(s.Bus, options),
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // live views end with us
+	}
+	address := listener.Addr().String()
+	s.Note("The page is at http://%s/", address)
+	if at, err := netip.ParseAddrPort(address); err == nil && !at.Addr().IsLoopback() {
+		s.Note("It asks nobody who he is: whoever reaches %s reads everything that is on record.", address)
+	}
+	return serve(ctx, server, listener)
+}
+
+// serve answers until the context ends.
+func serve(ctx context.Context, server *http.Server, listener net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it only reads: nothing is lost
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the page at %s: %w", (&url.URL{Scheme: "http", Host: listener.Addr().String()}), err)
+	}
+	return nil
+}

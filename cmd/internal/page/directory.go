@@ -1,0 +1,125 @@
+package page
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// directory knows the names of all objects: those that are there, and those that
+// have gone since it was opened or not long before. It reads the state once, and
+// from then on what has been added whenever it is asked.
+type directory struct {
+	archive bus.Archive
+
+	mu    sync.Mutex
+	kinds map[kinds.Name]*shelf
+}
+
+// shelf has the names of one kind.
+type shelf struct {
+	mu   sync.Mutex
+	read uint64 // up to this sequence of the state
+	// there is true for an object that is there, and false for one that is gone.
+	there map[events.Ref]bool
+	gone  int
+}
+
+// forgotten is how many names of what is gone a shelf keeps beyond the number of
+// those that are there; then it is filled anew with what the state still tells.
+const forgotten = 20_000
+
+func newDirectory(archive bus.Archive) *directory {
+	return &directory{archive: archive, kinds: map[kinds.Name]*shelf{}}
+}
+
+// each hands over the names of a kind, as they are now. The handler must not keep it
+// waiting.
+func (d *directory) each(ctx context.Context, kind kinds.Name, handle func(ref events.Ref, there bool)) error {
+	d.mu.Lock()
+	s := d.kinds[kind]
+	if s == nil {
+		s = &shelf{}
+		d.kinds[kind] = s
+	}
+	d.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refresh(ctx, d.archive, kind); err != nil {
+		return err
+	}
+	for ref, there := range s.there {
+		handle(ref, there)
+	}
+	return nil
+}
+
+func (s *shelf) refresh(ctx context.Context, archive bus.Archive, kind kinds.Name) error {
+	stream := subject.StateStream(kind)
+	state, err := archive.StreamState(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if s.there == nil || state.Last < s.read || s.gone > len(s.there)-s.gone+forgotten { // a stream made anew counts from the begin
+		s.there, s.read, s.gone = map[events.Ref]bool{}, 0, 0
+	}
+	if state.Last == s.read {
+		return nil
+	}
+	err = archive.Read(ctx, bus.Passage{Stream: stream, From: s.read + 1, To: state.Last, HeadersOnly: true}, func(batch []events.Message) error {
+		for _, m := range batch {
+			s.take(m)
+		}
+		return nil
+	})
+	if err != nil {
+		s.there = nil // half of it has been taken in
+		return err
+	}
+	s.read = state.Last
+	return nil
+}
+
+func (s *shelf) take(m events.Message) {
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil || ref.Name == "" {
+		return // a mark, or a foreign subject
+	}
+	was, known := s.there[ref]
+	is := m.Get(events.HeaderOp) == string(events.Is)
+	switch {
+	case !is && (was || !known):
+		s.gone++
+	case is && known && !was:
+		s.gone--
+	}
+	s.there[ref] = is
+}
+
+// match says how well a name fits what somebody types.
+type match int
+
+const (
+	none match = iota
+	within
+	begins
+	exact
+)
+
+func fit(name, typed string) match {
+	switch at := strings.Index(name, typed); {
+	case name == typed:
+		return exact
+	case at == 0:
+		return begins
+	case at > 0:
+		return within
+	default:
+		return none
+	}
+}

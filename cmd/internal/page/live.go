@@ -1,0 +1,149 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+const (
+	// liveViews is how many may look on at a time; each follows all streams.
+	liveViews = 32
+	// rhythm is how often what happened is sent, and heartbeat how often something is
+	// sent although nothing happened.
+	rhythm    = 100 * time.Millisecond
+	heartbeat = 15 * time.Second
+	// stall is how long a reader may take to take something.
+	stall = 30 * time.Second
+	// backlog is how many happenings wait for one reader; beyond that he is told that
+	// he has missed some.
+	backlog = 2000
+)
+
+// live tells what is stored from now on, as server-sent events: "begun" when nothing
+// will be missed any more, "happened" with a list, "missed" when there was too much
+// of it, and "trouble" when there will be no more.
+func (p *page) live(w http.ResponseWriter, q *http.Request) {
+	if err := p.reachable(); err != nil {
+		fail(w, err)
+		return
+	}
+	select {
+	case p.lives <- struct{}{}:
+		defer func() { <-p.lives }()
+	default:
+		say(w, http.StatusServiceUnavailable, "crowded", fmt.Errorf("%d live views are open already: close one", liveViews))
+		return
+	}
+	ctx, stop := context.WithCancel(q.Context())
+	defer stop()
+	v := &view{w: w, control: http.NewResponseController(w), begun: make(chan struct{})}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	filter := record.Filter{Namespace: q.URL.Query().Get("namespace"), Name: q.URL.Query().Get("name")}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.record.TailFrom(ctx, filter, func() error { close(v.begun); return nil }, v.hear)
+	}()
+	select {
+	case <-v.begun:
+		if v.send("begun", struct{}{}) == nil {
+			v.pump(ctx, ended)
+		}
+	case err := <-ended:
+		v.end(err)
+	}
+}
+
+// view is one who looks on.
+type view struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	begun   chan struct{}
+
+	mu     sync.Mutex
+	heard  []record.Happening
+	missed bool
+}
+
+// hear keeps what happened until it is sent. It never waits: the bus would.
+func (v *view) hear(h record.Happening) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.heard) < backlog {
+		v.heard = append(v.heard, h)
+	} else {
+		v.missed = true
+	}
+	return nil
+}
+
+// pump sends what is heard until somebody goes away.
+func (v *view) pump(ctx context.Context, ended <-chan error) {
+	beat := time.NewTicker(rhythm)
+	defer beat.Stop()
+	sent := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-ended:
+			v.end(err)
+			return
+		case <-beat.C:
+			something, err := v.flush()
+			if !something && time.Since(sent) >= heartbeat {
+				something, err = true, v.put(": still here\n\n")
+			}
+			if err != nil {
+				return
+			}
+			if something {
+				sent = time.Now()
+			}
+		}
+	}
+}
+
+func (v *view) flush() (something bool, err error) {
+	v.mu.Lock()
+	heard, missed := v.heard, v.missed
+	v.heard, v.missed = nil, false
+	v.mu.Unlock()
+	if len(heard) > 0 {
+		err = v.send("happened", heard)
+	}
+	if missed {
+		err = errors.Join(err, v.send("missed", struct{}{}))
+	}
+	return len(heard) > 0 || missed, err
+}
+
+// end says why there will be no more.
+func (v *view) end(err error) {
+	if err != nil {
+		_ = v.send("trouble", trouble{Code: "ended", Error: err.Error()})
+	}
+}
+
+func (v *view) send(event string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write what happened: %w", err)
+	}
+	return v.put("event: " + event + "\ndata: " + string(text) + "\n\n")
+}
+
+func (v *view) put(text string) error {
+	_ = v.control.SetWriteDeadline(time.Now().Add(stall)) // where there are no deadlines, one waits longer
+	if _, err := v.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return v.control.Flush()
+}

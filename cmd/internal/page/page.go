@@ -1,0 +1,98 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// Options say how the page presents itself.
+type Options struct {
+	// Namespace is shown first; empty: all of them.
+	Namespace string
+	// Program is how the commands are called that the page gives to copy: "millrace",
+	// or "kubectl millrace".
+	Program string
+	// Flags are added to those commands, such as where the bus is.
+	Flags []string
+	// Version of the program.
+	Version string
+	// Hosts are the names under which the page may be asked for, besides localhost
+	// and addresses.
+	Hosts []string
+}
+
+// page is the page of one record.
+type page struct {
+	Options
+	archive bus.Archive
+	record  *record.Record
+	names   *directory
+	lives   chan struct{} // one for each live view
+}
+
+//go:embed site
+var site embed.FS
+
+// New serves the page of what a bus, or a copy of one, keeps.
+func New(archive bus.Archive, options Options) http.Handler {
+	p := &page{Options: options, archive: archive, record: record.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews)}
+	mux := http.NewServeMux()
+	for at, find := range map[string]http.HandlerFunc{
+		"overview": p.answer(overview), "search": p.answer(search), "state": p.answer(state), "chronicle": p.answer(chronicle),
+		"history": p.answer(history), "object": p.answer(object), "diff": p.answer(diff), "why": p.answer(why), "standing": p.answer(standing),
+		"lag": p.answer(lag), "live": p.live,
+	} {
+		mux.HandleFunc("/api/"+at, find)
+	}
+	mux.HandleFunc("/", files())
+	return guard(options.Hosts, mux)
+}
+
+// files serves the files of the page. Their names say nothing of their version, so
+// browsers ask each time whether there is another one.
+func files() http.HandlerFunc {
+	type file struct {
+		tag  string
+		text []byte
+	}
+	all := map[string]file{}
+	_ = fs.WalkDir(site, "site", func(at string, d fs.DirEntry, err error) error { // it is built in: reading it cannot fail
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := site.ReadFile(at)
+		sum := sha256.Sum256(text)
+		all[at[len("site"):]] = file{`"` + hex.EncodeToString(sum[:8]) + `"`, text}
+		return err
+	})
+	return func(w http.ResponseWriter, q *http.Request) {
+		at := q.URL.Path
+		if at == "/" {
+			at = "/index.html"
+		}
+		f, ok := all[at]
+		if !ok {
+			http.NotFound(w, q)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", f.tag)
+		if kind, ok := contentTypes[path.Ext(at)]; ok { // whatever this machine believes
+			w.Header().Set("Content-Type", kind)
+		}
+		http.ServeContent(w, q, at, time.Time{}, bytes.NewReader(f.text))
+	}
+}
+
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}

@@ -1,0 +1,154 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// The most of what is given at once.
+const (
+	mostHappenings = 5000
+	mostVersions   = 2000
+)
+
+// chronicle is what happened in a namespace, or everywhere, in a stretch of time.
+func chronicle(ctx context.Context, a *ask) (any, error) {
+	span, err := a.span()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := a.count("limit", 1000, mostHappenings)
+	if err != nil {
+		return nil, err
+	}
+	return a.record.Chronicle(ctx, record.Filter{Namespace: a.word("namespace"), Name: a.word("name")}, span, limit)
+}
+
+// life is the past of an object: its versions, and what was decided about it.
+type life struct {
+	*record.History
+	Decided []record.Happening `json:"decided"`
+}
+
+func history(ctx context.Context, a *ask) (any, error) {
+	kind, ref, err := a.object(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := a.count("limit", 50, mostVersions)
+	if err != nil {
+		return nil, err
+	}
+	h, err := a.record.History(ctx, kind, ref, limit)
+	if err != nil {
+		return nil, err
+	}
+	l := life{History: h, Decided: []record.Happening{}}
+	since := h.Begins
+	if h.More && len(h.Versions) > 0 {
+		since = h.Versions[0].Time
+	}
+	decided, err := a.record.Decided(ctx, ref, since)
+	l.Decided = append(l.Decided, decided...)
+	return l, err
+}
+
+// body is an object as it was at a moment.
+type body struct {
+	Object   events.Ref `json:"object"`
+	Kind     kinds.Kind `json:"kind"`
+	At       time.Time  `json:"at"`
+	Version  string     `json:"version"`
+	Form     kinds.Form `json:"form,omitempty"`
+	Deleting bool       `json:"deleting,omitempty"`
+	Doubts   []string   `json:"doubts,omitempty"`
+	YAML     string     `json:"yaml"`
+}
+
+func object(ctx context.Context, a *ask) (any, error) {
+	kind, ref, err := a.object(ctx)
+	if err != nil {
+		return nil, err
+	}
+	when, err := a.moment("at")
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.record.One(ctx, kind, ref, when)
+	if err != nil {
+		return nil, err
+	}
+	e := found.Entries[0]
+	tree, err := fields.Of(kind, e.Delta)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("write %v: %w", ref, err)
+	}
+	return body{
+		Object: ref, Kind: kind, At: e.At, Version: e.ResourceVersion, Form: e.Form, Deleting: e.Deleting, Doubts: found.Doubts, YAML: string(text),
+	}, nil
+}
+
+func diff(ctx context.Context, a *ask) (any, error) {
+	kind, ref, err := a.object(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from, err := a.moment("from")
+	if err != nil {
+		return nil, err
+	}
+	to, err := a.moment("to")
+	if err != nil {
+		return nil, err
+	}
+	return reader.Compare(ctx, a.record, kind, ref, from, to)
+}
+
+// reasons are why an object changed, and which of the causes it began with.
+type reasons struct {
+	Cause *record.Cause `json:"cause"`
+	Began struct {
+		Object  events.Ref `json:"object"`
+		Version string     `json:"version"`
+	} `json:"began"`
+}
+
+func why(ctx context.Context, a *ask) (any, error) {
+	kind, ref, err := a.object(ctx)
+	if err != nil {
+		return nil, err
+	}
+	when, err := a.moment("at")
+	if err != nil {
+		return nil, err
+	}
+	cause, err := a.record.Why(ctx, kind, ref, when, a.word("field"), a.word("reports") == "true")
+	if err != nil {
+		return nil, err
+	}
+	r := reasons{Cause: cause}
+	began := cause.Began().Version
+	r.Began.Object, r.Began.Version = began.Object, began.ResourceVersion
+	return r, nil
+}
+
+func standing(ctx context.Context, a *ask) (any, error) {
+	kind, ref, err := a.object(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.record.Standing(ctx, kind, ref, a.word("controller"))
+}
