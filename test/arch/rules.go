@@ -126,6 +126,14 @@ var layers = []Layer{
 		Because: "whoever reads the past knows the bus and the vocabulary, and neither a service nor a controller",
 	},
 	{
+		Name: "archive (L2)", Packages: []string{"pkg/events/archive"},
+		May: list(vocabulary, []string{
+			"pkg/events/bus", "pkg/events/record", "pkg/events/stream/memory", "pkg/events/stream/streamtest",
+			"github.com/cespare/xxhash/v2", "github.com/klauspost/compress/zstd",
+		}),
+		Because: "a record in a file is read without a bus; it knows the vocabulary, what a record is, and how files are packed",
+	},
+	{
 		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",

@@ -47,12 +47,14 @@ type Passage struct {
 
 // Consumer is how far those have come who work under a name.
 type Consumer struct {
-	Name string
+	Name string `json:"name"`
 	// Answered is the sequence up to which everything has been answered.
-	Answered uint64
+	Answered uint64 `json:"answered"`
 	// Unanswered are delivered and not answered yet; Pending are not delivered yet;
 	// Again have been delivered more than once, and are not answered yet.
-	Unanswered, Pending, Again int
+	Unanswered int `json:"unanswered,omitempty"`
+	Pending    int `json:"pending,omitempty"`
+	Again      int `json:"again,omitempty"`
 	// Active is when something was last delivered; zero: never.
-	Active time.Time
+	Active time.Time `json:"active,omitzero"`
 }

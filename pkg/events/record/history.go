@@ -105,8 +105,11 @@ type History struct {
 // Errors: [ErrNotThere].
 func (r *Record) History(ctx context.Context, kind kinds.Kind, ref events.Ref, limit int) (*History, error) {
 	h := &History{Object: ref}
-	var err error
-	if _, h.Begins, err = r.first(ctx, logOf(kind), all); err != nil {
+	state, err := r.bus.StreamState(ctx, logOf(kind))
+	if err != nil {
+		return nil, err
+	}
+	if _, h.Begins, err = r.beginOf(ctx, logOf(kind), state); err != nil {
 		return nil, err
 	}
 	newest, ok, err := r.newest(ctx, ref)

@@ -75,7 +75,7 @@ type BeforeRecord struct {
 }
 
 func (e *BeforeRecord) Error() string {
-	return fmt.Sprintf("%v is before the record of %s begins, at %s: what was before is kept no more (--stream-max-age of the services says for how long)",
+	return fmt.Sprintf("%v is before the record of %s begins, at %s: what was before is kept no more (--stream-max-age of the services says for how long), or was not exported",
 		e.Asked, e.Kind, e.Begins.Format(time.RFC3339))
 }
 
@@ -93,7 +93,7 @@ func (r *Record) position(ctx context.Context, kind kinds.Name, m Moment) (uint6
 	case state.Messages == 0:
 		return 0, fmt.Errorf("%s: the log is empty: %w", kind, ErrNotThere)
 	}
-	first, begins, err := r.first(ctx, stream, bus.Passage{})
+	first, begins, err := r.beginOf(ctx, stream, state)
 	if err != nil {
 		return 0, err
 	}
@@ -111,6 +111,15 @@ func (r *Record) position(ctx context.Context, kind kinds.Name, m Moment) (uint6
 		return state.Last, err
 	}
 	return after - 1, nil
+}
+
+// beginOf is the message and the moment with which a stream begins. What a stretch
+// of one has of the time before is not all that there was.
+func (r *Record) beginOf(ctx context.Context, stream string, state bus.State) (uint64, time.Time, error) {
+	if state.Whole > 0 {
+		return state.Whole, state.Begins, nil
+	}
+	return r.first(ctx, stream, all)
 }
 
 // first is the first message of a passage of a stream, and when it was stored; 0

@@ -22,6 +22,8 @@ type State struct {
 	// stored.
 	Sequence uint64
 	Time     time.Time
+	// Counted is the message whose census these were held against; 0: there is none.
+	Counted uint64
 	// Entries are the last deltas of the objects that were there, by namespace and
 	// name.
 	Entries []Entry
@@ -48,11 +50,26 @@ func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at M
 	if err != nil {
 		return nil, err
 	}
+	s, err := r.Behind(ctx, kind, namespace, sequence)
+	if err != nil {
+		return nil, err
+	}
+	if !at.Time.IsZero() {
+		s.Time = at.Time
+	}
+	return s, r.doubt(ctx, s)
+}
+
+// Behind gives the objects of a kind behind a message of its log, of one namespace
+// or, with "", of all. Gaps are not looked at.
+//
+// Errors: the log cannot be read.
+func (r *Record) Behind(ctx context.Context, kind kinds.Kind, namespace string, sequence uint64) (*State, error) {
 	f := &backwards{record: r, kind: kind, said: map[events.Ref]Entry{}}
 	if err := f.state(ctx, sequence); err != nil {
 		return nil, err
 	}
-	s := &State{Kind: kind, Sequence: sequence, Time: f.time, Whole: f.whole, Doubts: f.doubts}
+	s := &State{Kind: kind, Sequence: sequence, Counted: f.counts, Time: f.time, Whole: f.whole, Doubts: f.doubts}
 	for ref, e := range f.said {
 		if e.Op == events.Is && (namespace == "" || ref.Namespace == namespace) {
 			s.Entries = append(s.Entries, e)
@@ -61,10 +78,7 @@ func (r *Record) At(ctx context.Context, kind kinds.Kind, namespace string, at M
 	slices.SortFunc(s.Entries, func(a, b Entry) int {
 		return cmp.Or(strings.Compare(a.Ref.Namespace, b.Ref.Namespace), strings.Compare(a.Ref.Name, b.Ref.Name))
 	})
-	if !at.Time.IsZero() {
-		s.Time = at.Time
-	}
-	return s, r.doubt(ctx, s)
+	return s, nil
 }
 
 // doubt adds the gaps that a moment lies in.
@@ -88,6 +102,7 @@ type backwards struct {
 	kind   kinds.Kind
 	said   map[events.Ref]Entry
 	told   events.Census // of the delta that the fold begins with
+	counts uint64        // its sequence
 	time   time.Time
 	whole  bool
 	doubts []string
@@ -104,7 +119,7 @@ func (f *backwards) state(ctx context.Context, last uint64) error {
 	if err != nil {
 		return err
 	}
-	if counted == 0 {
+	if f.counts = counted; counted == 0 {
 		f.doubts = append(f.doubts, "no count of the objects was taken before this moment, so nobody can tell whether these are all")
 		return f.stride(ctx, state.First, last)
 	}

@@ -204,3 +204,23 @@ func unescape(token string) (string, error) {
 	}
 	return name, nil
 }
+
+// Matches tells whether a subject is covered by a filter; "" covers all.
+func Matches(filter, subject string) bool {
+	if filter == "" {
+		return true
+	}
+	for {
+		want, restWanted, moreWanted := strings.Cut(filter, ".")
+		have, rest, more := strings.Cut(subject, ".")
+		switch {
+		case want == ">":
+			return true
+		case want != "*" && want != have:
+			return false
+		case !moreWanted || !more:
+			return moreWanted == more
+		}
+		filter, subject = restWanted, rest
+	}
+}

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // stream holds messages. Everything here is called under the bus's lock.
@@ -182,7 +182,7 @@ func (s *stream) from(sequence uint64, limit int) []events.Message {
 func (s *stream) after(sequence uint64, filter string) (events.Message, bool) {
 	at, _ := slices.BinarySearch(s.order, sequence)
 	for ; at < len(s.order); at++ {
-		if m, there := s.messages[s.order[at]]; there && matches(filter, m.Subject) {
+		if m, there := s.messages[s.order[at]]; there && subject.Matches(filter, m.Subject) {
 			return m, true
 		}
 	}
@@ -194,24 +194,4 @@ func clone(m events.Message) events.Message {
 	m.Header = maps.Clone(m.Header)
 	m.Data = bytes.Clone(m.Data)
 	return m
-}
-
-// matches tells whether a subject is covered by a filter; "" covers all.
-func matches(filter, subject string) bool {
-	if filter == "" {
-		return true
-	}
-	for {
-		want, restWanted, moreWanted := strings.Cut(filter, ".")
-		have, rest, more := strings.Cut(subject, ".")
-		switch {
-		case want == ">":
-			return true
-		case want != "*" && want != have:
-			return false
-		case !moreWanted || !more:
-			return moreWanted == more
-		}
-		filter, subject = restWanted, rest
-	}
 }

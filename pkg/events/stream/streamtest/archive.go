@@ -1,7 +1,6 @@
 package streamtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,19 +20,41 @@ type archive interface {
 }
 
 func testArchive(t *testing.T, whole bus.Bus) {
-	k, b := newKit(t, whole), whole.(archive)
+	Archived(t, whole, func(b bus.Archive) bus.Archive { return b })
+}
+
+// Archived tests what answers for a bus about the past. It fills an empty bus, and
+// asks what as makes of it: the bus itself, or what was copied from it.
+func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
+	k, filled := newKit(t, whole), whole.(archive)
 	log := subject.LogStream("pods")
+	b := as(filled)
 	if err := read(k, b, bus.Passage{Stream: "EV_nothing"}, nil); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("reading a stream that is not there: %v", err)
 	}
 	k.must(read(k, b, bus.Passage{Stream: log}, nil)) // holds nothing
+	if state, err := b.StreamState(k.ctx, log); err != nil || state.First != 1 || state.Last != 0 || state.Messages != 0 {
+		t.Errorf("the state of an empty log is %+v, %v", state, err)
+	}
 	a := k.appender(kinds.Pods.Kind)
 	const objects, rounds = 5, 1000 // more than one batch
 	for i := range objects * rounds {
 		k.must(a.Append(k.ctx, k.pod(fmt.Sprint("pod-", i%objects), i+1)))
 	}
 	k.must(a.Flush(k.ctx))
+	k.eventually("the state has everything", func() bool { return k.state(subject.StateStream("pods")).Last == objects*rounds })
+	standing(k, filled)
+	b = as(filled)
 	one := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "pod-2"})
+	archivePassages(k, b, one, objects, rounds)
+	archiveSingle(k, b, one)
+	archiveState(k, b, one)
+	archiveNames(k, b)
+}
+
+// archivePassages tests how what follows each other is read.
+func archivePassages(k *kit, b bus.Archive, one string, objects, rounds uint64) {
+	log := subject.LogStream("pods")
 	every := stretch(1, objects*rounds, 1)
 	for name, c := range map[string]struct {
 		passage bus.Passage
@@ -53,41 +74,85 @@ func testArchive(t *testing.T, whole bus.Bus) {
 		var got []uint64
 		k.must(read(k, b, c.passage, func(m events.Message) { got = append(got, m.Sequence) }))
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %d messages, want %d: %.60v", name, len(got), len(c.want), got)
+			k.Errorf("%s: %d messages, want %d: %.60v", name, len(got), len(c.want), got)
 		}
 	}
 	k.must(read(k, b, bus.Passage{Stream: log, From: 1, To: 1, HeadersOnly: true}, func(m events.Message) {
 		if len(m.Data) > 0 || m.Get(events.HeaderRV) != "1" || m.Subject == "" || events.Verify(m) != nil {
-			t.Errorf("headers only: %+v, %v", m, events.Verify(m))
+			k.Errorf("headers only: %+v, %v", m, events.Verify(m))
 		}
 	}))
 	for from, want := range map[uint64]uint64{0: 3, 3: 3, 4: 8, 4990: 4993, 4998: 4998, 4999: 0, 9000: 0} {
 		m, ok, err := b.Next(k.ctx, log, one, from)
 		if k.must(err); m.Sequence != want || ok != (want > 0) || ok && m.Subject != one {
-			t.Errorf("the next from %d on is %d, %v; want %d", from, m.Sequence, ok, want)
+			k.Errorf("the next from %d on is %d, %v; want %d", from, m.Sequence, ok, want)
 		}
 	}
 	enough := errors.New("enough")
 	if err := b.Read(k.ctx, bus.Passage{Stream: log}, func([]events.Message) error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("the handler's error comes back as %v", err)
+		k.Errorf("the handler's error comes back as %v", err)
 	}
-	archiveNames(k, b)
 }
 
-// archiveNames tests what there is to be read, and by whom.
-func archiveNames(k *kit, b archive) {
-	found, err := b.Controllers(k.ctx)
-	if k.must(err); !slices.Equal(found, []string{controller}) {
-		k.Errorf("the controllers are %v", found)
+// archiveSingle tests how single messages are found.
+func archiveSingle(k *kit, b bus.Archive, one string) {
+	log := subject.LogStream("pods")
+	if state, err := b.StreamState(k.ctx, log); err != nil || state.First != 1 || state.Last != 5000 || state.Messages != 5000 || state.Now.IsZero() || state.Created.IsZero() {
+		k.Errorf("the state of the log is %+v, %v", state, err)
 	}
+	m, ok, err := b.Last(k.ctx, log, one)
+	if k.must(err); !ok || m.Sequence != 4998 || m.Subject != one || m.Stream != log || string(m.Data) != `{"version":4998}` || events.Verify(m) != nil {
+		k.Errorf("the last of a subject is %+v, %v, %v", m, ok, events.Verify(m))
+	}
+	if _, ok, err := b.Last(k.ctx, log, "ev.pods.1.none.none"); ok || err != nil {
+		k.Errorf("the last of a subject that nothing is on: %v, %v", ok, err)
+	}
+	for _, sequence := range []uint64{1, 2500, 5000} {
+		m, ok, err := b.At(k.ctx, log, sequence)
+		if k.must(err); !ok || m.Sequence != sequence || m.Get(events.HeaderRV) != fmt.Sprint(sequence) || m.Time.IsZero() {
+			k.Errorf("message %d is %+v, %v", sequence, m, ok)
+		}
+	}
+	for _, sequence := range []uint64{0, 5001} {
+		if m, ok, err := b.At(k.ctx, log, sequence); ok || err != nil {
+			k.Errorf("message %d is %+v, %v", sequence, m, err)
+		}
+	}
+}
+
+// archiveState tests that the state of a kind has the last message of each object.
+func archiveState(k *kit, b bus.Archive, one string) {
+	stream := subject.StateStream("pods")
+	var got []uint64
+	k.must(read(k, b, bus.Passage{Stream: stream}, func(m events.Message) {
+		if got = append(got, m.Sequence); m.Stream != stream {
+			k.Errorf("a message of the state says that it is of %s", m.Stream)
+		}
+	}))
+	if !slices.Equal(got, stretch(4996, 5000, 1)) {
+		k.Errorf("the state has %v", got)
+	}
+	if state, err := b.StreamState(k.ctx, stream); err != nil || state.Messages != 5 || state.First != 4996 || state.Last != 5000 {
+		k.Errorf("the state stands at %+v, %v", state, err)
+	}
+	if m, ok, err := b.Last(k.ctx, stream, one); err != nil || !ok || m.Sequence != 4998 {
+		k.Errorf("the state of an object is %d, %v, %v", m.Sequence, ok, err)
+	}
+	for sequence, want := range map[uint64]bool{4990: false, 4997: true} {
+		if _, ok, err := b.At(k.ctx, stream, sequence); err != nil || ok != want {
+			k.Errorf("message %d of the state: %v, %v", sequence, ok, err)
+		}
+	}
+}
+
+// standing has somebody work on the turns, and waits until that can be seen.
+func standing(k *kit, b archive) {
 	for i := range 3 {
 		_, err := b.Put(k.ctx, turn(fmt.Sprint(i), "x"), fmt.Sprint(i))
 		k.must(err)
 	}
-	ctx, stop := context.WithCancel(k.ctx)
-	defer stop()
 	go func() {
-		_ = b.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "worker", MaxPending: 2}, func(d bus.Delivery) {
+		_ = b.Work(k.ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "worker", MaxPending: 2}, func(d bus.Delivery) {
 			if d.Message().Sequence == 1 {
 				d.Done()
 			}
@@ -96,8 +161,27 @@ func archiveNames(k *kit, b archive) {
 	k.eventually("a consumer's standing is told", func() bool {
 		have, err := b.Consumers(k.ctx, subject.TurnStream(controller))
 		k.must(err)
-		return len(have) == 1 && have[0].Name == "worker" && have[0].Answered == 1 && have[0].Unanswered == 2 && have[0].Pending == 0
+		return len(have) == 1 && have[0].Answered == 1 && have[0].Unanswered == 2 && have[0].Pending == 0
 	})
+}
+
+// archiveNames tests what there is to be read, and by whom.
+func archiveNames(k *kit, b bus.Archive) {
+	found, err := b.Controllers(k.ctx)
+	if k.must(err); !slices.Equal(found, []string{controller}) {
+		k.Errorf("the controllers are %v", found)
+	}
+	have, err := b.Kinds(k.ctx)
+	if k.must(err); !slices.Equal(have, []kinds.Kind{kinds.Pods.Kind}) {
+		k.Errorf("the kinds are %v", have)
+	}
+	who, err := b.Consumers(k.ctx, subject.TurnStream(controller))
+	if k.must(err); len(who) != 1 || who[0].Name != "worker" || who[0].Answered != 1 || who[0].Unanswered != 2 {
+		k.Errorf("those who work on the turns are %+v", who)
+	}
+	if _, err := b.Consumers(k.ctx, "EV_nothing"); !errors.Is(err, bus.ErrNoStream) {
+		k.Errorf("who works on a stream that is not there: %v", err)
+	}
 }
 
 func read(k *kit, b bus.Archive, p bus.Passage, each func(events.Message)) error {

@@ -1,0 +1,148 @@
+package archive
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Cut is the error of a file whose end is missing or damaged.
+type Cut struct {
+	Name string
+	Size int64
+	// Readable are the stretches of streams that are whole.
+	Readable []Stretch
+}
+
+// Stretch is a part of a stream.
+type Stretch struct {
+	Stream      string
+	First, Last uint64
+	Messages    int
+	Until       time.Time // of the last message
+}
+
+func (c *Cut) Error() string {
+	text := fmt.Sprintf("%s is cut off or damaged at its end (it has %d bytes): copy or export it again; ", c.Name, c.Size)
+	if len(c.Readable) == 0 {
+		return text + "nothing of it can be read"
+	}
+	var parts []string
+	for _, s := range c.Readable {
+		parts = append(parts, fmt.Sprintf("%s %d to %d (%d messages, until %s)", s.Stream, s.First, s.Last, s.Messages, s.Until.UTC().Format(time.RFC3339)))
+	}
+	return text + "`zstd -dc` shows what can be read of it: " + strings.Join(parts, ", ")
+}
+
+// cut reads a file from its beginning for as far as that goes.
+func (f *File) cut(size int64) error {
+	in, err := zstd.NewReader(io.NewSectionReader(f.from, 0, size), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return fmt.Errorf("set up zstd: %w", err)
+	}
+	defer in.Close()
+	text := bufio.NewReader(in)
+	line, err := text.ReadString('\n')
+	var about About
+	if err != nil || json.Unmarshal([]byte(line), &about) != nil || about.Format != format {
+		return fmt.Errorf("%s is %w: millrace export writes one", f.name, ErrNoRecord)
+	}
+	return &Cut{Name: f.name, Size: size, Readable: readable(text)}
+}
+
+// readable are the messages that come until the text ends or makes no sense.
+func readable(text *bufio.Reader) (found []Stretch) {
+	for {
+		line, err := text.ReadString('\n')
+		if err != nil {
+			return found
+		}
+		word, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch word {
+		case wordStream:
+			if len(found) == 0 || found[len(found)-1].Stream != name {
+				found = append(found, Stretch{Stream: name})
+			}
+		case wordMessage:
+			if len(found) == 0 {
+				return found
+			}
+			m, err := readMessage(text, line, found[len(found)-1].Stream)
+			if err != nil {
+				return drop(found)
+			}
+			found[len(found)-1].add(m)
+		case "subjects":
+			if err := passLines(text); err != nil {
+				return found
+			}
+		default:
+			return found
+		}
+	}
+}
+
+func (s *Stretch) add(m events.Message) {
+	if s.Messages == 0 {
+		s.First = m.Sequence
+	}
+	s.Last, s.Until = m.Sequence, m.Time
+	s.Messages++
+}
+
+// drop leaves out a stream of which nothing is there.
+func drop(found []Stretch) []Stretch {
+	if n := len(found); n > 0 && found[n-1].Messages == 0 {
+		return found[:n-1]
+	}
+	return found
+}
+
+// readMessage reads the rest of a message, whose first line has been read.
+func readMessage(text *bufio.Reader, line, stream string) (m events.Message, err error) {
+	var sequence uint64
+	var at int64
+	var headers, body int
+	var on string
+	if _, err := fmt.Sscanf(line, wordMessage+" %d %d %d %d %s\n", &sequence, &at, &headers, &body, &on); err != nil || headers < 0 || body < 0 {
+		return m, errText
+	}
+	rest := make([]byte, 0, min(headers+body+1, blockSize))
+	for size := headers + body + 1; len(rest) < size; {
+		part := make([]byte, min(size-len(rest), blockSize))
+		n, err := io.ReadFull(text, part)
+		if rest = append(rest, part[:n]...); err != nil {
+			return m, fmt.Errorf("read message %d: %w", sequence, err)
+		}
+	}
+	p, _, err := nextPlace(append([]byte(line), rest...), 0)
+	if err != nil {
+		return m, err
+	}
+	if m, err = p.message(stream, append([]byte(line), rest...), false); err != nil {
+		return m, err
+	}
+	return m, events.Verify(m)
+}
+
+// passLines goes over the list of the subjects of a stream, which begin with
+// numbers.
+func passLines(text *bufio.Reader) error {
+	for {
+		next, err := text.Peek(1)
+		if err != nil || next[0] < '0' || next[0] > '9' {
+			return err
+		}
+		if _, err := text.ReadString('\n'); err != nil {
+			return errors.Join(errText, err)
+		}
+	}
+}

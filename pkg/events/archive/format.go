@@ -1,0 +1,260 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+const (
+	// format and formatVersion are what a file says it is.
+	format        = "millrace-record"
+	formatVersion = 1
+	// blockSize is from where on a block is full. A message is never divided.
+	blockSize = 256 << 10
+)
+
+// About is what a file says of itself in its first line.
+type About struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Program is the version of the program that wrote it.
+	Program string `json:"program,omitempty"`
+	// Exported is when, by the bus's clock.
+	Exported time.Time `json:"exported"`
+	// Since and Until are what was asked for; zero: no bound.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Streams are their names, in the order in which they come.
+	Streams []string `json:"streams"`
+	// Read tells people what to do with it.
+	Read string `json:"read"`
+}
+
+// Stream is what a file knows of a stream beside its messages.
+type Stream struct {
+	Name string `json:"name"`
+	// Kind is that of a log.
+	Kind *kinds.Kind `json:"kind,omitempty"`
+	// State is where it stood. First and Messages are of what is in the file.
+	State bus.State `json:"state"`
+	// Consumers are how far those had come who work on it, and StateConsumers those
+	// who work on the state of a log.
+	Consumers      []bus.Consumer `json:"consumers,omitempty"`
+	StateConsumers []bus.Consumer `json:"stateConsumers,omitempty"`
+}
+
+// index leads to everything in a file.
+type index struct {
+	About   About         `json:"about"`
+	Streams []streamIndex `json:"streams"`
+}
+
+type streamIndex struct {
+	Stream
+	Blocks   []block `json:"blocks"`
+	Subjects extent  `json:"subjects"`
+}
+
+// extent is where a frame is, and the sum of it as it is packed.
+type extent struct {
+	Offset int64  `json:"at"`
+	Length int64  `json:"length"`
+	Sum    uint64 `json:"sum,string"`
+}
+
+type block struct {
+	extent
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	Messages int    `json:"messages"`
+	// Latest is the latest time of a message in it or before it, in nanoseconds
+	// since 1970: clocks may go back, and this does not.
+	Latest int64 `json:"latest,string"`
+}
+
+// The trailer is the last thing in a file: a frame that zstd skips, with a word
+// to know it by, the extent of the index, and its sum.
+const (
+	skippable   = 0x184D2A5D
+	trailerWord = "millrace"
+	trailerSize = 8 + len(trailerWord) + 3*8
+)
+
+func encodeTrailer(e extent) []byte {
+	out := binary.LittleEndian.AppendUint32(nil, skippable)
+	out = binary.LittleEndian.AppendUint32(out, uint32(trailerSize-8))
+	out = append(out, trailerWord...)
+	for _, n := range []uint64{uint64(e.Offset), uint64(e.Length), e.Sum} {
+		out = binary.LittleEndian.AppendUint64(out, n)
+	}
+	return out
+}
+
+// decodeTrailer is ok when that is a trailer of a file of a size.
+func decodeTrailer(text []byte, size int64) (e extent, ok bool) {
+	begin := encodeTrailer(extent{})[:8+len(trailerWord)]
+	if len(text) != trailerSize || !bytes.Equal(text[:len(begin)], begin) {
+		return e, false
+	}
+	n := func(i int) uint64 { return binary.LittleEndian.Uint64(text[len(begin)+8*i:]) }
+	e = extent{int64(n(0)), int64(n(1)), n(2)}
+	return e, e.Offset >= 0 && e.Length >= 0 && e.Length <= size && e.Offset <= size-e.Length-int64(trailerSize)
+}
+
+func sumOf(packed []byte) uint64 { return xxhash.Sum64(packed) }
+
+// A message in a block is a line of its numbers and its subject, its headers with
+// a line each, its body, and the end of a line.
+const (
+	wordStream  = "stream"
+	wordMessage = "message"
+	numbers     = 4 // sequence, time, size of the headers, size of the body
+)
+
+// appendMessage writes a message. Headers are sorted, so that the same messages
+// make the same file.
+func appendMessage(text []byte, m events.Message) []byte {
+	headers := appendHeaders(nil, m.Header)
+	text = append(text, wordMessage...)
+	for _, n := range [numbers]int64{int64(m.Sequence), m.Time.UnixNano(), int64(len(headers)), int64(len(m.Data))} {
+		text = strconv.AppendInt(append(text, ' '), n, 10)
+	}
+	text = append(append(append(text, ' '), m.Subject...), '\n')
+	return append(append(append(text, headers...), m.Data...), '\n')
+}
+
+func appendHeaders(text []byte, header map[string][]string) []byte {
+	keys := make([]string, 0, len(header))
+	for key := range header {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		for _, value := range header[key] {
+			text = append(append(append(text, key...), ": "...), escape(value)...)
+			text = append(text, '\n')
+		}
+	}
+	return text
+}
+
+var (
+	escaping   = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
+	unescaping = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
+)
+
+// escape keeps a value on its line. The bus carries none that need it; a test's may.
+func escape(value string) string {
+	if strings.ContainsAny(value, "\\\r\n") {
+		return escaping.Replace(value)
+	}
+	return value
+}
+
+var errText = errors.New("the text of a block is not as it should be")
+
+// place is where a message is in a block's text.
+type place struct {
+	sequence      uint64
+	nanoseconds   int64
+	subject       string
+	headers, body int // where they begin
+	end           int // of the body
+}
+
+// nextPlace reads the place of the message that begins at an offset of a text, and
+// gives where the one after it begins.
+func nextPlace(text []byte, at int) (p place, next int, err error) {
+	end := bytes.IndexByte(text[at:], '\n')
+	if end < 0 {
+		return p, 0, errText
+	}
+	word, rest, _ := strings.Cut(string(text[at:at+end]), " ")
+	var n [numbers]int64
+	for i := range n {
+		var number string
+		var more bool
+		if number, rest, more = strings.Cut(rest, " "); !more {
+			return p, 0, errText
+		}
+		if n[i], err = strconv.ParseInt(number, 10, 64); err != nil {
+			return p, 0, errText
+		}
+	}
+	p = place{sequence: uint64(n[0]), nanoseconds: n[1], subject: rest, headers: at + end + 1}
+	left := int64(len(text) - p.headers)
+	if word != wordMessage || n[2] < 0 || n[3] < 0 || n[2] > left || n[3] > left-n[2] {
+		return p, 0, errText
+	}
+	p.body = p.headers + int(n[2])
+	p.end = p.body + int(n[3])
+	if p.end >= len(text) || text[p.end] != '\n' {
+		return p, 0, errText
+	}
+	return p, p.end + 1, nil
+}
+
+// places finds the messages of a block.
+func places(text []byte, want block) (stream string, found []place, err error) {
+	line, _, ok := bytes.Cut(text, []byte{'\n'})
+	word, name, _ := strings.Cut(string(line), " ")
+	if !ok || word != wordStream {
+		return "", nil, errText
+	}
+	found = make([]place, 0, want.Messages)
+	for at := len(line) + 1; at < len(text); {
+		p, next, err := nextPlace(text, at)
+		if err != nil {
+			return "", nil, err
+		}
+		found, at = append(found, p), next
+	}
+	if len(found) != want.Messages {
+		return "", nil, fmt.Errorf("%w: it has %d messages, not %d", errText, len(found), want.Messages)
+	}
+	return name, found, nil
+}
+
+// message reads a message. Nothing of it is the text's.
+func (p place) message(stream string, text []byte, headersOnly bool) (events.Message, error) {
+	m := events.Message{Subject: p.subject, Stream: stream, Sequence: p.sequence, Time: time.Unix(0, p.nanoseconds).UTC()}
+	m.Header = make(map[string][]string, 16)
+	for rest := string(text[p.headers:p.body]); rest != ""; {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		key, value, ok := strings.Cut(line, ": ")
+		if !ok {
+			return m, errText
+		}
+		if strings.Contains(value, `\`) {
+			value = unescaping.Replace(value)
+		}
+		if before, ok := m.Header[key]; ok {
+			m.Header[key] = append(before, value)
+			continue
+		}
+		m.Header[key] = []string{value}
+	}
+	switch {
+	case headersOnly:
+		m.Header[headerSize] = []string{strconv.Itoa(p.end - p.body)}
+	case p.end > p.body:
+		m.Data = bytes.Clone(text[p.body:p.end])
+	}
+	return m, nil
+}
+
+// headerSize is what a bus puts in the place of a body that is left out.
+const headerSize = "Nats-Msg-Size"

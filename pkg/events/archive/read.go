@@ -1,0 +1,305 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+var _ bus.Archive = (*File)(nil)
+
+// view is a stream as it is asked for. The state of a kind is a view of its log:
+// the last message of each subject.
+type view struct {
+	*stream
+	name  string
+	state bool
+}
+
+func (f *File) view(name string) (view, error) {
+	if s := f.streams[name]; s != nil {
+		return view{s, name, false}, nil
+	}
+	if kind, ok := subject.KindOfStream(name); ok && name == subject.StateStream(kind) {
+		if s := f.streams[subject.LogStream(kind)]; s != nil {
+			return view{s, name, true}, nil
+		}
+	}
+	return view{}, fmt.Errorf("stream %s in %s: %w", name, f.name, bus.ErrNoStream)
+}
+
+// Kinds are the kinds whose logs are in the file, sorted by name.
+func (f *File) Kinds(context.Context) ([]kinds.Kind, error) {
+	var found []kinds.Kind
+	for _, s := range f.streams {
+		if s.Kind != nil {
+			found = append(found, *s.Kind)
+		}
+	}
+	slices.SortFunc(found, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return found, nil
+}
+
+// Controllers are the controllers whose turns are in the file, sorted.
+func (f *File) Controllers(context.Context) ([]string, error) {
+	var found []string
+	for name := range f.streams {
+		if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+			found = append(found, controller)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// StreamState is where a stream stood. Now is when the file ends.
+func (f *File) StreamState(_ context.Context, name string) (bus.State, error) {
+	v, err := f.view(name)
+	if err != nil || !v.state {
+		if err == nil {
+			return v.State, nil
+		}
+		return bus.State{}, err
+	}
+	subjects, err := f.postings(v.stream)
+	if err != nil {
+		return bus.State{}, err
+	}
+	state := v.State
+	state.Messages, state.First, state.Whole, state.Begins = uint64(len(subjects)), state.Last+1, 0, time.Time{}
+	for _, p := range subjects {
+		state.First = min(state.First, p.last)
+	}
+	return state, nil
+}
+
+// Consumers are how far those had come who worked on a stream when the file was
+// written, sorted by name; none in a file that ends before.
+func (f *File) Consumers(_ context.Context, name string) ([]bus.Consumer, error) {
+	v, err := f.view(name)
+	if err != nil {
+		return nil, err
+	}
+	if v.state {
+		return v.StateConsumers, nil
+	}
+	return v.Stream.Consumers, nil
+}
+
+// Last is the newest message of a subject.
+func (f *File) Last(_ context.Context, name, on string) (m events.Message, ok bool, err error) {
+	v, err := f.view(name)
+	if err != nil {
+		return m, false, err
+	}
+	subjects, err := f.postings(v.stream)
+	p, there := subjects[on]
+	if err != nil || !there {
+		return m, false, err
+	}
+	return f.at(v, p.blocks[len(p.blocks)-1], p.last)
+}
+
+// At is the message at a sequence.
+func (f *File) At(_ context.Context, name string, sequence uint64) (m events.Message, ok bool, err error) {
+	v, err := f.view(name)
+	if err != nil {
+		return m, false, err
+	}
+	n := v.blockOf(sequence)
+	if n == len(v.Blocks) || v.Blocks[n].First > sequence {
+		return m, false, nil
+	}
+	if m, ok, err = f.at(v, n, sequence); err != nil || !ok || !v.state {
+		return m, ok, err
+	}
+	subjects, err := f.postings(v.stream)
+	if err != nil || subjects[m.Subject].last != sequence {
+		return events.Message{}, false, err
+	}
+	return m, true, nil
+}
+
+// blockOf is the first block that ends at a sequence or behind it.
+func (s *stream) blockOf(sequence uint64) int {
+	return sort.Search(len(s.Blocks), func(i int) bool { return s.Blocks[i].Last >= sequence })
+}
+
+// at is a message of a block.
+func (f *File) at(v view, n int, sequence uint64) (m events.Message, ok bool, err error) {
+	u, err := f.load(v.stream, n)
+	if err != nil {
+		return m, false, err
+	}
+	i := u.find(sequence)
+	if i == len(u.places) || u.places[i].sequence != sequence {
+		return m, false, nil
+	}
+	if m, err = u.places[i].message(v.name, u.text, false); err != nil {
+		return m, false, f.damaged(v.stream, fmt.Sprintf("message %d", sequence), err)
+	}
+	return m, true, nil
+}
+
+var errEnough = errors.New("enough")
+
+// Next is the first message of a subject at a sequence or behind it.
+func (f *File) Next(ctx context.Context, name, on string, from uint64) (m events.Message, ok bool, err error) {
+	err = f.Read(ctx, bus.Passage{Stream: name, Subject: on, From: max(from, 1)}, func(batch []events.Message) error {
+		m, ok = batch[0], true
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return m, ok, err
+}
+
+// Read hands over a passage of a stream in order, a block at a time.
+func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []events.Message) error) error {
+	v, err := f.view(p.Stream)
+	if err != nil {
+		return err
+	}
+	want, blocks, err := f.wanted(v, p)
+	if err != nil {
+		return err
+	}
+	for _, n := range blocks {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("read %s: %w", p.Stream, err)
+		}
+		u, err := f.load(v.stream, n)
+		if err != nil {
+			return err
+		}
+		var batch []events.Message
+		for _, at := range u.places[u.find(p.From):] {
+			if p.To != 0 && at.sequence > p.To {
+				break
+			}
+			if p.From == 0 && at.nanoseconds < nanoseconds(p.Since) || !want(at) {
+				continue
+			}
+			p.From = at.sequence // what comes behind counts whatever its time
+			m, err := at.message(v.name, u.text, p.HeadersOnly)
+			if err != nil {
+				return f.damaged(v.stream, fmt.Sprintf("message %d", at.sequence), err)
+			}
+			batch = append(batch, m)
+		}
+		if len(batch) == 0 {
+			continue
+		}
+		if err := handle(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nanoseconds since 1970; nothing is before the zero time.
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() || t.Unix() < 0 {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// wanted finds the blocks that a passage lies in, and which of their messages are
+// meant.
+func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []int, err error) {
+	first, end := v.blockOf(p.From), len(v.Blocks)
+	if p.From == 0 {
+		since := nanoseconds(p.Since)
+		first = sort.Search(end, func(i int) bool { return v.Blocks[i].Latest >= since })
+	}
+	if p.To != 0 {
+		end = sort.Search(end, func(i int) bool { return v.Blocks[i].First > p.To })
+	}
+	if p.Subject == "" && !v.state {
+		for n := first; n < end; n++ {
+			blocks = append(blocks, n)
+		}
+		return func(place) bool { return true }, blocks, nil
+	}
+	subjects, err := f.postings(v.stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	meant := chosen(subjects, p.Subject)
+	for _, found := range meant {
+		in := found.blocks
+		if v.state {
+			in = in[len(in)-1:]
+		}
+		from, _ := slices.BinarySearch(in, first)
+		to, _ := slices.BinarySearch(in, end)
+		if from < to {
+			blocks = append(blocks, in[from:to]...)
+		}
+	}
+	slices.Sort(blocks)
+	return func(at place) bool {
+		found, ok := meant[at.subject]
+		return ok && (!v.state || found.last == at.sequence)
+	}, slices.Compact(blocks), nil
+}
+
+// chosen are the subjects that a filter covers; "" covers all.
+func chosen(subjects map[string]posting, filter string) map[string]posting {
+	if filter == "" {
+		return subjects
+	}
+	out := map[string]posting{}
+	if !strings.ContainsAny(filter, "*>") {
+		if p, ok := subjects[filter]; ok {
+			out[filter] = p
+		}
+		return out
+	}
+	for name, p := range subjects {
+		if subject.Matches(filter, name) {
+			out[name] = p
+		}
+	}
+	return out
+}
+
+// Follow reads what the file has of a stream, and then waits for the end of the
+// context: nothing more will come.
+func (f *File) Follow(ctx context.Context, name string, from uint64, handle func(batch []events.Message) error) error {
+	state, err := f.StreamState(ctx, name)
+	if err != nil {
+		return err
+	}
+	if from > state.Last+1 {
+		return fmt.Errorf("follow %s in %s: %w: it ends with %d", name, f.name, bus.ErrOvertaken, state.Last)
+	}
+	if err := f.Read(ctx, bus.Passage{Stream: name, From: max(from, 1)}, handle); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-f.done:
+		return fmt.Errorf("follow %s in %s: %w", name, f.name, bus.ErrClosed)
+	}
+}
+
+// Work is what a file is not for.
+func (f *File) Work(context.Context, bus.Work, func(bus.Delivery)) error {
+	return fmt.Errorf("work on %s: %w: a file is only read", f.name, errors.ErrUnsupported)
+}

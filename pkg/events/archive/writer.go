@@ -1,0 +1,187 @@
+package archive
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Writer writes a file: streams one after the other, the messages of each in
+// order. After an error nothing more is written, and Close gives it again.
+type Writer struct {
+	out   io.Writer
+	at    int64
+	pack  *zstd.Encoder
+	index index
+	err   error
+
+	stream   *streamIndex // the one being written
+	text     []byte
+	block    block
+	subjects map[string]*posting
+}
+
+// posting is where a subject is: its last message, and the blocks.
+type posting struct {
+	last   uint64
+	blocks []int
+}
+
+// NewWriter begins a file. What about says of the format is filled in.
+func NewWriter(out io.Writer, about About) (*Writer, error) {
+	pack, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("set up zstd: %w", err)
+	}
+	about.Format, about.Version = format, formatVersion
+	about.Read = "zstd -dc shows this file as text; millrace reads it with --record=FILE: history, get, diff, why, tail, replay, verify"
+	w := &Writer{out: out, pack: pack, index: index{About: about}}
+	w.frameJSON(about)
+	return w, w.err
+}
+
+// Begin begins a stream. How many messages it has and which is the first is
+// counted, and need not be in its state.
+func (w *Writer) Begin(s Stream) error {
+	w.endStream()
+	w.index.Streams = append(w.index.Streams, streamIndex{Stream: s})
+	w.stream = &w.index.Streams[len(w.index.Streams)-1]
+	w.stream.State.First, w.stream.State.Messages = s.State.Last+1, 0
+	w.subjects, w.block = map[string]*posting{}, block{}
+	return w.err
+}
+
+// Add writes a message of the stream.
+func (w *Writer) Add(m events.Message) error {
+	if w.err != nil {
+		return w.err
+	}
+	state := &w.stream.State
+	if state.Messages > 0 && m.Sequence <= w.last() || m.Sequence > state.Last {
+		w.err = fmt.Errorf("write message %d of %s: it comes after %d, and the stream ends with %d", m.Sequence, w.stream.Name, w.last(), state.Last)
+		return w.err
+	}
+	if state.Messages == 0 {
+		state.First = m.Sequence
+	}
+	state.Messages++
+	if len(w.text) == 0 {
+		w.text = append(w.text, wordStream+" "+w.stream.Name+"\n"...)
+		w.block = block{First: m.Sequence, Latest: w.block.Latest}
+	}
+	w.text = appendMessage(w.text, m)
+	w.block.Last = m.Sequence
+	w.block.Messages++
+	w.block.Latest = max(w.block.Latest, m.Time.UnixNano())
+	w.post(m)
+	if len(w.text) >= blockSize {
+		w.endBlock()
+	}
+	return w.err
+}
+
+// last is the last sequence that was written of the stream.
+func (w *Writer) last() uint64 { return w.block.Last }
+
+func (w *Writer) post(m events.Message) {
+	p := w.subjects[m.Subject]
+	if p == nil {
+		p = &posting{}
+		w.subjects[m.Subject] = p
+	}
+	p.last = m.Sequence
+	if n := len(w.stream.Blocks); len(p.blocks) == 0 || p.blocks[len(p.blocks)-1] != n {
+		p.blocks = append(p.blocks, n)
+	}
+}
+
+func (w *Writer) endBlock() {
+	if len(w.text) == 0 {
+		return
+	}
+	w.block.extent = w.frame(w.text)
+	w.stream.Blocks = append(w.stream.Blocks, w.block)
+	w.text = w.text[:0]
+}
+
+func (w *Writer) endStream() {
+	if w.stream == nil {
+		return
+	}
+	w.endBlock()
+	w.stream.Subjects = w.frame(encodeSubjects(w.stream.Name, w.subjects))
+	w.stream = nil
+}
+
+// encodeSubjects writes a line for each subject: its last message, the blocks that
+// it is in, each as the distance from the one before, and the subject.
+func encodeSubjects(stream string, subjects map[string]*posting) []byte {
+	names := make([]string, 0, len(subjects))
+	for name := range subjects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	text := []byte("subjects " + stream + "\n")
+	for _, name := range names {
+		p := subjects[name]
+		text = strconv.AppendUint(text, p.last, 10)
+		before := 0
+		for _, n := range p.blocks {
+			text = strconv.AppendInt(append(text, ' '), int64(n-before), 10)
+			before = n
+		}
+		text = append(append(append(text, ' '), name...), '\n')
+	}
+	return text
+}
+
+func (w *Writer) frameJSON(value any) extent {
+	text, err := json.Marshal(value)
+	if err != nil {
+		w.err = fmt.Errorf("write the file: %w", err)
+		return extent{}
+	}
+	return w.frame(append(text, '\n'))
+}
+
+func (w *Writer) frame(text []byte) extent {
+	packed := w.pack.EncodeAll(text, nil)
+	e := extent{w.at, int64(len(packed)), sumOf(packed)}
+	w.write(packed)
+	return e
+}
+
+func (w *Writer) write(text []byte) {
+	if w.err != nil {
+		return
+	}
+	n, err := w.out.Write(text)
+	if w.at += int64(n); err != nil {
+		w.err = fmt.Errorf("write the file: %w", err)
+	}
+}
+
+// Close writes what leads to all the rest. It does not close what it wrote to.
+func (w *Writer) Close() error {
+	w.endStream()
+	w.write(encodeTrailer(w.frameJSON(w.index)))
+	return w.err
+}
+
+// Streams are what has been written, with its counts.
+func (w *Writer) Streams() []Stream {
+	out := make([]Stream, len(w.index.Streams))
+	for i, s := range w.index.Streams {
+		out[i] = s.Stream
+	}
+	return out
+}
+
+// Size is how many bytes have been written.
+func (w *Writer) Size() int64 { return w.at }
