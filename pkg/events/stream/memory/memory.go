@@ -33,6 +33,8 @@ type Options struct {
 	Clock Clock
 	// LogAge is how long logs, turns and outcomes are kept; 0 means 24 h.
 	LogAge time.Duration
+	// LogBytes bounds each of them; 0 means unbounded.
+	LogBytes int64
 	// MaxMessage bounds a message; 0 means 8 MiB.
 	MaxMessage int
 }
@@ -49,6 +51,7 @@ const (
 type Bus struct {
 	clock      Clock
 	logAge     time.Duration
+	logBytes   int64
 	maxMessage int
 	closed     chan struct{}
 
@@ -64,6 +67,7 @@ func New(options Options) *Bus {
 	b := &Bus{
 		clock: options.Clock, closed: make(chan struct{}), streams: map[string]*stream{},
 		logAge:     cmp.Or(options.LogAge, defaultLogAge),
+		logBytes:   options.LogBytes,
 		maxMessage: cmp.Or(options.MaxMessage, defaultMaxMessage),
 	}
 	if b.clock == nil {
@@ -157,7 +161,10 @@ func (b *Bus) StreamState(ctx context.Context, name string) (state bus.State, er
 		if err != nil {
 			return err
 		}
-		state = bus.State{First: s.first(), Last: s.last, Messages: uint64(len(s.messages)), Created: s.created, Now: b.clock.Now()}
+		state = bus.State{
+			First: s.first(), Last: s.last, Messages: uint64(len(s.messages)), Bytes: uint64(s.bytes),
+			Created: s.created, Begins: s.messages[s.first()].Time, Keeps: s.keeps, Now: b.clock.Now(),
+		}
 		return nil
 	})
 	return state, err
@@ -216,7 +223,10 @@ func (b *Bus) do(ctx context.Context, step func() error) error {
 }
 
 func (b *Bus) add(name string, age time.Duration, coalesce bool) *stream {
-	s := newStream(b, name, age, coalesce)
+	s := newStream(b, name, coalesce)
+	if s.keeps.Age = age; !coalesce {
+		s.keeps.Bytes = b.logBytes
+	}
 	b.streams[name] = s
 	return s
 }
@@ -244,6 +254,8 @@ func (b *Bus) streamOf(name string) (*stream, error) {
 		return b.stream(subject.TurnStream(tokens[1]))
 	case "outcome":
 		return b.stream(subject.OutcomeStream(tokens[1]))
+	case "shadow":
+		return b.stream(subject.ShadowStream(tokens[1]))
 	case "sched", "wake":
 		return b.stream(subject.WakeStream)
 	default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -17,13 +18,14 @@ type stream struct {
 	name     string
 	kind     *kinds.Kind
 	created  time.Time
-	age      time.Duration // 0: for ever
-	coalesce bool          // keep the last message of each subject only
-	mirror   *stream       // the state stream of a log
+	keeps    bus.Retention
+	coalesce bool    // keep the last message of each subject only
+	mirror   *stream // the state stream of a log
 
 	messages map[uint64]events.Message
 	order    []uint64 // their sequences, and some of messages that are gone
 	last     uint64
+	bytes    int64
 	newest   map[string]uint64 // by subject
 	ids      map[string]put
 	durables map[string]*durable
@@ -39,9 +41,9 @@ type put struct {
 	at       time.Time
 }
 
-func newStream(b *Bus, name string, age time.Duration, coalesce bool) *stream {
+func newStream(b *Bus, name string, coalesce bool) *stream {
 	return &stream{
-		bus: b, name: name, created: b.clock.Now(), age: age, coalesce: coalesce,
+		bus: b, name: name, created: b.clock.Now(), coalesce: coalesce,
 		messages: map[uint64]events.Message{}, newest: map[string]uint64{}, ids: map[string]put{},
 		durables: map[string]*durable{}, changed: make(chan struct{}),
 	}
@@ -63,6 +65,10 @@ func (s *stream) insert(m events.Message, sequence uint64, at time.Time, ttl tim
 	s.messages[sequence] = m
 	s.newest[m.Subject] = sequence
 	s.order = append(s.order, sequence)
+	s.bytes += size(m)
+	for s.keeps.Bytes > 0 && s.bytes > s.keeps.Bytes {
+		s.remove(s.first())
+	}
 	if ttl > 0 {
 		s.bus.clock.AfterFunc(ttl, func() {
 			s.bus.mu.Lock()
@@ -88,6 +94,7 @@ func (s *stream) remove(sequence uint64) {
 		return
 	}
 	delete(s.messages, sequence)
+	s.bytes -= size(m)
 	if s.newest[m.Subject] == sequence {
 		delete(s.newest, m.Subject)
 	}
@@ -101,18 +108,21 @@ func (s *stream) remove(sequence uint64) {
 
 // expire removes what is older than the stream keeps.
 func (s *stream) expire(now time.Time) {
-	if s.age == 0 {
+	if s.keeps.Age == 0 {
 		return
 	}
 	for len(s.order) > 0 {
 		m, there := s.messages[s.order[0]]
-		if there && now.Sub(m.Time) < s.age {
+		if there && now.Sub(m.Time) < s.keeps.Age {
 			return
 		}
 		s.remove(m.Sequence)
 		s.order = s.order[1:]
 	}
 }
+
+// size is what a message takes up.
+func size(m events.Message) int64 { return int64(len(m.Subject) + len(m.Data)) }
 
 func (s *stream) truncate(last uint64) {
 	for _, n := range slices.Clone(s.order) {
