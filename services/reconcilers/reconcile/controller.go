@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -53,6 +54,10 @@ type Controller[V any] struct {
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
 	// Decide judges a view. It must be pure.
 	Decide func(view V, now time.Time) Decision
+	// AsGood tells whether it is chance that Decide has one object of a view deleted
+	// rather than another; nil: it never is. Nothing rests on it but comparisons with
+	// others who had the same choice.
+	AsGood func(view V, chosen, other types.UID, now time.Time) bool
 }
 
 // Input is a kind that a controller reads.

@@ -30,6 +30,7 @@ var Controller = reconcile.Controller[replicas.View]{
 	Metrics:     replicas.Metrics(),
 	Observe:     sets.Observe,
 	Decide:      sets.Decide,
+	AsGood:      replicas.AsGood,
 }
 
 func reported(set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) metav1.Object {

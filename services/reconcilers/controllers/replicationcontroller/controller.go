@@ -33,6 +33,7 @@ var Controller = reconcile.Controller[replicas.View]{
 	Metrics:     replicas.Metrics(),
 	Observe:     sets.Observe,
 	Decide:      sets.Decide,
+	AsGood:      replicas.AsGood,
 }
 
 // replicaSet is what a ReplicationController amounts to.
