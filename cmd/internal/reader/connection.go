@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -20,6 +22,35 @@ type Connection struct {
 	URL         string
 	Credentials string
 	CAFile      string
+}
+
+// Source is where the record is: on a bus, or in a file that was exported from one.
+type Source struct {
+	Connection
+	// Record is the file; empty: on the bus.
+	Record string
+}
+
+// Add adds the flags.
+func (s *Source) Add(f *pflag.FlagSet) {
+	s.Connection.Add(f)
+	f.StringVar(&s.Record, "record", s.Record, "`file` that millrace export wrote, to be read instead of a bus")
+}
+
+// Open opens what is to be read, and gives the function that closes it.
+func (s *Source) Open(ctx context.Context, patience time.Duration) (bus.Archive, func() error, error) {
+	if s.Record != "" {
+		f, err := archive.Open(s.Record)
+		if err != nil {
+			return nil, nil, err
+		}
+		return f, f.Close, nil
+	}
+	b, err := s.open(ctx, patience)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, b.Close, nil
 }
 
 // Add adds the flags.

@@ -45,7 +45,7 @@ that is said, and the command ends with an error after the answer.`,
 			f.BoolVarP(&every, "all-namespaces", "A", every, "objects of all namespaces")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
-			when, err := record.ParseMoment(at, time.Now())
+			when, err := record.ParseMoment(at, s.Now())
 			if err != nil {
 				return fmt.Errorf("read --at: %w", err)
 			}
@@ -186,7 +186,7 @@ func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, fro
 	var moments [2]record.Moment
 	for i, text := range []string{from, to} {
 		var err error
-		if moments[i], err = record.ParseMoment(text, time.Now()); err != nil {
+		if moments[i], err = record.ParseMoment(text, s.Now()); err != nil {
 			return fmt.Errorf("read --from and --to: %w", err)
 		}
 	}

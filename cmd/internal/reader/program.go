@@ -18,8 +18,9 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 
 // Options are the flags of every command that reads the record.
 type Options struct {
-	Connection
+	Source
 	Namespace string
 	given     string // the namespace that was asked for
 	Output    string
@@ -64,7 +65,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
 	}
-	o, file := &Options{Connection: Connection{URL: LocalBus}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
+	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus}}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
 	if p.Lasting {
 		o.Timeout = 0
 	}
@@ -105,7 +106,7 @@ func (p Program) Command() *cobra.Command {
 }
 
 func (o *Options) add(f *pflag.FlagSet, outputs []string) {
-	o.Connection.Add(f)
+	o.Source.Add(f)
 	f.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace (default that of the kubeconfig's context)")
 	f.StringVarP(&o.Output, "output", "o", o.Output, "how to write it: "+strings.Join(outputs, ", "))
 	f.StringVar(&o.Color, "color", o.Color, "colours: auto, which is on a terminal, always or never")
@@ -123,11 +124,11 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
-	b, err := o.open(ctx, connectPatience)
+	b, done, err := o.Source.Open(ctx, connectPatience)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
+	defer func() { _ = done() }() // it was only read
 	s := &Session{Options: *o, Bus: b, Paper: paper, Notes: notes}
 	s.given = s.Namespace
 	if s.Namespace == "" {
@@ -153,7 +154,7 @@ func contextNamespace() string {
 // Session is one command at work.
 type Session struct {
 	Options
-	Bus   *stream.Bus
+	Bus   bus.Archive
 	Paper *Paper
 	// Notes is where remarks go that are no part of the answer.
 	Notes io.Writer
@@ -163,6 +164,14 @@ type Session struct {
 
 // Given is the namespace that was asked for; empty where none was.
 func (s *Session) Given() string { return s.given }
+
+// Now is the moment from which users count back: of a file, when it ends.
+func (s *Session) Now() time.Time {
+	if f, is := s.Bus.(*archive.File); is {
+		return f.About().Exported.Local()
+	}
+	return time.Now()
+}
 
 // Kinds are the kinds on record.
 func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,7 +31,7 @@ controller of ours made: a user's, a node's, or one that is kept no more.`,
 			f.BoolVar(&all, "changes", all, "show all fields that changed, not only those of the change that is explained")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
-			when, err := record.ParseMoment(at, time.Now())
+			when, err := record.ParseMoment(at, s.Now())
 			if err != nil {
 				return fmt.Errorf("read --at: %w", err)
 			}
