@@ -76,7 +76,7 @@ in the file given by --config; the command line wins, then the environment.`,
 	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
-	root.AddCommand(reader.Commands()...)
+	root.AddCommand(reader.Commands(Version)...)
 	return root
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
-// Commands are those that read the record.
-func Commands() []*cobra.Command {
+// Commands are those that read the record. The version is the program's.
+func Commands(version string) []*cobra.Command {
 	return []*cobra.Command{
-		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newParked(),
+		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newParked(), newExport(version),
 	}
 }
 

@@ -185,6 +185,20 @@ func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return s.kinds, nil
 }
 
+// haveControllers is an error where one of them has nothing on record.
+func (s *Session) haveControllers(ctx context.Context, wanted []string) error {
+	have, err := s.Bus.Controllers(ctx)
+	if err != nil {
+		return fmt.Errorf("look which controllers are on record: %w", err)
+	}
+	for _, c := range wanted {
+		if !slices.Contains(have, c) {
+			return fmt.Errorf("the record has no controller %q; it has %s", c, strings.Join(have, ", "))
+		}
+	}
+	return nil
+}
+
 // Kind finds the kind that a word means; see [Resolve].
 func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
 	have, err := s.Kinds(ctx)

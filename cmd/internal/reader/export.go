@@ -1,0 +1,139 @@
+package reader
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// exported is the answer to export.
+type exported struct {
+	File    string           `json:"file"`
+	Bytes   int64            `json:"bytes"`
+	Streams []archive.Stream `json:"streams"`
+}
+
+// exporting are the flags of export.
+type exporting struct {
+	since, until string
+	kinds        []string
+	controllers  []string
+	overwrite    bool
+}
+
+func newExport(version string) *cobra.Command {
+	x := exporting{}
+	return Program{
+		Use: "export FILE", Short: "Write the record, or a stretch of it, to one file",
+		Long: `Writes the record to one file, which every command reads that is given --record=FILE,
+with no cluster and no bus. Without flags that is all that is kept. A stretch begins
+with what counted then, so that a moment in it is answered as the bus would answer;
+what was before is not told. The file is packed with zstd; "zstd -dc FILE" shows it.`,
+		Example: "  millrace export incident.millrace --since=1h\n  millrace why pod/web-x2x7p --record=incident.millrace\n" +
+			"  millrace export small.millrace --record=incident.millrace --kinds=pods,rs --since=15:04 --until=15:10",
+		Args: cobra.ExactArgs(1), Lasting: true,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&x.since, "since", x.since, "`moment` with which it begins: so long ago, or a time (default all that is kept)")
+			f.StringVar(&x.until, "until", x.until, "`moment` with which it ends (default now)")
+			f.StringSliceVar(&x.kinds, "kinds", x.kinds, "`kinds` whose deltas are written (default all)")
+			f.StringSliceVar(&x.controllers, "controllers", x.controllers, "`controllers` whose turns and outcomes are written (default all)")
+			f.BoolVar(&x.overwrite, "overwrite", x.overwrite, "replace the file where it exists")
+		},
+		Run: func(ctx context.Context, s *Session, args []string) error {
+			selected, err := x.selection(ctx, s)
+			if err != nil {
+				return err
+			}
+			selected.Program = version
+			return s.export(ctx, args[0], selected, x.overwrite)
+		},
+	}.Command()
+}
+
+func (x *exporting) selection(ctx context.Context, s *Session) (out archive.Selection, err error) {
+	if out.Since, err = bound(s, "--since", x.since); err != nil {
+		return out, err
+	}
+	if out.Until, err = bound(s, "--until", x.until); err != nil {
+		return out, err
+	}
+	if !out.Until.IsZero() && out.Until.Before(out.Since) {
+		return out, fmt.Errorf("--until=%s is before --since=%s: nothing lies between", x.until, x.since)
+	}
+	for _, word := range x.kinds {
+		kind, err := s.Kind(ctx, word)
+		if err != nil {
+			return out, fmt.Errorf("read --kinds: %w", err)
+		}
+		out.Kinds = append(out.Kinds, kind.Name)
+	}
+	out.Controllers = x.controllers
+	return out, s.haveControllers(ctx, x.controllers)
+}
+
+// bound reads a moment that bounds a stretch; zero for none.
+func bound(s *Session, flag, text string) (time.Time, error) {
+	m, err := record.ParseMoment(text, s.Now())
+	if err == nil && m.Version != "" {
+		err = fmt.Errorf("%q is a resourceVersion, which means something else in each kind: name a time", text)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read %s: %w", flag, err)
+	}
+	return m.Time, nil
+}
+
+// export writes the file under another name first: what has its name is whole.
+func (s *Session) export(ctx context.Context, name string, selected archive.Selection, overwrite bool) (err error) {
+	if _, err := os.Stat(name); !overwrite && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s exists: name another file, or say --overwrite", name)
+	}
+	out, err := os.OpenFile(name+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it is as confidential as the cluster
+	if err != nil {
+		return fmt.Errorf("write the file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(out.Name()))
+		}
+	}()
+	buffer := bufio.NewWriterSize(out, 1<<20)
+	streams, err := archive.Export(ctx, s.Bus, buffer, selected)
+	if err = errors.Join(err, buffer.Flush(), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	info, err := os.Stat(out.Name())
+	if err != nil {
+		return fmt.Errorf("look at the file: %w", err)
+	}
+	if err := os.Rename(out.Name(), name); err != nil {
+		return fmt.Errorf("name the file: %w", err)
+	}
+	return s.Print(exported{name, info.Size(), streams}, func(p *Paper) { drawExported(p, name, info.Size(), streams) })
+}
+
+func drawExported(p *Paper, name string, size int64, streams []archive.Stream) {
+	var messages uint64
+	rows := make([][]Cell, len(streams))
+	for i, stream := range streams {
+		messages += stream.State.Messages
+		begins := "-"
+		if !stream.State.Begins.IsZero() {
+			begins = moment(stream.State.Begins)
+		}
+		rows[i] = Cells(stream.Name, fmt.Sprint(stream.State.Messages), fmt.Sprint(stream.State.First), fmt.Sprint(stream.State.Last), begins)
+	}
+	p.Table([]string{"STREAM", "MESSAGES", "FIRST", "LAST", "BEGINS"}, rows)
+	p.Line("%d messages in %s, %.1f MB; read it with --record=%s", messages, name, float64(size)/1e6, name)
+}
