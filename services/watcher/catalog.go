@@ -165,7 +165,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: s.config.LogAge,
+		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: defaultLogAge,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),

@@ -95,6 +95,9 @@ func (k *kindWatch) look(ctx context.Context) error {
 		return nil // the bus is away; what is appended says so
 	case !log.Created.Equal(k.created), log.Last != k.appender.Last(), !state.Created.Equal(k.state), state.Last > log.Last:
 		return fmt.Errorf("look at the streams of %s: %w", k.kind.Name, bus.ErrOvertaken) // the next session finds out
+	}
+	k.hold(ctx, log)
+	switch {
 	case state.Last == log.Last || state.Last != k.behind:
 		k.behind, k.behindAt = state.Last, time.Now()
 	case time.Since(k.behindAt) > mirrorPatience:

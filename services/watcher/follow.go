@@ -75,7 +75,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err := k.look(ctx); err != nil {
 				return err
 			}
-			if k.crowded(&k.window) {
+			if k.crowded(&k.window) || k.pressed() {
 				keyframes.Reset(0)
 			}
 		}

@@ -1,11 +1,14 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -17,6 +20,9 @@ const (
 	// keyframeSoon and keyframeBatch spread keyframes over time.
 	keyframeSoon  = 30 * time.Second
 	keyframeBatch = 500
+	// keyframeHaste is the pace when objects are about to fall out of the log, or
+	// have: it may be told to keep less at any time.
+	keyframeHaste = time.Second
 	// keyframeLate is when to look again although nothing is due.
 	keyframeLate = 10 * time.Minute
 	// reachLeast, and so many times the objects that are there, is how many messages
@@ -26,12 +32,46 @@ const (
 
 // reach bounds how far back somebody has to read who asks what was there at a
 // moment, in a kind of which few objects change all the time and most never do. It
-// costs a fifth more messages at the most.
+// costs a fifth more messages at the most. Where the log is bounded by size it is no
+// more than half of what that holds, so that what does not change is said again before
+// it falls out; but not less than twice what is there, or nothing else would be said.
 func (k *kindWatch) reach() uint64 {
 	if !k.counted {
 		return math.MaxUint64
 	}
-	return max(reachLeast, reachTimes*k.tally.Census().Objects)
+	objects := k.tally.Census().Objects
+	reach := max(reachLeast, reachTimes*objects)
+	if k.room > 0 {
+		reach = min(reach, max(k.room/2, 2*objects))
+	}
+	return reach
+}
+
+// pressed tells whether the log is about to lose an object to its size, or because
+// it is kept for less time than before.
+func (k *kindWatch) pressed() bool {
+	if k.shorter {
+		k.shorter = false
+		return true
+	}
+	since := k.window.Since()
+	return k.room > 0 && since > 0 && k.appender.Last() > since+k.reach()
+}
+
+// hold takes in how much the log keeps, which may be changed while it is in use.
+func (k *kindWatch) hold(ctx context.Context, log bus.State) {
+	age := cmp.Or(log.Keeps.Age, defaultLogAge)
+	k.age, k.shorter, k.room = age, k.shorter || age < k.age, 0
+	if limit := uint64(log.Keeps.Bytes); limit > 0 && log.Bytes >= limit/4 {
+		k.room = max(1, uint64(float64(limit)/float64(log.Bytes)*float64(log.Messages)))
+	}
+	objects := k.tally.Census().Objects
+	narrow := k.room > 0 && k.counted && k.room < 4*objects
+	if narrow && !k.narrow {
+		klog.FromContext(ctx).Info("The log is too small for what is there: objects that do not change fall out of it, and are in the state alone. Keep more (--retention)",
+			"kind", k.kind.Name, "bytes", log.Keeps.Bytes, "messages", k.room, "objects", objects)
+	}
+	k.narrow = narrow
 }
 
 // soon is when to look for objects that have to be said again, at the earliest.
@@ -98,11 +138,16 @@ func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delt
 		case d.Op != events.Is:
 			return nil
 		case len(due) == keyframeBatch:
-			again = k.soon()
+			if again = k.soon(); time.Since(m.Time) > k.age/4*3 {
+				again = min(again, keyframeHaste)
+			}
 			return errEnough
 		}
 		behind := at.Last - m.Sequence
 		if left := time.Until(m.Time.Add(k.age / 2)); left > 0 && !k.crowded(&w) && behind <= k.reach() {
+			if k.room > 0 {
+				w.Begin(m.Sequence) // pressed goes by it
+			}
 			if again = max(k.soon(), min(left, again)); behind > k.reach()/2 {
 				again = k.soon()
 			}

@@ -26,6 +26,9 @@ type kindWatch struct {
 	bus     bus.Bus
 	metrics *metrics
 	age     time.Duration // how long the log keeps a delta
+	room    uint64        // how many messages it holds by its size; 0 means no bound
+	narrow  bool          // that is too little for what is there
+	shorter bool          // age is less than it was, and nobody has looked yet what that means
 	// open, want and served tell how to read the kind, how it is wanted by now,
 	// and whether it is served in a version.
 	open   func(kinds.Kind) (*source.Kind, error)

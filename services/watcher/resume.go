@@ -34,6 +34,7 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
 	}
+	k.hold(ctx, log)
 	last := k.appender.Last()
 	if last == 0 {
 		k.gap = events.Place{Known: true}

@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +31,7 @@ const (
 	discoverEvery  = 2 * time.Second
 	startPatience  = time.Minute
 	refusalsBefore = 8
+	// defaultLogAge is taken for the age of a log that says none.
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
 	// probeEvery and probeTimeout bound how long a watcher that has lost the API
@@ -55,9 +55,6 @@ type Config struct {
 	Every bool
 	// ID tells watchers apart; empty: one is made up.
 	ID string
-	// LogAge is how long the bus keeps logs, which sets the pace of keyframes;
-	// 0 means 24 h.
-	LogAge time.Duration
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 }
@@ -99,7 +96,6 @@ func New(config Config) (*Service, error) {
 	if config.REST == nil || config.Bus == nil {
 		return nil, errors.New("a watcher needs an API server and a bus")
 	}
-	config.LogAge = cmp.Or(config.LogAge, defaultLogAge)
 	config.Kinds = slices.Clone(config.Kinds)
 	for i := range config.Kinds {
 		config.Kinds[i].Form = translate.FormOf(config.Kinds[i])

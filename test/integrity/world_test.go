@@ -89,7 +89,7 @@ func (w *world) close() {
 func (w *world) watch() (stop func()) {
 	w.Helper()
 	b := w.connect("watcher", 0)
-	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "watcher", LogAge: w.age})
+	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "watcher"})
 	if err != nil {
 		w.Fatal(err)
 	}

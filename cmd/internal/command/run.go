@@ -83,7 +83,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 
-	watching, err := o.watch.part(config, b, o.bus.maxAge, chosen, spans.Tracer("watcher"))
+	watching, err := o.watch.part(config, b, chosen, spans.Tracer("watcher"))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,7 +36,7 @@ log. Any number may run, all of them active: they share out the kinds.`,
 				if err != nil {
 					return part{}, err
 				}
-				return watch.part(config, b, s.at.maxAge, chosen, tracer)
+				return watch.part(config, b, chosen, tracer)
 			})
 		},
 	})
@@ -129,13 +128,13 @@ func (o *controllerOptions) choose() ([]reconcile.Any, error) {
 	return chosen, nil
 }
 
-func (o *watcherOptions) part(config *rest.Config, b bus.Bus, age time.Duration, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
+func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 	full, every := controllers.Kinds(chosen)
 	if err := o.check(); err != nil {
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, LogAge: age, Trace: tracer,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
