@@ -149,6 +149,11 @@ var layers = []Layer{
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{
+		Name: "replay (L3)", Packages: []string{"services/reconcilers/replay/..."},
+		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/record", grammar, "services/reconcilers/shell"}),
+		Because: "the past is decided again by the shell's own memory, over whatever bus has it, and by no controller in particular",
+	},
+	{
 		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},
 		Open:    true,
 		Because: "the two doors to the API server",

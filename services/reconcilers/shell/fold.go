@@ -92,8 +92,14 @@ func read(kind kinds.Kind, message events.Message) fact {
 		f.damage = err.Error()
 		return f
 	}
+	f.decode(kind)
+	return f
+}
+
+// decode reads the body of a delta that has one.
+func (f *fact) decode(kind kinds.Kind) {
 	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
-		return f
+		return
 	}
 	if f.delta.Form != "" {
 		kind.Form = f.delta.Form
@@ -101,10 +107,9 @@ func read(kind kinds.Kind, message events.Message) fact {
 	object, err := kinds.Decode(kind, f.delta.ContentType, f.delta.Body)
 	if err != nil {
 		f.damage = err.Error()
-		return f
+		return
 	}
 	f.object = reconcile.Object{Kind: kind, Object: object}
-	return f
 }
 
 func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {

@@ -57,6 +57,17 @@ func Read(kind kinds.Kind, m events.Message) Fact {
 	return f
 }
 
+// ReadDelta is Read of a delta that has been decoded already.
+func ReadDelta(kind kinds.Kind, sequence uint64, d events.Delta) Fact {
+	f := Fact{fact: fact{sequence: sequence, delta: d}}
+	f.decode(kind)
+	f.delta.Body = nil
+	return f
+}
+
+// Sequence is the message's place in its log.
+func (f Fact) Sequence() uint64 { return f.sequence }
+
 // NewHindsight has seen nothing as yet. It remembers at most so many changes of each
 // kind, and lets go of the oldest ones; 0 is without bound.
 func NewHindsight(most int) *Hindsight {

@@ -1,0 +1,120 @@
+package replay
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Verdict is what became of one turn.
+type Verdict string
+
+const (
+	// Same: this code decides the same, byte for byte.
+	Same Verdict = "same"
+	// Differs: this code decides something else on what the turn saw.
+	Differs Verdict = "differs"
+	// Unjudged: what the turn saw cannot be rebuilt, and Why says what is missing.
+	Unjudged Verdict = "unjudged"
+)
+
+// Why is the reason for which a turn cannot be judged.
+type Why string
+
+// The reasons.
+const (
+	// Unread: the turn cannot be read.
+	Unread Why = "the turn cannot be read"
+	// Foreign: this code does not have the controller, or cannot make it from the
+	// settings on record.
+	Foreign Why = "this code cannot make the controller"
+	// Expired: the record begins later than what the turn saw, or has lost some of it.
+	Expired Why = "the record does not have all that the turn saw"
+	// Apart: the memory that the turn was decided on was of no one moment of the logs, or
+	// the logs are not those that it was folded from.
+	Apart Why = "what the turn saw is of no one moment of the logs"
+	// Unheard: an outcome that the turn knew is kept no more.
+	Unheard Why = "an outcome that the turn knew is not on record"
+	// Older: a version decided that did not record which outcomes it knew, and with
+	// those that it may have known this code decides something else.
+	Older Why = "the version that decided did not record what it knew"
+)
+
+// Case is a recorded turn, and what this code makes of it.
+type Case struct {
+	Controller string      `json:"controller"`
+	Sequence   uint64      `json:"turn"`
+	Stored     time.Time   `json:"stored"`
+	Turn       events.Turn `json:"recorded"`
+	Verdict    Verdict     `json:"verdict"`
+	Why        Why         `json:"why,omitempty"`
+	// Detail says more about Why.
+	Detail string `json:"detail,omitempty"`
+	// Now is what this code decides, where it is not the same; nil where it was not
+	// asked.
+	Now *events.Turn `json:"now,omitempty"`
+	// Broken is how this code broke, if it gave no decision.
+	Broken string `json:"broken,omitempty"`
+	// View is what the turn saw, and Decision all that this code decides on it, where
+	// [Options] asked for them.
+	View     json.RawMessage    `json:"-"`
+	Decision reconcile.Decision `json:"-"`
+}
+
+// rebuilt is the turn as this code decides it.
+func (c *Case) rebuilt(d reconcile.Decision) *events.Turn {
+	part := d.In(c.Turn.Lane)
+	t := &events.Turn{
+		Controller: c.Turn.Controller, Key: c.Turn.Key, Lane: c.Turn.Lane,
+		Because: part.Because, Commands: part.Commands,
+	}
+	if !part.WakeAt.IsZero() {
+		t.WakeAt = &part.WakeAt
+	}
+	t.Pack()
+	return t
+}
+
+// Summary counts what was replayed.
+type Summary struct {
+	Turns    int         `json:"turns"`
+	Same     int         `json:"same"`
+	Differ   int         `json:"differ"`
+	Unjudged map[Why]int `json:"unjudged,omitempty"`
+	// Parks are records of keys that were set aside; nothing was decided there.
+	Parks int `json:"parks,omitempty"`
+	// Deltas were folded, and Outcomes heard, on the way.
+	Deltas   int `json:"deltas"`
+	Outcomes int `json:"outcomes"`
+	// Passes are how often the logs were read; 1 unless replicas were far apart.
+	Passes int `json:"passes"`
+	// From and To are when the first and the last of the turns were stored.
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+}
+
+// Judged is how many turns were the same or not.
+func (s Summary) Judged() int { return s.Same + s.Differ }
+
+func (s *Summary) count(c Case) {
+	s.Turns++
+	if s.From.IsZero() || c.Stored.Before(s.From) {
+		s.From = c.Stored
+	}
+	if c.Stored.After(s.To) {
+		s.To = c.Stored
+	}
+	switch c.Verdict {
+	case Same:
+		s.Same++
+	case Differs:
+		s.Differ++
+	default:
+		if s.Unjudged == nil {
+			s.Unjudged = map[Why]int{}
+		}
+		s.Unjudged[c.Why]++
+	}
+}

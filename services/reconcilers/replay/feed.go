@@ -1,0 +1,90 @@
+package replay
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// crew does what can be done beside each other, as much at once as there are
+// processors.
+type crew chan struct{}
+
+func newCrew() crew { return make(crew, runtime.GOMAXPROCS(0)) }
+
+// do has something done; done is closed when it is.
+func (c crew) do(work func()) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		c <- struct{}{}
+		defer func() { <-c }()
+		work()
+	}()
+	return done
+}
+
+// feed reads a passage ahead of whoever takes from it, and decodes it beside that.
+type feed[T any] struct {
+	ahead   chan *portion[T]
+	current []T
+	err     error // of the reading; good once ahead is closed
+}
+
+// portion is some consecutive messages, decoded when done is closed.
+type portion[T any] struct {
+	items []T
+	done  chan struct{}
+}
+
+const (
+	portionSize = 128
+	portions    = 8 // that are read ahead
+)
+
+// open begins to read. The context must end some time, or everything be taken.
+func open[T any](ctx context.Context, archive bus.Archive, p bus.Passage, c crew, decode func(events.Message) T) *feed[T] {
+	f := &feed[T]{ahead: make(chan *portion[T], portions)}
+	go func() {
+		defer close(f.ahead)
+		f.err = archive.Read(ctx, p, func(batch []events.Message) error {
+			for len(batch) > 0 {
+				part := batch[:min(len(batch), portionSize)]
+				batch = batch[len(part):]
+				next := &portion[T]{items: make([]T, len(part))}
+				next.done = c.do(func() {
+					for i, m := range part {
+						next.items[i] = decode(m)
+					}
+				})
+				select {
+				case f.ahead <- next:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return nil
+		})
+	}()
+	return f
+}
+
+// more gives what comes next and has not been taken; empty at the end.
+//
+// Errors: the stream cannot be read.
+func (f *feed[T]) more() ([]T, error) {
+	for len(f.current) == 0 {
+		next, ok := <-f.ahead
+		if !ok {
+			return nil, f.err
+		}
+		<-next.done
+		f.current = next.items
+	}
+	return f.current, nil
+}
+
+// take lets go of the first n of what more gave.
+func (f *feed[T]) take(n int) { f.current = f.current[n:] }

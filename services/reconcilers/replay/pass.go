@@ -1,0 +1,348 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// pass reads the logs once and judges what it can reach.
+type pass struct {
+	*run
+	past  *shell.Hindsight
+	logs  map[kinds.Name]*log
+	books map[string]*book
+	// lows are where the logs are to be begun with; a kind that is not named is begun
+	// with shortly before what is seen first of it, or at its beginning where all is
+	// replayed.
+	lows  events.Position
+	last  bool // what cannot be reached now never can
+	late  []recorded
+	under []*pending
+}
+
+// log is a kind's log as far as it has been read.
+type log struct {
+	feed  *feed[shell.Fact] // nil: there is none
+	floor uint64            // nothing before it is kept; 0: that is not known
+}
+
+// pending is a case that is being compared.
+type pending struct {
+	Case
+	done chan struct{}
+}
+
+const (
+	// slack is how far behind the first turn's sight another's may be, in messages
+	// of a log, when only a stretch is replayed.
+	slack = 4096
+	// skew is how far the clocks of the bus's servers may be apart.
+	skew = 2 * time.Second
+	// underWay bounds the cases that are being compared.
+	underWay = 256
+)
+
+// pass judges turns. Those that it could not reach are left for another one, if
+// remembered is not 0.
+func (r *run) pass(ctx context.Context, next source, remembered int) (late []recorded, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := &pass{run: r, past: shell.NewHindsight(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
+	if p.last {
+		next, p.lows = lowest(next)
+	}
+	r.summary.Passes++
+	for {
+		t, ok, err := next()
+		if err != nil || !ok {
+			return p.late, errors.Join(err, p.deliver(0))
+		}
+		switch {
+		case !t.wanted:
+		case t.lane == events.Park:
+			r.summary.Parks++
+		default:
+			if err := p.judge(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.deliver(underWay); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lowest looks through turns that are in hand for where each log has to begin.
+func lowest(next source) (source, events.Position) {
+	var all []recorded
+	lows := events.Position{}
+	for t, ok, _ := next(); ok; t, ok, _ = next() {
+		all = append(all, t)
+		for kind, at := range t.turn.Seen {
+			if low, known := lows[kind]; !known || at < low {
+				lows[kind] = at
+			}
+		}
+	}
+	return listed(all), lows
+}
+
+// deliver hands over what has been compared, in order, until so many are left.
+func (p *pass) deliver(left int) error {
+	for len(p.under) > left {
+		first := p.under[0]
+		p.under = p.under[1:]
+		<-first.done
+		p.summary.count(first.Case)
+		if err := p.each(first.Case); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge asks the controller once more.
+func (p *pass) judge(ctx context.Context, t recorded) error {
+	c := &pending{Case: Case{Controller: t.controller, Sequence: t.sequence, Stored: t.stored, Turn: t.turn}}
+	if t.err != nil {
+		return p.unjudged(c, Unread, t.err.Error())
+	}
+	controller, err := p.make(t.turn)
+	if err != nil {
+		return p.unjudged(c, Foreign, err.Error())
+	}
+	var last map[events.Lane]events.Outcome
+	sight, why, detail, err := p.see(ctx, t, func(k events.Key, of events.Lane) (events.Outcome, bool) {
+		o, ok := last[of]
+		return o, ok && k == t.turn.Key
+	})
+	switch {
+	case err != nil:
+		return err
+	case why == Expired && detail == "":
+		p.late = append(p.late, t)
+		return nil
+	case why != "":
+		return p.unjudged(c, why, detail)
+	}
+	if last, why, detail, err = p.heard(ctx, t); err != nil {
+		return err
+	}
+	if why != "" {
+		return p.unjudged(c, why, detail)
+	}
+	p.ask(c, controller, sight.Snapshot)
+	return nil
+}
+
+func (p *pass) unjudged(c *pending, why Why, detail string) error {
+	c.Verdict, c.Why, c.Detail = Unjudged, why, detail
+	c.done = make(chan struct{})
+	close(c.done)
+	p.under = append(p.under, c)
+	return nil
+}
+
+// ask asks, and has the answer compared while the memory goes on.
+func (p *pass) ask(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
+	p.decide(c, controller, s)
+	p.under = append(p.under, c)
+	if c.Broken != "" {
+		c.Verdict, c.done = Differs, make(chan struct{})
+		close(c.done)
+		return
+	}
+	decision := c.Decision
+	if !p.options.Views {
+		c.Decision = reconcile.Decision{}
+	}
+	c.done = p.crew.do(func() {
+		now := c.rebuilt(decision)
+		switch {
+		case now.SameDecision(c.Turn):
+			c.Verdict = Same
+		case c.Turn.Digest == 0:
+			c.Verdict, c.Why, c.Now = Unjudged, Older, now
+		default:
+			c.Verdict, c.Now = Differs, now
+		}
+	})
+}
+
+// decide asks the controller. A panic is an answer too.
+func (p *pass) decide(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			c.Broken = fmt.Sprintf("panic: %v", broken)
+		}
+	}()
+	c.Decision, _ = controller.Ask(s, c.Turn.Key, c.Turn.Now)
+	if p.options.Views {
+		view, _, err := controller.View(s, c.Turn.Key)
+		if err != nil {
+			c.Broken = err.Error()
+		}
+		c.View = view
+	}
+}
+
+// see moves the memory to what a turn saw. Why is the reason for which it cannot; an
+// Expired without a detail is one that another pass may reach.
+func (p *pass) see(ctx context.Context, t recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.Sight, why Why, detail string, err error) {
+	ends := ""
+	for kind, position := range t.turn.Seen {
+		l, err := p.reach(ctx, kind, position)
+		if err != nil {
+			return s, "", "", err
+		}
+		from, head, _ := p.past.Known(kind)
+		switch {
+		case position < l.floor:
+			return s, Expired, fmt.Sprintf("it had read the log of %s up to message %d, and that is kept from %d on", kind, position, l.floor+1), nil
+		case position < from && p.last:
+			return s, Expired, fmt.Sprintf("the log of %s cannot be followed back to message %d", kind, position), nil
+		case position < from:
+			return s, Expired, "", nil
+		case l.feed == nil && position > 0:
+			ends = fmt.Sprintf("the record has no log of %s", kind)
+		case head < position:
+			ends = fmt.Sprintf("it had read the log of %s up to message %d, and the last one that is kept is %d", kind, position, head)
+		}
+	}
+	if s, err = p.past.See(t.turn.Seen, heard); err != nil {
+		return s, "", "", err
+	}
+	switch {
+	case t.turn.Digest != 0 && s.Digest == t.turn.Digest:
+		return s, "", "", nil // whatever may be missing, it saw no more than this
+	case len(s.Lacking) > 0:
+		return s, Expired, "not all is on record that was there of " + names(s.Lacking), nil
+	case t.turn.Digest == 0:
+		return s, "", "", nil
+	case ends != "":
+		return s, Expired, ends, nil
+	default:
+		return s, Apart, "a reader that had fallen behind had not yet seen all of it; or the end of a log was lost and written anew", nil
+	}
+}
+
+func names(of []kinds.Name) string {
+	text := make([]string, len(of))
+	for i, kind := range of {
+		text[i] = string(kind)
+	}
+	slices.Sort(text)
+	return strings.Join(text, ", ")
+}
+
+// reach folds a kind's log up to a message, or its end.
+func (p *pass) reach(ctx context.Context, kind kinds.Name, position uint64) (*log, error) {
+	l, ok := p.logs[kind]
+	if !ok {
+		var err error
+		if l, err = p.begin(ctx, kind, position); err != nil {
+			return nil, fmt.Errorf("begin with the log of %s: %w", kind, err)
+		}
+		p.logs[kind] = l
+	}
+	for l.feed != nil {
+		if _, head, _ := p.past.Known(kind); head >= position {
+			break
+		}
+		ahead, err := l.feed.more()
+		if err != nil {
+			return nil, fmt.Errorf("read the log of %s: %w", kind, err)
+		}
+		n := 0
+		for n < len(ahead) && ahead[n].Sequence() <= position {
+			n++
+		}
+		if n == 0 {
+			break
+		}
+		p.past.Fold(kind, ahead[:n])
+		p.summary.Deltas += n
+		l.feed.take(n)
+	}
+	return l, nil
+}
+
+// begin begins with a kind's log: at its beginning, or with what was there shortly
+// before what has to be seen of it.
+func (p *pass) begin(ctx context.Context, kind kinds.Name, position uint64) (*log, error) {
+	described, ok := p.kinds[kind]
+	if !ok {
+		p.past.Begin(kinds.Kind{Name: kind}, 0, nil, position == 0)
+		return &log{}, nil
+	}
+	stream := subject.LogStream(kind)
+	state, err := p.archive.StreamState(ctx, stream)
+	if errors.Is(err, bus.ErrNoStream) {
+		p.past.Begin(described, 0, nil, position == 0)
+		return &log{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	read := func(m events.Message) shell.Fact { return shell.Read(described, m) }
+	if low := p.low(kind, position); low > state.First {
+		there, err := record.New(p.archive).Behind(ctx, described, "", low)
+		if err != nil {
+			return nil, err
+		}
+		if there.Whole {
+			p.past.Begin(described, low, p.facts(there), true)
+			return &log{feed: open(ctx, p.archive, bus.Passage{Stream: stream, From: low + 1}, p.crew, read)}, nil
+		}
+	}
+	before := max(state.First, 1) - 1
+	p.past.Begin(described, before, nil, before == 0)
+	floor := before
+	if state.Whole > 0 { // what is before that is what was there then
+		floor = state.Whole - 1
+	}
+	return &log{floor: floor, feed: open(ctx, p.archive, bus.Passage{Stream: stream}, p.crew, read)}, nil
+}
+
+// low is where a kind's log is begun with; 0: at its beginning.
+func (p *pass) low(kind kinds.Name, position uint64) uint64 {
+	switch low, known := p.lows[kind]; {
+	case known:
+		return low
+	case p.options.Since.IsZero() && len(p.options.Turns) == 0, position < slack:
+		return 0
+	case len(p.options.Turns) == 1:
+		return position
+	}
+	return position - slack
+}
+
+// facts reads what was there, on all processors, in the order of the log.
+func (p *pass) facts(there *record.State) []shell.Fact {
+	facts := make([]shell.Fact, len(there.Entries))
+	var parts []chan struct{}
+	for from := 0; from < len(facts); from += portionSize {
+		to := min(from+portionSize, len(facts))
+		parts = append(parts, p.crew.do(func() {
+			for i := from; i < to; i++ {
+				facts[i] = shell.ReadDelta(there.Kind, there.Entries[i].Sequence, there.Entries[i].Delta)
+			}
+		}))
+	}
+	for _, done := range parts {
+		<-done
+	}
+	return facts
+}

@@ -1,0 +1,186 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Options say what is replayed, and with what.
+type Options struct {
+	// Since and Until bound when the turns were stored; zero: as far as they are kept.
+	Since, Until time.Time
+	// Controllers are whose turns; empty means everybody's on record.
+	Controllers []string
+	// Wanted chooses keys; nil means all.
+	Wanted func(events.Key) bool
+	// Turns are the sequences of the turns to be replayed, of the only controller; empty
+	// means all.
+	Turns []uint64
+	// Make makes a controller of this code with settings that a turn has recorded.
+	Make func(controller string, settings json.RawMessage) (reconcile.Any, error)
+	// Views has each case bear what was seen, and all that is decided now.
+	Views bool
+	// Remembered is how many changes of each kind the memory can take back; 0 means
+	// 16,384. Turns that are further apart take a second pass.
+	Remembered int
+}
+
+// recorded is a turn as it was stored.
+type recorded struct {
+	controller string
+	sequence   uint64
+	stored     time.Time
+	lane       events.Lane
+	turn       events.Turn
+	wanted     bool
+	err        error
+}
+
+// Run replays what an archive has, and hands over each turn with its verdict, in the
+// order in which they were stored, as far as one pass could judge them; what had to
+// wait for a second one comes behind.
+//
+// Errors: the archive cannot be read; a controller that is asked for has no turns on
+// record; those of each.
+func Run(ctx context.Context, archive bus.Archive, o Options, each func(Case) error) (Summary, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.Remembered == 0 {
+		o.Remembered = 1 << 14
+	}
+	r := &run{archive: archive, options: o, each: each, crew: newCrew(), kinds: map[kinds.Name]kinds.Kind{}, made: map[string]maker{}}
+	if err := r.prepare(ctx); err != nil {
+		return Summary{}, err
+	}
+	late, err := r.pass(ctx, r.turns(ctx), o.Remembered)
+	if err == nil && len(late) > 0 {
+		// Each is where it can be reached from the first, however far they are apart.
+		slices.SortStableFunc(late, func(a, b recorded) int { return a.turn.Now.Compare(b.turn.Now) })
+		_, err = r.pass(ctx, listed(late), 0)
+	}
+	return r.summary, err
+}
+
+// run is one replay.
+type run struct {
+	archive bus.Archive
+	options Options
+	each    func(Case) error
+	crew    crew
+	kinds   map[kinds.Name]kinds.Kind
+	names   []string // of controllers
+	made    map[string]maker
+	summary Summary
+}
+
+// maker is a controller as this code makes it, or why it cannot.
+type maker struct {
+	controller reconcile.Any
+	err        error
+}
+
+func (r *run) prepare(ctx context.Context) error {
+	found, err := r.archive.Kinds(ctx)
+	if err != nil {
+		return fmt.Errorf("look which kinds are on record: %w", err)
+	}
+	for _, k := range found {
+		r.kinds[k.Name] = k
+	}
+	have, err := r.archive.Controllers(ctx)
+	if err != nil {
+		return fmt.Errorf("look which controllers are on record: %w", err)
+	}
+	if r.names = r.options.Controllers; len(r.names) == 0 {
+		r.names = have
+	}
+	for _, name := range r.names {
+		if !slices.Contains(have, name) {
+			return fmt.Errorf("replay %s: no turns of it are on record; there are those of %v", name, have)
+		}
+	}
+	return nil
+}
+
+// made again, once for all turns that have recorded the same settings.
+func (r *run) make(t events.Turn) (reconcile.Any, error) {
+	at := t.Controller + "\x00" + string(t.Settings)
+	m, ok := r.made[at]
+	if !ok {
+		m.controller, m.err = r.options.Make(t.Controller, t.Settings)
+		r.made[at] = m
+	}
+	return m.controller, m.err
+}
+
+// source gives turns one after the other; ok is false at the end.
+type source func() (t recorded, ok bool, err error)
+
+// listed is the source of turns that are in hand.
+func listed(turns []recorded) source {
+	return func() (recorded, bool, error) {
+		if len(turns) == 0 {
+			return recorded{}, false, nil
+		}
+		t := turns[0]
+		turns = turns[1:]
+		return t, true, nil
+	}
+}
+
+// turns reads the turns of all controllers, in the order in which they were stored.
+func (r *run) turns(ctx context.Context) source {
+	feeds := make([]*feed[recorded], len(r.names))
+	for i, name := range r.names {
+		p := bus.Passage{Stream: subject.TurnStream(name), Since: r.options.Since}
+		if n := r.options.Turns; len(n) > 0 {
+			p = bus.Passage{Stream: p.Stream, From: slices.Min(n), To: slices.Max(n)}
+		}
+		feeds[i] = open(ctx, r.archive, p, r.crew, r.reader(name))
+	}
+	return func() (t recorded, ok bool, err error) {
+		first := -1
+		for i, f := range feeds {
+			ahead, err := f.more()
+			if err != nil {
+				return t, false, fmt.Errorf("read the turns of %s: %w", r.names[i], err)
+			}
+			if len(ahead) > 0 && (first < 0 || ahead[0].stored.Before(t.stored)) {
+				first, t = i, ahead[0]
+			}
+		}
+		if first < 0 {
+			return t, false, nil
+		}
+		feeds[first].take(1)
+		return t, true, nil
+	}
+}
+
+// reader reads a turn of a controller. One that is not wanted is not decoded.
+func (r *run) reader(controller string) func(events.Message) recorded {
+	return func(m events.Message) recorded {
+		t := recorded{controller: controller, sequence: m.Sequence, stored: m.Time}
+		_, of, key, err := subject.ParseTurn(m.Subject)
+		if err != nil {
+			return t // a foreign subject
+		}
+		t.lane = of
+		t.wanted = (r.options.Wanted == nil || r.options.Wanted(key)) &&
+			(r.options.Until.IsZero() || !m.Time.After(r.options.Until)) &&
+			(len(r.options.Turns) == 0 || slices.Contains(r.options.Turns, m.Sequence))
+		if t.wanted && of != events.Park {
+			t.err = events.DecodeJSON(m, &t.turn)
+		}
+		return t
+	}
+}

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Archive is what a world has recorded, as whoever reads the past has it from a bus.
+// What the toy bus does not model is not asked of it.
+func (w *World) Archive() bus.Archive { return past{bus: w.bus} }
+
+type past struct {
+	bus.Archive // nil: whatever is not below is not there
+	bus         *Bus
+}
+
+// Kinds implements bus.Archive.
+func (p past) Kinds(context.Context) ([]kinds.Kind, error) {
+	var all []kinds.Kind
+	for _, name := range slices.Sorted(maps.Keys(p.bus.kinds)) {
+		all = append(all, p.bus.kinds[name].kind)
+	}
+	return all, nil
+}
+
+// Controllers implements bus.Archive.
+func (p past) Controllers(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(p.bus.books)), nil
+}
+
+// StreamState implements bus.Archive.
+func (p past) StreamState(_ context.Context, stream string) (bus.State, error) {
+	all, err := p.stream(stream)
+	return bus.State{First: 1, Last: uint64(len(all)), Messages: uint64(len(all)), Now: p.bus.now()}, err
+}
+
+// Read implements bus.Archive.
+func (p past) Read(_ context.Context, passage bus.Passage, handle func([]events.Message) error) error {
+	all, err := p.stream(passage.Stream)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(m events.Message) bool {
+		return m.Sequence < passage.From || passage.To > 0 && m.Sequence > passage.To || passage.From == 0 && m.Time.Before(passage.Since)
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	return handle(all)
+}
+
+// Next implements bus.Archive.
+func (p past) Next(_ context.Context, stream, at string, from uint64) (events.Message, bool, error) {
+	all, err := p.stream(stream)
+	for _, m := range all {
+		if m.Sequence >= from && m.Subject == at {
+			return m, true, err
+		}
+	}
+	return events.Message{}, false, err
+}
+
+// stream is all that a stream holds.
+func (p past) stream(name string) (all []events.Message, err error) {
+	for _, s := range p.bus.kinds {
+		if name == subject.LogStream(s.kind.Name) {
+			for _, m := range s.log {
+				all = append(all, m.wire)
+			}
+			return all, nil
+		}
+	}
+	for controller, b := range p.bus.books {
+		switch name {
+		case subject.TurnStream(controller):
+			for i, t := range b.turns {
+				all = append(all, messageOf(t, name, subject.Turn(controller, t.Lane, t.Key), i, b.stored[i]))
+			}
+			return all, nil
+		case subject.OutcomeStream(controller):
+			for i, o := range b.outcomes {
+				all = append(all, messageOf(o, name, subject.Outcome(controller, o.Lane, o.Key), i, b.settledAt[i]))
+			}
+			return all, nil
+		}
+	}
+	return nil, errors.Join(bus.ErrNoStream, errors.New(strings.TrimSpace(name)))
+}
+
+func messageOf(value any, stream, at string, place int, stored time.Time) events.Message {
+	m, err := events.EncodeJSON(value, events.Trace{})
+	if err != nil {
+		panic(err) // a turn or outcome of ours always has a JSON form
+	}
+	m.Subject, m.Stream, m.Sequence, m.Time = at, stream, uint64(place+1), stored
+	return m
+}
