@@ -53,7 +53,8 @@ func TestMistakes(t *testing.T) {
 		{"data directory cannot be made", []string{"run", "--kubeconfig=" + good}, "/proc/millrace", "/proc/millrace"},
 		{"data directory in use", []string{"run", "--kubeconfig=" + good}, held, "in use"},
 		{"damaged data directory", []string{"run", "--kubeconfig=" + good}, damaged, "damaged"},
-		{"streams with other settings", []string{"run", "--kubeconfig=" + good, "--stream-max-age=36h"}, other, "36h"},
+		{"streams with other settings", []string{"run", "--kubeconfig=" + good, "--stream-replicas=3"}, other, "num_replicas"},
+		{"kept for too short a time", []string{"run", "--kubeconfig=" + good, "--stream-max-age=1m"}, "", "--stream-max-age"},
 		{"no address of a bus", []string{"reconcilers"}, "none", "--nats-url"},
 		{"no data directory for the bus", []string{"bus"}, "/proc/millrace", "/proc/millrace"},
 	} {

@@ -113,7 +113,10 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 		return nil, err
 	}
 	options.Server, options.Monitoring, options.Replicas = server, o.monitoring, o.replicas
-	options.LogAge, options.LogBytes, options.Log = o.maxAge, o.maxBytes, logger("bus")
+	options.LogAge, options.LogBytes, options.Retention, options.Log = o.maxAge, o.maxBytes, o.retention, logger("bus")
+	if err := o.checkRetention(); err != nil {
+		return nil, err
+	}
 	if server == nil && o.at.URL == "" {
 		return nil, errors.New("no bus: set --nats-url to the address of a NATS server, such as nats://127.0.0.1:4222")
 	}

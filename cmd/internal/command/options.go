@@ -94,6 +94,7 @@ type busOptions struct {
 	replicas   int
 	maxAge     time.Duration
 	maxBytes   int64
+	retention  retention
 }
 
 func newBusOptions() busOptions {
@@ -111,8 +112,10 @@ func (o *busOptions) add(f *pflag.FlagSet) {
 }
 
 func (o *busOptions) addRetention(f *pflag.FlagSet) {
-	f.DurationVar(&o.maxAge, "stream-max-age", o.maxAge, "how long the record keeps deltas, turns and outcomes; live objects never fall out of it")
-	f.Int64Var(&o.maxBytes, "stream-max-bytes", o.maxBytes, "limit of each stream of the record in bytes; 0 is no limit")
+	f.DurationVar(&o.maxAge, "stream-max-age", o.maxAge, "how long the record keeps deltas, turns and outcomes, where --retention says nothing else; live objects never fall out of it")
+	f.Int64Var(&o.maxBytes, "stream-max-bytes", o.maxBytes, "limit of each stream of the record in bytes, where --retention says nothing else; 0 is no limit")
+	f.Var(&o.retention, "retention",
+		"how long, and in how many bytes, deltas of a kind or turns and outcomes of a controller are kept, such as pods=72h/2Gi,leases.coordination.k8s.io=1h,replicaset-controller=168h; the process that began last says it")
 }
 
 // serverOptions are the embedded NATS server's.

@@ -60,7 +60,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.write.check(), o.watch.check()); err != nil {
+	if err := errors.Join(o.write.check(), o.watch.check(), o.bus.checkRetention()); err != nil {
 		return err
 	}
 	spans, err := o.service.tracing.Start(ctx, Version)
