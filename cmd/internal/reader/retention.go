@@ -1,0 +1,104 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+func newRetention() *cobra.Command {
+	return Program{
+		Use: "retention", Short: "Show how much of the record is kept, since when, and what it will take up",
+		Long: `Shows, of every kind and controller, how long and in how many bytes deltas, turns and
+outcomes are kept (the services' --retention, --stream-max-age and --stream-max-bytes),
+since when the record has them, and what it will take up at the pace so far. Objects
+that are there never fall out of it: a state has the last word about each.`,
+		Args:     cobra.NoArgs,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Run: func(ctx context.Context, s *Session, _ []string) error {
+			kept, err := record.New(s.Bus).Retention(ctx)
+			if err != nil {
+				return err
+			}
+			return s.Print(kept, func(p *Paper) { drawKept(p, kept) })
+		},
+	}.Command()
+}
+
+func drawKept(p *Paper, kept []record.Stock) {
+	if len(kept) == 0 {
+		p.Line("%s", p.In(Dim, "nothing is on record yet"))
+		return
+	}
+	rows := make([][]Cell, len(kept))
+	var now, full uint64
+	for i, k := range kept {
+		since, will := "-", k.Full
+		if !k.Since.IsZero() {
+			since = moment(k.Since)
+		}
+		rows[i] = Cells(k.Stream, keeps(k.Keeps), fmt.Sprint(k.Messages), size(k.Bytes), since, orUnknown(k.PerDay), reach(k.Reach), orUnknown(k.Full))
+		if k.Reach > 0 && k.Reach < k.Keeps.Age {
+			rows[i][6].Colour = Yellow // the size is what bounds it
+		}
+		if will == 0 {
+			will = k.Bytes
+		}
+		now, full = now+k.Bytes, full+will
+	}
+	p.Table([]string{"STREAM", "KEEPS", "MESSAGES", "SIZE", "SINCE", "A DAY", "WILL REACH BACK", "WILL TAKE UP"}, rows)
+	p.Line("\n%s now, about %s at this pace, on each server that has a copy", size(now), size(full))
+}
+
+// keeps is how the flag would say it.
+func keeps(r bus.Retention) string {
+	switch {
+	case r == bus.Retention{}:
+		return "while it is there"
+	case r.Bytes == 0:
+		return reach(r.Age)
+	case r.Age == 0:
+		return "/" + size(uint64(r.Bytes))
+	default:
+		return reach(r.Age) + "/" + size(uint64(r.Bytes))
+	}
+}
+
+// reach is a long time, to about a tenth of it.
+func reach(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d%time.Hour == 0 || d > 10*time.Hour:
+		return fmt.Sprintf("%dh", d.Round(time.Hour)/time.Hour)
+	default:
+		return fmt.Sprintf("%dm", d.Round(time.Minute)/time.Minute)
+	}
+}
+
+func orUnknown(bytes uint64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return size(bytes)
+}
+
+// size is a number of bytes to three digits.
+func size(bytes uint64) string {
+	scaled, unit := float64(bytes), ""
+	for _, next := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if scaled < 1000 {
+			break
+		}
+		scaled, unit = scaled/1024, next
+	}
+	if scaled >= 100 || scaled == float64(int64(scaled)) {
+		return fmt.Sprintf("%.0f%s", scaled, unit)
+	}
+	return fmt.Sprintf("%.1f%s", scaled, unit)
+}
