@@ -10,9 +10,11 @@ import "github.com/millrace/millrace/pkg/events/kinds"
 // the last turn alone and takes it that what came before has been seen before.
 //
 // Every delta says what a census finds at its place. As long as the memory's own
-// is another one, nobody acts on the kind: births and deaths wait until the reader
-// has caught up, reports go on. At the very end of a stream a difference may stay,
-// when the last end of an object has expired; the follower finds that out.
+// is another one, no turn is stored that has seen the kind: it waits until the reader
+// has caught up, which is soon. A report of what never was would do no harm, but
+// nobody could ever tell from the log what it rested on. At the very end of a stream
+// a difference may stay, when the last end of an object has expired; the follower
+// finds that out.
 
 // blurs judges a kind by what the delta that was folded last says there is.
 func (k *kindMemory) blurs() { k.blurred = k.told.Known && k.told != k.tally.Census() }

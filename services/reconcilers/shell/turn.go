@@ -100,8 +100,8 @@ func (d *Desk) ask(e *entry) (a answer) {
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
-		if a.act && s.blurred() {
-			a.act = false
+		if (a.act || a.tell) && s.blurred() {
+			a.act, a.tell = false, false
 			d.squinting = append(d.squinting, e)
 		}
 		a.tell = a.tell && (a.act || !a.decision.Sure)
