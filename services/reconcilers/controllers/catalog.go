@@ -11,7 +11,9 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
@@ -27,6 +29,9 @@ type Config struct {
 	// RootCA is the PEM bundle that the root-ca-certificate-publisher-controller
 	// publishes. Without one that controller does not run.
 	RootCA []byte `json:"rootCA,omitempty"`
+	// EndpointsPerSlice is how many endpoints an EndpointSlice holds at most; 0 means
+	// upstream's 100.
+	EndpointsPerSlice int `json:"endpointsPerSlice,omitempty"`
 }
 
 // Entry is a line of the catalogue.
@@ -82,7 +87,7 @@ var catalog = []Entry{
 	have(replicationcontroller.Controller),
 	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
-	{Name: "job-controller", Aliases: []string{"job"}},
+	have(job.Controller),
 	{Name: "cronjob-controller", Aliases: []string{"cronjob"}},
 	{Name: "disruption-controller", Aliases: []string{"disruption"}},
 	{Name: "horizontal-pod-autoscaler-controller", Aliases: []string{"horizontalpodautoscaling"}},
@@ -109,7 +114,7 @@ var catalog = []Entry{
 
 	// Network.
 	{Name: "endpoints-controller", Aliases: []string{"endpoint"}},
-	{Name: "endpointslice-controller", Aliases: []string{"endpointslice"}},
+	configured(func(c Config) reconcile.Any { return endpointslice.New(endpointslice.Config{Max: c.EndpointsPerSlice}) }),
 	{Name: "endpointslice-mirroring-controller", Aliases: []string{"endpointslicemirroring"}},
 	{Name: "service-cidr-controller"},
 
@@ -151,6 +156,12 @@ var catalog = []Entry{
 func have(c reconcile.Any) Entry {
 	d := c.Describe()
 	return Entry{Name: d.Name, Aliases: d.Aliases, make: func(Config) reconcile.Any { return c }}
+}
+
+// configured is the line of a controller that can do without a configuration.
+func configured(made func(Config) reconcile.Any) Entry {
+	d := made(Config{}).Describe()
+	return Entry{Name: d.Name, Aliases: d.Aliases, make: made}
 }
 
 func publisher(c Config) reconcile.Any {

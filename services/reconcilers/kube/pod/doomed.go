@@ -183,8 +183,7 @@ func restarts(p *corev1.Pod) (regular, sidecars int) {
 // beside tells whether an init container runs beside the others.
 func beside(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &p.Spec.InitContainers[i]; c.Name == name && Sidecar(c) {
 			return true
 		}
 	}

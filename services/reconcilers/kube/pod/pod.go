@@ -57,3 +57,9 @@ func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
 	}
 	return since.Add(time.Duration(minReadySeconds) * time.Second), true
 }
+
+// Sidecar tells whether an init container runs beside the others, as long as they
+// do.
+func Sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}

@@ -1,0 +1,162 @@
+package job
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// After a failure the next pod waits, twice as long after each.
+//
+// Upstream: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
+// pkg/controller/job/job_controller.go.
+const (
+	shortestWait = 10 * time.Second
+	longestWait  = 10 * time.Minute
+)
+
+// patience is until when something waits that failed so often in a row, the last
+// time at a moment.
+func patience(failures int, last time.Time) time.Time {
+	if failures <= 0 {
+		return time.Time{}
+	}
+	wait := longestWait
+	if doublings := failures - 1; doublings < 6 { // 640 s are more than the longest
+		wait = min(shortestWait<<doublings, longestWait)
+	}
+	return last.Add(wait)
+}
+
+// rest is until when no pod is born because of those that failed since the last
+// success. Failures that are gone count as one: the last thing done was to let go
+// of pods that are not there.
+//
+// Upstream: pkg/controller/job/backoff_utils.go, which counts as it sees them end.
+func (s *sight) rest() time.Time {
+	var success time.Time
+	for _, p := range s.pods {
+		if at := endedAt(p); s.valid(p) && p.Status.Phase == corev1.PodSucceeded && at.After(success) {
+			success = at
+		}
+	}
+	seen, failures, last := 0, 0, time.Time{}
+	for _, p := range s.pods {
+		if !s.valid(p) || !s.hasFailed(p) {
+			continue
+		}
+		seen++
+		if at := endedAt(p); at.After(success) {
+			failures++
+			last = later(last, at)
+		}
+	}
+	if gone := s.view.LetGo; gone != nil && s.failed > seen && gone.After(success) {
+		failures++
+		last = later(last, gone.Truncate(time.Second))
+	}
+	return patience(failures, last)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// restOf is until when no pod is born for an index, because of the one that it is
+// to replace.
+func (s *sight) restOf(index int) time.Time {
+	p, ok := s.retained[index]
+	if !ok {
+		return time.Time{}
+	}
+	return patience(failuresOf(p)+ignoredOf(p)+1, endedAt(p))
+}
+
+// endedAt is when a pod ended: when its containers had, or it was not ready any
+// more, or somebody deleted it; at worst when it was born.
+func endedAt(p *corev1.Pod) time.Time {
+	if at, ok := containersEndedAt(p); ok {
+		return at
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		return leftAt(p)
+	}
+	return p.CreationTimestamp.Time
+}
+
+// containersEndedAt is when the last container ended; ok is false while one has
+// not. Of those that are started first only the ones that run beside the others
+// count.
+//
+// Upstream: one that runs beside and has not ended hides what the others say.
+func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
+	statuses := slices.Clone(p.Status.ContainerStatuses)
+	for _, c := range p.Status.InitContainerStatuses {
+		if slices.ContainsFunc(p.Spec.InitContainers, func(spec corev1.Container) bool {
+			return spec.Name == c.Name && spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		}) {
+			statuses = append(statuses, c)
+		}
+	}
+	for _, c := range statuses {
+		if c.State.Terminated == nil || c.State.Terminated.FinishedAt.IsZero() {
+			return time.Time{}, false
+		}
+		last = later(last, c.State.Terminated.FinishedAt.Time)
+	}
+	return last, len(statuses) > 0
+}
+
+// failuresOf is how often the index of a pod had failed before it, and ignoredOf
+// how often that was ignored. They are written on each pod for the one after it.
+func failuresOf(p *corev1.Pod) int { return noted(p, batchv1.JobIndexFailureCountAnnotation) }
+
+func ignoredOf(p *corev1.Pod) int { return noted(p, batchv1.JobIndexIgnoredFailureCountAnnotation) }
+
+// noted is a number in an annotation; 0 when it is none, or no sensible one.
+func noted(p *corev1.Pod, annotation string) int {
+	n, err := strconv.Atoi(p.Annotations[annotation])
+	if err != nil || n < 0 || n > math.MaxInt32 {
+		return 0
+	}
+	return n
+}
+
+// hopeless tells whether a pod's failure is the one too many of its index.
+func (s *sight) hopeless(p *corev1.Pod) bool {
+	if !s.hasFailed(p) {
+		return false
+	}
+	v := s.verdict(p)
+	return v.forIts || v.counts && failuresOf(p) >= number(s.job.Spec.BackoffLimitPerIndex, 0)
+}
+
+// retain finds for each index that is to be tried again the failed pod that says
+// how often it has failed: the one with the highest count, and of those the last.
+func (s *sight) retain() map[int]*corev1.Pod {
+	busy := each(indexesOf(s.active)).with(s.done).with(s.lost)
+	retained := map[int]*corev1.Pod{}
+	for _, p := range s.pods {
+		index, ok := indexOf(p)
+		if !ok || !counted(p) || !s.valid(p) || !s.hasFailed(p) || busy.has(index) {
+			continue
+		}
+		had, there := retained[index]
+		if !there || failuresOf(had)+ignoredOf(had) <= failuresOf(p)+ignoredOf(p) && !endedAt(p).Before(endedAt(had)) {
+			retained[index] = p
+		}
+	}
+	return retained
+}

@@ -1,0 +1,140 @@
+// Package job runs pods to their end, as many as each Job asks for, and counts
+// how they ended.
+//
+// # A Job
+//
+// A Job keeps some pods at work until enough of them have succeeded, or too much
+// has gone wrong. What it counts must be counted once, although pods may be gone
+// by the time that they are counted. So each of its pods is born with a finalizer,
+// which keeps it until it is in the status:
+//
+//	the pod ends            its uid goes into status.uncountedTerminatedPods
+//	its uid is there        the finalizer is taken off it
+//	the finalizer is off    its uid goes, and the counter rises
+//
+// Each step rests on the one before as it was seen: on the status as it came
+// back, and on the pod as it came back. Whatever is lost or doubled in between,
+// no step can be made twice. With indexes, status.completedIndexes does for
+// successes what the uids do, since an index that is there is not counted again.
+//
+// # Its end
+//
+// A Job that is to end says so first (FailureTarget or SuccessCriteriaMet), then
+// its pods are deleted, each is counted, and when none is left that runs or leaves
+// it says how it ended (Failed or Complete). What was decided first stands.
+//
+// # Pods that nobody counts
+//
+// A pod with the finalizer whose Job is finished or gone has a key of its own: the
+// finalizer is taken off it, or it would stay for ever.
+//
+// # Failures, and patience
+//
+// A pod that failed is replaced after ten seconds, after another failure twice as
+// that, ten minutes at most. How many failed since the last success, and when, is
+// read from the pods that are there; what failed and is gone counts as one more
+// failure, at the moment at which it was let go.
+//
+// Upstream: pkg/controller/job, which keeps those in memory and forgets them when
+// it restarts.
+package job
+
+import (
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Burst is how many pods one turn has born, deleted or let go at most, and how
+// many uids wait in a status to be counted.
+const Burst = 500
+
+// Controller runs Jobs. A key is a Job or, where it names a kind, a pod that
+// nobody counts.
+var Controller = reconcile.Controller[View]{
+	Name:    "job-controller",
+	Aliases: []string{"job"},
+	Queue:   "job",
+	Owns:    &kinds.Jobs.Kind,
+	Inputs: []reconcile.Input{
+		{Kind: kinds.Jobs.Kind, Keys: keysOfJob},
+		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status"},
+	},
+	Observe: observe,
+	Decide:  decide,
+}
+
+// View is what one turn can see: a Job, or a pod that nobody counts.
+type View struct {
+	Job *batchv1.Job `json:"job,omitempty"`
+	// Pods are those that the Job controls, and the orphans that it selects.
+	Pods []*corev1.Pod `json:"pods,omitempty"`
+	// Attempt tells the last turn that acted from all others, if something failed
+	// in it; else it is 0.
+	Attempt uint64 `json:"attempt,omitempty"`
+	// LetGo is when pods that are not there any more had something taken off them,
+	// if that was the last thing that was done for the Job.
+	LetGo *time.Time `json:"letGo,omitempty"`
+	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
+	// finished.
+	Stray *corev1.Pod `json:"stray,omitempty"`
+	Over  bool        `json:"over,omitempty"`
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	if k.Kind == kinds.Pods.Name {
+		p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, k.Name)
+		if !ok {
+			return View{}, false
+		}
+		is, over := stray(s, p)
+		return View{Stray: p, Over: over}, is
+	}
+	job, ok := reconcile.Get(s, kinds.Jobs, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Job: job}
+	for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.UID) {
+		if p.Namespace == job.Namespace {
+			v.Pods = append(v.Pods, p)
+		}
+	}
+	if selector, ok := label.Selector(job.Spec.Selector); ok {
+		for _, p := range reconcile.Orphans(s, kinds.Pods, job.Namespace) {
+			if p.DeletionTimestamp == nil && selector.Matches(labels.Set(p.Labels)) {
+				v.Pods = append(v.Pods, p)
+			}
+		}
+	}
+	if last, ok := s.Last(k, events.Act); ok {
+		if _, failed := last.Failure(); failed {
+			v.Attempt = last.Turn
+		}
+		if v.misses(last.Results) {
+			v.LetGo = &last.At
+		}
+	}
+	return v, true
+}
+
+// misses tells whether one of the pods that something was done to is not there.
+func (v View) misses(results []events.Result) bool {
+	return slices.ContainsFunc(results, func(r events.Result) bool {
+		return r.OK() && r.Ref.Kind == kinds.Pods.Name && !slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == r.UID })
+	})
+}

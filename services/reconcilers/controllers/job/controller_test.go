@@ -1,0 +1,146 @@
+package job
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var sum = events.Key{Namespace: "batch", Name: "sum"}
+
+func strayKey(name string) events.Key {
+	return events.Key{Kind: kinds.Pods.Name, Namespace: "batch", Name: name}
+}
+
+func ended(j *batchv1.Job) {
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+}
+
+func orphaned(p *corev1.Pod) { p.OwnerReferences = nil }
+
+func letGo(p *corev1.Pod) { p.Finalizers = nil }
+
+func ofAnotherKind(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" }
+
+func ofAnEarlierJob(p *corev1.Pod) { p.OwnerReferences[0].UID = "uid-earlier" }
+
+func TestWhoseTurnAPodMakesIt(t *testing.T) {
+	deleted := func(p *corev1.Pod) { reconciletest.Deleted[*corev1.Pod](now)(p) }
+	running := func(edits ...func(*corev1.Pod)) *corev1.Pod { return aPod("p", corev1.PodRunning, edits...) }
+	for _, c := range []struct {
+		what     string
+		job      *batchv1.Job
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		{"a pod of a Job is new", aJob(), nil, running(), []events.Key{sum}},
+		{"a pod of a Job is gone", aJob(), running(), nil, []events.Key{sum}},
+		{"a pod of a finished Job", aJob(ended), nil, running(), []events.Key{sum, strayKey("p")}},
+		{"one that has been let go", aJob(ended), nil, running(letGo), []events.Key{sum}},
+		{"a pod whose Job is not there", nil, nil, running(), []events.Key{strayKey("p")}},
+		{"a pod of an earlier Job of that name", aJob(), nil, running(ofAnEarlierJob), []events.Key{strayKey("p")}},
+		{"a pod of another kind of owner", nil, nil, running(ofAnotherKind), nil},
+		{"an orphan that is kept", aJob(), running(), running(orphaned), []events.Key{sum, strayKey("p")}},
+		{"an orphan", aJob(), nil, running(orphaned, letGo), []events.Key{sum}},
+		{"an orphan that is going", aJob(), nil, running(orphaned, letGo, deleted), nil},
+		{"a stray is gone", nil, running(), nil, nil},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			world := reconciletest.NewWorld(kinds.Pods.Kind, kinds.Jobs.Kind)
+			if c.job != nil {
+				world.Put(kinds.Jobs.Kind, c.job)
+			}
+			if got := world.Keys(Controller, kinds.Pods.Kind, c.was, c.now); !slices.Equal(got, c.want) {
+				t.Errorf("keys %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhoseTurnAJobMakesIt(t *testing.T) {
+	another := aJob()
+	another.UID = "uid-another"
+	world := reconciletest.NewWorld().Put(kinds.Pods.Kind,
+		aPod("kept", corev1.PodRunning), aPod("let-go", corev1.PodRunning, letGo), aPod("other", corev1.PodRunning, ofAnEarlierJob))
+	for _, c := range []struct {
+		what     string
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		{"it is new", nil, aJob(), []events.Key{sum}},
+		{"it changes", aJob(), aJob(), []events.Key{sum}},
+		{"it finishes", aJob(), aJob(ended), []events.Key{sum, strayKey("kept")}},
+		{"it is gone", aJob(), nil, []events.Key{sum, strayKey("kept")}},
+		{"another takes its name", aJob(), another, []events.Key{sum, strayKey("kept")}},
+	} {
+		if got := world.Keys(Controller, kinds.Jobs.Kind, c.was, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: keys %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	job := aJob()
+	mine, orphan := aPod("a", corev1.PodRunning), aPod("b", corev1.PodFailed, orphaned)
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job).Put(kinds.Pods.Kind, mine, orphan,
+		aPod("c", corev1.PodRunning, ofAnEarlierJob),
+		aPod("d", corev1.PodRunning, orphaned, func(p *corev1.Pod) { p.Labels = nil }),
+		aPod("e", corev1.PodRunning, orphaned, func(p *corev1.Pod) { reconciletest.Deleted[*corev1.Pod](now)(p) }),
+	)
+	v, ok := observe(world, sum)
+	if want := []*corev1.Pod{mine, orphan}; !ok || v.Job != job || !slices.Equal(v.Pods, want) {
+		t.Errorf("it sees %v, %v, want %v", v, ok, want)
+	}
+	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
+		t.Error("it sees a Job that is not there")
+	}
+	if v, ok := observe(world, strayKey("c")); !ok || v.Stray == nil || v.Over {
+		t.Errorf("of a stray it sees %+v, %v", v, ok)
+	}
+	for _, name := range []string{"a", "nobody"} {
+		if v, ok := observe(world, strayKey(name)); ok {
+			t.Errorf("%s is taken for a stray: %+v", name, v)
+		}
+	}
+	world.Put(kinds.Jobs.Kind, aJob(ended))
+	if v, ok := observe(world, strayKey("a")); !ok || !v.Over {
+		t.Errorf("of a stray of a finished Job it sees %+v, %v", v, ok)
+	}
+	world.Put(kinds.Jobs.Kind, aJob(ended, func(j *batchv1.Job) { j.Spec.ManagedBy = of("example.com/queue") }))
+	if _, ok := observe(world, strayKey("a")); ok {
+		t.Error("a pod of a Job that is managed elsewhere is taken for a stray")
+	}
+}
+
+func TestObserveRemembersWhatWasDone(t *testing.T) {
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, aJob()).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
+	done := func(status events.Status, uid string) {
+		world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 9, At: now, Results: []events.Result{{
+			Status: status, UID: aPod(uid, "").UID, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "batch", Name: uid},
+		}}})
+	}
+	for _, c := range []struct {
+		status  events.Status
+		pod     string
+		attempt uint64
+		letGo   time.Time
+	}{
+		{events.Applied, "a", 0, time.Time{}},
+		{events.Applied, "gone", 0, now},
+		{events.Refused, "gone", 9, time.Time{}},
+	} {
+		done(c.status, c.pod)
+		v, _ := observe(world, sum)
+		if v.Attempt != c.attempt || (v.LetGo == nil) != c.letGo.IsZero() {
+			t.Errorf("after %s of %s it remembers %d, %v", c.status, c.pod, v.Attempt, v.LetGo)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package job
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	jobs "github.com/millrace/millrace/services/reconcilers/kube/job"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide claims the pods that are the Job's, has pods born or deleted, lets go of
+// those that are counted, and reports what is there.
+func decide(v View, now time.Time) reconcile.Decision {
+	if v.Stray != nil {
+		return v.free()
+	}
+	selector, selects := label.Selector(v.Job.Spec.Selector)
+	_, over := jobs.Finished(v.Job)
+	switch {
+	case elsewhere(v.Job):
+		return reconcile.Nothing("another controller manages the Job")
+	case over:
+		return reconcile.Nothing("the Job has finished")
+	case !known(v.Job.Spec.CompletionMode):
+		return reconcile.Nothing("the completion mode is unknown")
+	case !selects:
+		return reconcile.Nothing("the selector is invalid or empty")
+	}
+	claim := owner.Claims(owner.Claimant{
+		Kind: kinds.Jobs.Kind, Owner: v.Job, Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
+	}, kinds.Pods, v.Pods)
+	if len(claim.Commands) > 0 {
+		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
+	}
+	s := look(v, claim.Mine, now)
+	return reconcile.Join(s.scale(), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
+}
+
+// known tells whether a completion mode is one that this controller knows. The API
+// server admits no other; a newer one may.
+func known(mode *batchv1.CompletionMode) bool {
+	return mode == nil || *mode == batchv1.NonIndexedCompletion || *mode == batchv1.IndexedCompletion
+}
+
+// letGo takes the finalizer off pods whose end is in the status.
+func (s *sight) letGo() reconcile.Decision {
+	if s.end != nil && !s.end.announced {
+		return reconcile.Decision{} // why comes first
+	}
+	var commands []events.Command
+	for _, p := range s.pods {
+		if counted(p) && s.over(p) && !s.uncounted(p) && len(commands) < Burst {
+			commands = append(commands, release(p))
+		}
+	}
+	if len(commands) == 0 {
+		return reconcile.Decision{}
+	}
+	return reconcile.Do("pods are counted", commands...)
+}
+
+// over tells whether nothing more can come of a pod that would count, so that it
+// need not be kept.
+func (s *sight) over(p *corev1.Pod) bool {
+	switch index, _ := indexOf(p); {
+	case s.job.DeletionTimestamp != nil, p.Status.Phase == corev1.PodSucceeded:
+		return true
+	case s.end != nil:
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed
+	case !s.hasFailed(p):
+		return false
+	default:
+		return s.retained[index] != p
+	}
+}
+
+// uncounted tells whether a pod that is over has to be in the status and is not.
+func (s *sight) uncounted(p *corev1.Pod) bool { return s.succeeds(p) || s.fails(p) }
+
+// succeeds tells whether a pod has succeeded and the status does not say so.
+func (s *sight) succeeds(p *corev1.Pod) bool {
+	index, _ := indexOf(p)
+	switch {
+	case p.Status.Phase != corev1.PodSucceeded, s.dismissed(p), s.listed.failed[p.UID]:
+		return false
+	case s.indexed():
+		return s.valid(p) && !s.listedIndexes.has(index)
+	default:
+		return !s.listed.succeeded[p.UID]
+	}
+}
+
+// fails tells whether a pod has failed, or is made to by the failure of its Job,
+// and the status does not say so.
+func (s *sight) fails(p *corev1.Pod) bool {
+	switch {
+	case p.Status.Phase == corev1.PodSucceeded, s.dismissed(p), s.listed.failed[p.UID], !s.valid(p):
+		return false
+	case !s.hasFailed(p) && (s.end == nil || !s.end.failed()):
+		return false
+	default:
+		return s.verdict(p).counts
+	}
+}
+
+// nextDeadline asks for a turn when the Job has to have ended.
+func (s *sight) nextDeadline() reconcile.Decision {
+	if at, limited := s.deadline(); limited && s.end == nil {
+		return reconcile.Wake(at, "the Job has until then")
+	}
+	return reconcile.Decision{}
+}

@@ -1,0 +1,175 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+		reconciletest.Indifferent(shuffled),
+		reconciletest.Content(12, applied),
+		reconciletest.Law[View]{Name: "slow to let go", Holds: slowToLetGo},
+		reconciletest.Law[View]{Name: "counting once", Holds: countingOnce},
+		reconciletest.Law[View]{Name: "measured", Holds: measured},
+		reconciletest.Law[View]{Name: "final", Holds: final},
+	)
+}
+
+// statusOf is the status that a decision writes; nil when it writes none.
+func statusOf(d reconcile.Decision) *batchv1.JobStatus {
+	for _, c := range d.Commands {
+		if c.Subresource == "status" {
+			return &read[batchv1.Job](c.Body).Status
+		}
+	}
+	return nil
+}
+
+func listed(s batchv1.JobStatus) []types.UID {
+	if s.UncountedTerminatedPods == nil {
+		return nil
+	}
+	return slices.Concat(s.UncountedTerminatedPods.Succeeded, s.UncountedTerminatedPods.Failed)
+}
+
+// slowToLetGo: the finalizer is taken off no pod that ended and counts before the
+// status says so.
+func slowToLetGo(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Verb != events.VerbPatch || v.Job == nil {
+			continue
+		}
+		p := v.Pods[slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name })]
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		rules := v.Job.Spec.PodFailurePolicy != nil && p.Status.Phase == corev1.PodFailed
+		dismissed := len(v.Job.Status.Conditions) > 0 && v.Job.Status.Conditions[0].Type == batchv1.JobSuccessCriteriaMet && p.DeletionTimestamp != nil
+		if !ended || rules || dismissed || len(p.OwnerReferences) == 0 || slices.Contains(listed(v.Job.Status), p.UID) {
+			continue
+		}
+		index, known := indexOf(p)
+		told := parseIndexes(v.Job.Status.CompletedIndexes, 99).has(index)
+		if *v.Job.Spec.CompletionMode == batchv1.NonIndexedCompletion ||
+			known && index < int(*v.Job.Spec.Completions) && !(told && p.Status.Phase == corev1.PodSucceeded) {
+			return fmt.Errorf("%s, which %s, is let go and the status does not have it", p.Name, p.Status.Phase)
+		}
+	}
+	return nil
+}
+
+// countingOnce: who is counted was listed and is let go; who is listed is kept and
+// was not; and nothing is listed and counted that the counters do not tell of.
+func countingOnce(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	d := c.Decide(v, now)
+	next := statusOf(d)
+	if next == nil {
+		return nil
+	}
+	had, has := listed(v.Job.Status), listed(*next)
+	kept := func(uid types.UID) bool {
+		return slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && len(p.Finalizers) > 0 && len(p.OwnerReferences) > 0 })
+	}
+	moved := 0
+	for _, uid := range had {
+		if !slices.Contains(has, uid) {
+			if moved++; kept(uid) {
+				return fmt.Errorf("%s is counted and still kept", uid)
+			}
+		}
+	}
+	for _, uid := range has {
+		if !slices.Contains(had, uid) && !kept(uid) {
+			return fmt.Errorf("%s is listed and is not kept", uid)
+		}
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(has)))) < len(has) {
+		return fmt.Errorf("a pod is listed twice: %v", has)
+	}
+	before, after := v.Job.Status, *next
+	rose := int(after.Failed - before.Failed)
+	if *v.Job.Spec.CompletionMode == batchv1.NonIndexedCompletion {
+		rose += int(after.Succeeded - before.Succeeded)
+		if rose != moved {
+			return fmt.Errorf("%d pods are let go, the counters rise by %d", moved, rose)
+		}
+	}
+	if !slices.Equal(had, has) && !d.Sure {
+		return fmt.Errorf("the list changes, and may do so on any view")
+	}
+	return nil
+}
+
+// measured: what is born and what dies brings the number of pods to no more than
+// there may be, under names and indexes that nobody at work has.
+func measured(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	if v.Job == nil {
+		return nil
+	}
+	born, died, indexes, mine := 0, 0, indexesOf(nil), 0
+	for _, p := range v.Pods {
+		if len(p.OwnerReferences) > 0 && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			mine++
+			indexes = append(indexes, indexesOf([]*corev1.Pod{p})...)
+		}
+	}
+	for _, command := range c.Decide(v, now).Commands {
+		switch command.Verb {
+		case events.VerbDelete:
+			died++
+		case events.VerbCreate:
+			born++
+			index := indexesOf([]*corev1.Pod{read[corev1.Pod](command.Body)})
+			if len(index) > 0 && (slices.Contains(indexes, index[0]) || index[0] >= int(*v.Job.Spec.Completions)) {
+				return fmt.Errorf("a pod is born with the index %d, which is taken or not asked for", index[0])
+			}
+			indexes = append(indexes, index...)
+			if slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name }) {
+				return fmt.Errorf("a pod is born under the name of %s", command.Name)
+			}
+		}
+	}
+	most := int(*v.Job.Spec.Parallelism)
+	if v.Job.Spec.Completions != nil {
+		most = min(most, int(*v.Job.Spec.Completions))
+	}
+	switch {
+	case born > 0 && died > 0:
+		return fmt.Errorf("%d pods are born while %d die", born, died)
+	case born > 0 && (mine+born > most || *v.Job.Spec.Suspend || v.Job.DeletionTimestamp != nil):
+		return fmt.Errorf("%d pods are born beside %d", born, mine)
+	}
+	return nil
+}
+
+// final: a Job says that it has ended when nothing of it is left, and after it had
+// said that it would.
+func final(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	next := statusOf(c.Decide(v, now))
+	if next == nil || !slices.ContainsFunc(next.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
+	}) {
+		return nil
+	}
+	if len(v.Job.Status.Conditions) == 0 || len(listed(*next)) > 0 || next.Active > 0 || *next.Terminating > 0 {
+		return fmt.Errorf("it ends too early: %+v", next)
+	}
+	for _, p := range v.Pods {
+		if len(p.OwnerReferences) > 0 && len(p.Finalizers) > 0 {
+			return fmt.Errorf("it ends while %s is kept", p.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ending is why a Job is to end.
+type ending struct {
+	// target is FailureTarget or SuccessCriteriaMet.
+	target          batchv1.JobConditionType
+	reason, message string
+	// announced is true when the status says so already.
+	announced bool
+}
+
+func (e *ending) failed() bool { return e.target == batchv1.JobFailureTarget }
+
+// ending finds the first reason to end, in this order: what has been announced
+// stands; then what went wrong; then what went well. So a Job that gets its last
+// success together with a failure too many fails.
+func (s *sight) ending() *ending {
+	for _, target := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
+		if c, ok := conditionOf(s.job.Status.Conditions, target); ok {
+			return &ending{target: target, reason: c.Reason, message: c.Message, announced: true}
+		}
+	}
+	for _, p := range s.pods {
+		if v := s.verdict(p); v.forAll && s.hasFailed(p) {
+			return failure(batchv1.JobReasonPodFailurePolicy, v.message)
+		}
+	}
+	deadline, limited := s.deadline()
+	switch {
+	case s.failed > s.limit(), s.restartsTooOften():
+		return failure(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+	case limited && !s.now.Before(deadline):
+		return failure(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
+	case s.perIndex() && s.job.Spec.MaxFailedIndexes != nil && s.lost.count() > int(*s.job.Spec.MaxFailedIndexes):
+		return failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+	case s.perIndex() && len(s.lost) > 0 && s.lost.count()+s.done.count() >= s.completions():
+		return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
+	}
+	if at, met := s.successRule(); s.indexed() && met {
+		return success(batchv1.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", at))
+	}
+	enough := s.succeeded >= s.completions()
+	if s.job.Spec.Completions == nil {
+		enough = s.succeeded > 0
+	}
+	if enough && len(s.active) == 0 {
+		return success(batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+	}
+	return nil
+}
+
+func failure(reason, message string) *ending {
+	return &ending{target: batchv1.JobFailureTarget, reason: reason, message: message}
+}
+
+func success(reason, message string) *ending {
+	return &ending{target: batchv1.JobSuccessCriteriaMet, reason: reason, message: message}
+}
+
+// limit is how many pods may fail. The API sets a missing number.
+func (s *sight) limit() int { return number(s.job.Spec.BackoffLimit, 6) }
+
+// restartsTooOften tells whether the containers of pods that restart them where
+// they are were started again as often as pods may fail.
+func (s *sight) restartsTooOften() bool {
+	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
+		return false
+	}
+	restarts := 0
+	for _, p := range s.pods {
+		if p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodPending {
+			continue
+		}
+		for _, c := range p.Status.InitContainerStatuses {
+			restarts += int(c.RestartCount)
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			restarts += int(c.RestartCount)
+		}
+	}
+	return restarts >= max(s.limit(), 1)
+}
+
+// deadline is when the Job has to have ended. A suspended one has none: the time
+// begins anew when it goes on.
+func (s *sight) deadline() (at time.Time, limited bool) {
+	if s.job.Spec.ActiveDeadlineSeconds == nil || s.job.Status.StartTime == nil || s.suspended() {
+		return time.Time{}, false
+	}
+	return s.job.Status.StartTime.Add(time.Duration(*s.job.Spec.ActiveDeadlineSeconds) * time.Second), true
+}
+
+// conditionOf is a condition that holds.
+func conditionOf(conditions []batchv1.JobCondition, of batchv1.JobConditionType) (batchv1.JobCondition, bool) {
+	for _, c := range conditions {
+		if c.Type == of {
+			return c, c.Status == corev1.ConditionTrue
+		}
+	}
+	return batchv1.JobCondition{}, false
+}

@@ -1,0 +1,103 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// verdict is what a Job's rules say of a pod that failed.
+type verdict struct {
+	counts  bool   // towards the limits, and in the status
+	forIts  bool   // its index is not to be tried again
+	forAll  bool   // the Job is to end
+	message string // why, where it is
+}
+
+// verdict finds the first rule that fits; without one, failures count.
+//
+// Upstream: pkg/controller/job/pod_failure_policy.go.
+func (s *sight) verdict(p *corev1.Pod) verdict {
+	if s.job.Spec.PodFailurePolicy == nil {
+		return verdict{counts: true}
+	}
+	for i, rule := range s.job.Spec.PodFailurePolicy.Rules {
+		what, fits := fits(rule, p)
+		if !fits {
+			continue
+		}
+		switch rule.Action {
+		case batchv1.PodFailurePolicyActionIgnore:
+			return verdict{}
+		case batchv1.PodFailurePolicyActionCount:
+			return verdict{counts: true}
+		case batchv1.PodFailurePolicyActionFailIndex:
+			return verdict{counts: true, forIts: true}
+		case batchv1.PodFailurePolicyActionFailJob:
+			return verdict{counts: true, forAll: true, message: fmt.Sprintf("%s matching %s rule at index %d", what, rule.Action, i)}
+		}
+	}
+	return verdict{counts: true}
+}
+
+// fits tells whether a rule is about a pod, and what of the pod it is about.
+func fits(rule batchv1.PodFailurePolicyRule, p *corev1.Pod) (what string, ok bool) {
+	if rule.OnExitCodes != nil {
+		c, ok := exited(p, rule.OnExitCodes)
+		if !ok {
+			return "", false
+		}
+		return fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode), true
+	}
+	for _, c := range p.Status.Conditions {
+		for _, pattern := range rule.OnPodConditions {
+			if c.Type == pattern.Type && c.Status == pattern.Status {
+				return fmt.Sprintf("Pod %s/%s has condition %s", p.Namespace, p.Name, c.Type), true
+			}
+		}
+	}
+	return "", false
+}
+
+// exited is the first container, those before and beside the others last, that
+// ended as a rule says.
+func exited(p *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) (corev1.ContainerStatus, bool) {
+	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		end := c.State.Terminated
+		if end == nil || end.ExitCode == 0 || rule.ContainerName != nil && *rule.ContainerName != c.Name {
+			continue
+		}
+		listed := slices.Contains(rule.Values, end.ExitCode)
+		if rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && listed ||
+			rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !listed {
+			return c, true
+		}
+	}
+	return corev1.ContainerStatus{}, false
+}
+
+// successRule is the position of the first rule under which what has succeeded is
+// enough.
+//
+// Upstream: pkg/controller/job/success_policy.go.
+func (s *sight) successRule() (at int, met bool) {
+	if s.job.Spec.SuccessPolicy == nil || len(s.done) == 0 {
+		return 0, false
+	}
+	for i, rule := range s.job.Spec.SuccessPolicy.Rules {
+		have, all := s.done.count(), 0
+		if rule.SucceededIndexes != nil {
+			wanted := parseIndexes(*rule.SucceededIndexes, s.completions())
+			if len(wanted) == 0 {
+				continue
+			}
+			have, all = s.done.common(wanted), wanted.count()
+		}
+		if rule.SucceededIndexes != nil && have == all || rule.SucceededCount != nil && have >= int(*rule.SucceededCount) {
+			return i, true
+		}
+	}
+	return 0, false
+}
