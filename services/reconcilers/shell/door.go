@@ -46,6 +46,9 @@ type Past struct {
 	Turn *events.Turn
 	// Outcome is the newest outcome, nil when there is none.
 	Outcome *events.Outcome
+	// Dropped says that the turn had its outcome, or never will, so long ago that the
+	// stream of outcomes does not reach back to it.
+	Dropped bool
 }
 
 // Settings are a desk's measures. The zero value means the defaults, except

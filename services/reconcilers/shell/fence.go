@@ -197,7 +197,9 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	// An outcome of a turn that the stream does not hold (its end was lost, or it
 	// was made anew) must not stand for the next turn to bear that sequence. What
 	// it says was applied is awaited all the same.
-	l.outcome = min(l.outcome, past.Sequence)
+	if l.outcome = min(l.outcome, past.Sequence); past.Dropped {
+		l.outcome = past.Sequence
+	}
 	d.sight(e, l, past.Turn)
 	d.watch(e, of)
 }
