@@ -30,6 +30,7 @@ var replaced = []string{
 	"deployment-controller",
 	"replicaset-controller",
 	"replicationcontroller-controller",
+	"endpointslice-controller",
 	"serviceaccount-controller",
 	"root-ca-certificate-publisher-controller",
 	"garbage-collector-controller",

@@ -10,6 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 const (
@@ -64,6 +67,19 @@ func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken
 		derived = append(derived, name)
 	}
 	return derived
+}
+
+// Attempt is the attempt after what a key last did: another number than before if
+// that failed, and 0 if it did not.
+func Attempt(s reconcile.Snapshot, k events.Key) uint64 {
+	last, ok := s.Last(k, events.Act)
+	if !ok {
+		return 0
+	}
+	if _, failed := last.Failure(); !failed {
+		return 0
+	}
+	return last.Turn
 }
 
 func stem(owner string) string {

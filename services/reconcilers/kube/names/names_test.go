@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
 func owner(name, uid, version string) metav1.Object {
@@ -95,6 +97,20 @@ func TestDerives(t *testing.T) {
 	} {
 		if got := names.Derives("web", name); got != want {
 			t.Errorf("Derives(web, %q) = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestOnlyAFailureIsAnotherAttempt(t *testing.T) {
+	key := events.Key{Namespace: "default", Name: "web"}
+	world := reconciletest.NewWorld()
+	if got := names.Attempt(world, key); got != 0 {
+		t.Errorf("before anything was done it is attempt %d", got)
+	}
+	for status, want := range map[events.Status]uint64{events.Applied: 0, events.Refused: 9} {
+		world.Remember(events.Outcome{Key: key, Lane: events.Act, Turn: 9, Results: []events.Result{{Status: status}}})
+		if got := names.Attempt(world, key); got != want {
+			t.Errorf("after turn 9 was %s it is attempt %d, want %d", status, got, want)
 		}
 	}
 }

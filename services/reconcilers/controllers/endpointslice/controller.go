@@ -1,0 +1,171 @@
+// Package endpointslice says, in EndpointSlices, at which addresses the pods of
+// each Service can be reached, and in what condition they are.
+//
+// The pods of a service are put into groups by the ports that they listen on, and
+// each group into slices of a bounded size. What is already in a slice stays in it,
+// new pods fill up slices that change anyway, and nothing is moved to make slices
+// fuller: each slice that changes goes out to every node. Where the service asks
+// for it, slices give hints by which nodes prefer what is near.
+//
+// Upstream: the library k8s.io/endpointslice. It writes while it judges, and
+// distributes hints in the order of maps, so its rules are here and its code is not.
+// What it remembers of the slices that it wrote is the shell's fence here.
+package endpointslice
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/kube/service"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Name is the controller's name. manager is how it signs its slices.
+const (
+	Name    = "endpointslice-controller"
+	manager = "endpointslice-controller.k8s.io"
+)
+
+// DefaultMax is how many endpoints a slice holds unless it is said otherwise.
+const DefaultMax = 100
+
+// Config is what the controller needs to know.
+type Config struct {
+	// Max is how many endpoints a slice holds at most, up to 1,000; 0 means [DefaultMax].
+	Max int `json:"endpointsPerSlice"`
+}
+
+// New makes the controller. A key is a Service.
+func New(config Config) reconcile.Controller[View] {
+	config.Max = cmp.Or(config.Max, DefaultMax)
+	return reconcile.Controller[View]{
+		Name:    Name,
+		Aliases: []string{"endpointslice"},
+		Source:  "endpoint-slice-controller",
+		Queue:   "endpoint_slice",
+		Owns:    &kinds.Services.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.Services.Kind),
+			{Kind: kinds.Pods.Kind, Keys: service.KeysOfPod},
+			{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
+			{Kind: kinds.EndpointSlices.Kind, Keys: keysOfSlice},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name},
+			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name},
+		},
+		Settings: reconcile.Body(config),
+		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Max) },
+		Decide:   decide,
+	}
+}
+
+// View is what one turn can see.
+type View struct {
+	Service *corev1.Service `json:"service"`
+	// Max is how many endpoints a slice holds at most.
+	Max int `json:"max"`
+	// Pods are those that the service selects.
+	Pods []*corev1.Pod `json:"pods,omitempty"`
+	// Slices are ours for a service of this name, but for those on their way out.
+	Slices []*discoveryv1.EndpointSlice `json:"slices,omitempty"`
+	// Zones are the zones of the pods' nodes, by node; "" where a node says none. A
+	// node that is not there is missing.
+	Zones map[string]string `json:"zones,omitempty"`
+	// Capacity is what the zones of the cluster can do, in thousandths of a CPU. It is
+	// collected where the service wants its hints to go by it, and missing where that
+	// is not known of every node.
+	Capacity map[string]int64 `json:"capacity,omitempty"`
+	// Attempt tells this attempt from those that failed before it.
+	Attempt uint64 `json:"attempt,omitempty"`
+}
+
+// keysOfSlice maps a slice of ours to its service, and to the one that it was of.
+func keysOfSlice(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	var keys []events.Key
+	for _, slice := range []reconcile.Object{now, was} {
+		if slice.None() || slice.GetLabels()[discoveryv1.LabelManagedBy] != manager {
+			continue
+		}
+		name := slice.GetLabels()[discoveryv1.LabelServiceName]
+		if key := (events.Key{Namespace: slice.GetNamespace(), Name: name}); name != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// keysOfNode maps a node that comes, goes or moves to another zone to the services
+// of its pods, and to those whose hints go by what all nodes can do.
+//
+// Upstream: a pod whose node is not known is tried again some times. Capacity is
+// weighed anew where zones are overloaded; here, when a node is new or gone.
+func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if !was.None() && !now.None() && zone(was) == zone(now) {
+		return nil
+	}
+	node := now
+	if node.None() {
+		node = was
+	}
+	found := map[events.Key]bool{}
+	for _, svc := range reconcile.List(s, kinds.Services, "") {
+		if byCapacity(svc) {
+			found[service.Key(svc)] = true
+		}
+	}
+	for _, p := range reconcile.List(s, kinds.Pods, "") {
+		if p.Spec.NodeName != node.GetName() {
+			continue
+		}
+		for _, key := range service.KeysOfPod(s, reconcile.Object{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: p}) {
+			found[key] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b events.Key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func zone(node reconcile.Object) string { return node.GetLabels()[corev1.LabelTopologyZone] }
+
+func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
+	svc, ok := reconcile.Get(s, kinds.Services, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false // its slices are the garbage collector's
+	}
+	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k)}
+	if !v.published() {
+		return v, true
+	}
+	v.Pods = service.Pods(s, svc)
+	v.Zones = map[string]string{}
+	for _, p := range v.Pods {
+		if node, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
+			v.Zones[node.Name] = node.Labels[corev1.LabelTopologyZone]
+		}
+	}
+	for _, slice := range reconcile.List(s, kinds.EndpointSlices, k.Namespace) {
+		if slice.Labels[discoveryv1.LabelServiceName] == svc.Name && slice.Labels[discoveryv1.LabelManagedBy] == manager &&
+			slice.DeletionTimestamp == nil {
+			v.Slices = append(v.Slices, slice)
+		}
+	}
+	if byCapacity(svc) {
+		v.Capacity = capacity(reconcile.List(s, kinds.Nodes, ""))
+	}
+	return v, true
+}
+
+// published tells whether the service's endpoints are ours to publish.
+func (v View) published() bool {
+	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
+}

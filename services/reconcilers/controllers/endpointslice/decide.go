@@ -1,0 +1,172 @@
+package endpointslice
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+func decide(v View, _ time.Time) reconcile.Decision {
+	if !v.published() {
+		return reconcile.Nothing("the endpoints of this service are somebody else's to publish")
+	}
+	v = v.sorted()
+	var all changes
+	var told []events.Command
+	families := v.families()
+	for _, family := range families {
+		c := v.packed(family)
+		told = append(told, v.hint(&c)...)
+		c.settle(v.Service)
+		all.add(c)
+	}
+	for _, slice := range v.Slices {
+		if !slices.Contains(families, slice.AddressType) {
+			all.remove = append(all.remove, slice)
+		}
+	}
+	commands := v.commands(all)
+	if len(commands) == 0 {
+		return reconcile.Nothing("the slices say what is there")
+	}
+	return reconcile.Do("the slices do not say what is there", append(commands, told...)...)
+}
+
+// sorted is the view in an order that does not depend on who collected it.
+func (v View) sorted() View {
+	v.Pods, v.Slices = slices.Clone(v.Pods), slices.Clone(v.Slices)
+	slices.SortStableFunc(v.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(v.Slices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return v
+}
+
+// changes are what is to become of the slices of a service.
+type changes struct {
+	family                 discoveryv1.AddressType
+	create, update, remove []*discoveryv1.EndpointSlice
+	// same are those of the family that stay as they are.
+	same []*discoveryv1.EndpointSlice
+}
+
+func (c *changes) add(more changes) {
+	c.create = append(c.create, more.create...)
+	c.update = append(c.update, more.update...)
+	c.remove = append(c.remove, more.remove...)
+}
+
+// settle has slices that would be born take the places of those that would go: a
+// change is cheaper for everybody than an end and a birth.
+func (c *changes) settle(svc *corev1.Service) {
+	var gone []*discoveryv1.EndpointSlice
+	for _, old := range c.remove {
+		last := len(c.create) - 1
+		if last < 0 || !ownedBy(old, svc) {
+			gone = append(gone, old)
+			continue
+		}
+		next := c.create[last]
+		next.Name, next.UID, next.ResourceVersion = old.Name, old.UID, old.ResourceVersion
+		c.create, c.update = c.create[:last], append(c.update, next)
+	}
+	c.remove = gone
+}
+
+// commands are the changes as requests. A service on its way out gets no new
+// slices, or the garbage collector would run after them.
+func (v View) commands(c changes) []events.Command {
+	var commands []events.Command
+	since := v.since()
+	if v.Service.DeletionTimestamp == nil {
+		taken := make(map[string]bool, len(v.Slices))
+		for _, slice := range v.Slices {
+			taken[slice.Name] = true
+		}
+		given := names.Derived(v.Service, v.Attempt, len(c.create), func(name string) bool { return taken[name] })
+		for i, slice := range c.create {
+			mark(slice, since)
+			commands = append(commands, reconcile.Create(kinds.EndpointSlices.Kind, v.Service.Namespace, given[i], reconcile.Body(slice), v.tell("create")))
+		}
+	}
+	for _, slice := range c.update {
+		mark(slice, since)
+		commands = append(commands, reconcile.Update(kinds.EndpointSlices.Kind, slice, v.tell("update")))
+	}
+	for _, slice := range c.remove {
+		commands = append(commands, reconcile.Delete(kinds.EndpointSlices.Kind, slice, v.tell("delete")))
+	}
+	return commands
+}
+
+// tell has users told, on the service, what could not be done.
+func (v View) tell(verb string) reconcile.Option {
+	of := "EndpointSlice for Service " + v.Service.Namespace + "/" + v.Service.Name
+	name := "{name} "
+	if verb == "create" {
+		name = ""
+	}
+	return reconcile.Tell(nil, v.notice(corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+		"Error updating Endpoint Slices for Service "+v.Service.Namespace+"/"+v.Service.Name+": failed to "+verb+" "+name+of+": {error}"))
+}
+
+func (v View) notice(level, reason, message string) *events.Notice {
+	return &events.Notice{About: reconcile.About(kinds.Services.Kind, v.Service), Type: level, Reason: reason, Message: message}
+}
+
+// mark notes since when what a slice says was so, for those who measure how long
+// it takes until nodes know.
+func mark(slice *discoveryv1.EndpointSlice, since time.Time) {
+	if since.IsZero() {
+		delete(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
+		return
+	}
+	if slice.Annotations == nil {
+		slice.Annotations = map[string]string{}
+	}
+	slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+}
+
+// since is when the first of the changes happened that the slices do not show yet:
+// the service came, or a pod became ready or ceased to be. Upstream remembers the
+// pods' times; here what the slices say shows which ones are new.
+func (v View) since() time.Time {
+	if len(v.Slices) == 0 {
+		return v.Service.CreationTimestamp.Time
+	}
+	said := map[string]discoveryv1.Endpoint{}
+	for _, slice := range v.Slices {
+		for _, e := range slice.Endpoints {
+			said[identity(e)] = e
+		}
+	}
+	var first time.Time
+	for _, family := range v.families() {
+		for _, p := range v.Pods {
+			e, ok := v.endpoint(p, family)
+			if had, there := said[identity(e)]; !ok || there && equal(had, e) {
+				continue
+			}
+			if at := readiness(p); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
+		}
+	}
+	return first
+}
+
+// readiness is when the pod's readiness last changed.
+func readiness(p *corev1.Pod) time.Time {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}

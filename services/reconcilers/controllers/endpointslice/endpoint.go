@@ -1,0 +1,201 @@
+package endpointslice
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/kube/service"
+)
+
+// families are the kinds of addresses that the service has, in order.
+//
+// Upstream: k8s.io/endpointslice/utils.go, getAddressTypesForService. A service
+// without families is of an API server before dual stack, or not defaulted yet.
+func (v View) families() []discoveryv1.AddressType {
+	var families []discoveryv1.AddressType
+	for _, f := range v.Service.Spec.IPFamilies {
+		if family := discoveryv1.AddressType(f); !slices.Contains(families, family) &&
+			(family == discoveryv1.AddressTypeIPv4 || family == discoveryv1.AddressTypeIPv6) {
+			families = append(families, family)
+		}
+	}
+	switch {
+	case len(families) > 0:
+	case service.Headless(v.Service):
+		families = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+	case strings.Contains(v.Service.Spec.ClusterIP, ":"):
+		families = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6}
+	default:
+		families = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4}
+	}
+	slices.Sort(families)
+	return families
+}
+
+// group are the pods that listen on the same ports, and the slices with these.
+type group struct {
+	ports []discoveryv1.EndpointPort
+	want  []discoveryv1.Endpoint
+	have  []*discoveryv1.EndpointSlice
+	// wanted is false where no pod listens on these ports any more.
+	wanted bool
+}
+
+// groups are the groups of a family, and the slices that are of another service of
+// this name.
+func (v View) groups(family discoveryv1.AddressType) (groups []*group, alien []*discoveryv1.EndpointSlice) {
+	byPorts := map[string]*group{}
+	at := func(ports []discoveryv1.EndpointPort) *group {
+		key := portsKey(ports)
+		if byPorts[key] == nil {
+			byPorts[key] = &group{ports: ports}
+			groups = append(groups, byPorts[key])
+		}
+		return byPorts[key]
+	}
+	for _, slice := range v.Slices {
+		switch {
+		case slice.AddressType != family:
+		case !ownedBy(slice, v.Service):
+			alien = append(alien, slice)
+		default:
+			g := at(slice.Ports)
+			g.have = append(g.have, slice)
+		}
+	}
+	for _, p := range v.Pods {
+		if !service.Reachable(p) {
+			continue
+		}
+		g := at(v.ports(p))
+		g.wanted = true
+		if e, ok := v.endpoint(p, family); ok {
+			g.want = append(g.want, e)
+		}
+	}
+	return groups, alien
+}
+
+// ports are those that the service has on a pod.
+func (v View) ports(p *corev1.Pod) []discoveryv1.EndpointPort {
+	ports := []discoveryv1.EndpointPort{}
+	for i := range v.Service.Spec.Ports {
+		port := &v.Service.Spec.Ports[i]
+		if number, ok := service.Port(p, port); ok {
+			ports = append(ports, discoveryv1.EndpointPort{
+				Name: ptr.To(port.Name), Port: ptr.To(number), Protocol: ptr.To(port.Protocol), AppProtocol: port.AppProtocol,
+			})
+		}
+	}
+	return ports
+}
+
+// portsKey is the same for the same ports, in whatever order.
+func portsKey(ports []discoveryv1.EndpointPort) string {
+	keys := make([]string, 0, len(ports))
+	for _, p := range ports {
+		text, _ := json.Marshal(p) // four plain fields
+		keys = append(keys, string(text))
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, ",")
+}
+
+// endpoint is how a pod can be reached; ok is false when it cannot be in this
+// family, or nobody knows the node that it is on and the service does not say that
+// this does not matter.
+//
+// Upstream: k8s.io/endpointslice/utils.go, podToEndpoint. One on its way out is
+// never ready, unless the service wants to publish what is not.
+func (v View) endpoint(p *corev1.Pod, family discoveryv1.AddressType) (discoveryv1.Endpoint, bool) {
+	addresses := addresses(p, family)
+	zone, known := v.Zones[p.Spec.NodeName]
+	publish := v.Service.Spec.PublishNotReadyAddresses
+	if !service.Reachable(p) || len(addresses) == 0 || !known && !publish {
+		return discoveryv1.Endpoint{}, false
+	}
+	serving, terminating := pod.Ready(p), p.DeletionTimestamp != nil
+	e := discoveryv1.Endpoint{
+		Addresses: addresses,
+		Conditions: discoveryv1.EndpointConditions{
+			Ready: ptr.To(publish || serving && !terminating), Serving: &serving, Terminating: &terminating,
+		},
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+	}
+	if p.Spec.NodeName != "" {
+		e.NodeName = ptr.To(p.Spec.NodeName)
+	}
+	if zone != "" {
+		e.Zone = ptr.To(zone)
+	}
+	if hostname, ok := service.Hostname(v.Service, p); ok {
+		e.Hostname = ptr.To(hostname)
+	}
+	return e, true
+}
+
+func addresses(p *corev1.Pod, family discoveryv1.AddressType) []string {
+	var all []string
+	for _, ip := range p.Status.PodIPs {
+		if address, ok := service.Address(ip.IP); ok && address.Is6() == (family == discoveryv1.AddressTypeIPv6) {
+			all = append(all, address.String())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// identity is what makes an endpoint this one; all else of it may change.
+//
+// Upstream: k8s.io/endpointslice/util, hashEndpoint.
+func identity(e discoveryv1.Endpoint) string {
+	var ref corev1.ObjectReference
+	if e.TargetRef != nil {
+		ref = *e.TargetRef
+	}
+	addresses := slices.Sorted(slices.Values(e.Addresses))
+	return strings.Join(append(addresses, ptr.Deref(e.Hostname, ""), ref.Namespace, ref.Name), " ")
+}
+
+// equal compares what may change of an endpoint. Hints are compared where they are
+// given.
+//
+// Upstream: k8s.io/endpointslice/util, EndpointsEqualBeyondHash.
+func equal(a, b discoveryv1.Endpoint) bool {
+	return ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.Zone, b.Zone) &&
+		ptr.Equal(a.Conditions.Ready, b.Conditions.Ready) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
+		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) && sameTarget(a.TargetRef, b.TargetRef)
+}
+
+// sameTarget takes no note of versions: slices of long ago may have some.
+func sameTarget(a, b *corev1.ObjectReference) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.ResourceVersion, y.ResourceVersion = "", ""
+	return x == y
+}
+
+// ownedBy tells whether a slice is of this service and not of an earlier one of
+// its name.
+func ownedBy(slice *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
+	for _, o := range slice.OwnerReferences {
+		if o.UID == svc.UID && o.Kind == "Service" && o.APIVersion == "v1" {
+			return true
+		}
+	}
+	return false
+}
+
+// byFill puts first what holds most.
+func byFill(a, b *discoveryv1.EndpointSlice) int {
+	return cmp.Compare(len(b.Endpoints), len(a.Endpoints))
+}

@@ -1,0 +1,135 @@
+package endpointslice
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// hint has the slices of a family say which zones and nodes should use which
+// endpoint, as the service wants it, and gives what users are told of that.
+func (v View) hint(c *changes) []events.Command {
+	defer c.calm(v.Slices)
+	switch distribution := v.Service.Spec.TrafficDistribution; {
+	case byCapacity(v.Service):
+		return v.spread(c)
+	case distribution != nil && near(*distribution):
+		nodes := *distribution == corev1.ServiceTrafficDistributionPreferSameNode
+		c.rehint(func(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+			if !ready(e) {
+				return e.Hints
+			}
+			return nearest(e, nodes)
+		})
+		return nil
+	default:
+		return v.unhint(c, "")
+	}
+}
+
+func near(distribution string) bool {
+	return distribution == corev1.ServiceTrafficDistributionPreferClose ||
+		distribution == corev1.ServiceTrafficDistributionPreferSameZone ||
+		distribution == corev1.ServiceTrafficDistributionPreferSameNode
+}
+
+// nearest hints at an endpoint's own zone, and node.
+//
+// Upstream: k8s.io/endpointslice/trafficdist.
+func nearest(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
+	var h discoveryv1.EndpointHints
+	if e.Zone != nil {
+		h.ForZones = []discoveryv1.ForZone{{Name: *e.Zone}}
+	}
+	if e.NodeName != nil && nodes {
+		h.ForNodes = []discoveryv1.ForNode{{Name: *e.NodeName}}
+	}
+	if h.ForZones == nil && h.ForNodes == nil {
+		return nil
+	}
+	return &h
+}
+
+// unhint takes all hints away. Where there were some by capacity, users are told.
+func (v View) unhint(c *changes, because string) []events.Command {
+	hinted := v.hinted(c.family)
+	c.rehint(func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
+	if because == "" || !hinted && len(v.Slices) > 0 {
+		return nil
+	}
+	return v.record(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", because, c.family)
+}
+
+// record tells users about the hints of a family.
+//
+// Upstream: told at every sync; here, when it comes to be so.
+func (v View) record(level, reason, message string, family discoveryv1.AddressType) []events.Command {
+	return []events.Command{reconcile.Record(*v.notice(level, reason, message+", addressType: "+string(family)))}
+}
+
+// hinted tells whether the slices of a family have hints.
+func (v View) hinted(family discoveryv1.AddressType) bool {
+	for _, slice := range v.Slices {
+		for i := range slice.Endpoints {
+			if slice.AddressType == family && slice.Endpoints[i].Hints != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rehint gives every endpoint the hints that it should have; slices that have
+// others change for that alone.
+func (c *changes) rehint(want func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) {
+	var same []*discoveryv1.EndpointSlice
+	for _, slice := range c.same {
+		if right(slice, want) {
+			same = append(same, slice)
+		} else {
+			c.update = append(c.update, slice.DeepCopy())
+		}
+	}
+	c.same = same
+	for _, slice := range c.moving() {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].Hints = want(&slice.Endpoints[i])
+		}
+	}
+}
+
+func right(slice *discoveryv1.EndpointSlice, want func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) bool {
+	for i := range slice.Endpoints {
+		if !sameHints(slice.Endpoints[i].Hints, want(&slice.Endpoints[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameHints(a, b *discoveryv1.EndpointHints) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.Equal(a.ForZones, b.ForZones) && slices.Equal(a.ForNodes, b.ForNodes)
+}
+
+// calm leaves alone what is to change, and would be as it is.
+func (c *changes) calm(had []*discoveryv1.EndpointSlice) {
+	c.update = slices.DeleteFunc(c.update, func(next *discoveryv1.EndpointSlice) bool {
+		at := slices.IndexFunc(had, func(s *discoveryv1.EndpointSlice) bool { return s.Name == next.Name })
+		return at >= 0 && equality.Semantic.DeepEqual(had[at], next)
+	})
+}
+
+// moving are the slices that go out to the nodes in any case.
+func (c *changes) moving() []*discoveryv1.EndpointSlice {
+	return slices.Concat(c.create, c.update)
+}
+
+func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready != nil && *e.Conditions.Ready }

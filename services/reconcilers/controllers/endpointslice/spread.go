@@ -1,0 +1,241 @@
+package endpointslice
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Hints by capacity give each zone about as many endpoints as it has of the
+// cluster's processors, of its own ones where it can be.
+//
+// Upstream: k8s.io/endpointslice/topologycache.
+
+// overload is how much more than its share an endpoint may be made to bear.
+const overload = 0.2
+
+// byCapacity tells whether a service wants that. Upstream: the older annotation
+// goes before the newer one.
+func byCapacity(svc *corev1.Service) bool {
+	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	if !ok {
+		mode = svc.Annotations[corev1.AnnotationTopologyMode]
+	}
+	return mode == "Auto" || mode == "auto"
+}
+
+// capacity is what each zone can do, in thousandths of a CPU: nil unless that is
+// known of every node that is ready and no control plane's, in two zones at least.
+func capacity(nodes []*corev1.Node) map[string]int64 {
+	byZone := map[string]int64{}
+	for _, n := range nodes {
+		if controlPlane(n) || !nodeReady(n) {
+			continue
+		}
+		zone, cpu := n.Labels[corev1.LabelTopologyZone], n.Status.Allocatable.Cpu().MilliValue()
+		if zone == "" || cpu == 0 {
+			return nil
+		}
+		byZone[zone] += cpu
+	}
+	if len(byZone) < 2 {
+		return nil
+	}
+	return byZone
+}
+
+func controlPlane(n *corev1.Node) bool {
+	_, is := n.Labels["node-role.kubernetes.io/control-plane"]
+	_, was := n.Labels["node-role.kubernetes.io/master"]
+	return is || was
+}
+
+func nodeReady(n *corev1.Node) bool {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// share is how many endpoints a zone should have.
+type share struct {
+	most int
+	want float64
+}
+
+// shares divides a number of endpoints among the zones; because says why it cannot
+// be done.
+func (v View) shares(count int) (shares map[string]share, because string) {
+	zones := slices.Sorted(maps.Keys(v.Capacity))
+	total := int64(0)
+	for _, cpu := range v.Capacity {
+		total += cpu
+	}
+	switch {
+	case len(zones) == 0 || total == 0:
+		return nil, "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
+	case len(zones) > count:
+		return nil, fmt.Sprintf("Insufficient number of endpoints (%d endpoints, %d zones)", count, len(zones))
+	}
+	shares, least := map[string]share{}, map[string]int{}
+	spare := count
+	for _, zone := range zones {
+		want := float64(v.Capacity[zone]) / float64(total) * float64(count)
+		least[zone] = int(math.Ceil(want * (1 / (1 + overload))))
+		shares[zone] = share{want: math.Max(want, float64(least[zone]))}
+		spare -= least[zone]
+	}
+	if spare < 0 {
+		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", count, len(zones))
+	}
+	for _, zone := range zones {
+		shares[zone] = share{most: least[zone] + spare, want: shares[zone].want}
+	}
+	return shares, ""
+}
+
+// spread gives the ready endpoints of a family to the zones.
+func (v View) spread(c *changes) []events.Command {
+	count := 0
+	for _, slice := range slices.Concat(c.create, c.update, c.same) {
+		for i := range slice.Endpoints {
+			if ready(&slice.Endpoints[i]) {
+				count++
+			}
+		}
+	}
+	shares, because := v.shares(count)
+	if shares == nil {
+		return v.unhint(c, because)
+	}
+	given := c.settled(shares)
+	for _, slice := range c.moving() {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			switch {
+			case !ready(e):
+			case e.Zone == nil || *e.Zone == "":
+				return v.unhint(c, "One or more endpoints do not have a zone specified")
+			default:
+				given[*e.Zone]++
+				e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
+			}
+		}
+	}
+	c.redistribute(deals(shares, given))
+	switch {
+	case len(given) == 0:
+		return v.unhint(c, "No hints allocated for zones")
+	case !v.hinted(c.family):
+		return v.record(corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled", c.family)
+	default:
+		return nil
+	}
+}
+
+// settled counts by zone what the slices that stay as they are give; those that give
+// what does not fit any more do not stay.
+func (c *changes) settled(shares map[string]share) map[string]int {
+	given := map[string]int{}
+	var same []*discoveryv1.EndpointSlice
+	for _, slice := range c.same {
+		gives, ok := givenBy(slice, shares, given)
+		if !ok {
+			c.update = append(c.update, slice.DeepCopy())
+			continue
+		}
+		same = append(same, slice)
+		for zone, count := range gives {
+			given[zone] += count
+		}
+	}
+	c.same = same
+	return given
+}
+
+func givenBy(slice *discoveryv1.EndpointSlice, shares map[string]share, given map[string]int) (gives map[string]int, ok bool) {
+	gives = map[string]int{}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if !ready(e) {
+			continue
+		}
+		if e.Hints == nil || len(e.Hints.ForZones) == 0 {
+			return nil, false
+		}
+		for _, z := range e.Hints.ForZones {
+			gives[z.Name]++
+		}
+	}
+	for zone, count := range gives {
+		if s, known := shares[zone]; !known || count+given[zone] > s.most {
+			return nil, false
+		}
+	}
+	return gives, true
+}
+
+// deals says how many endpoints each zone gives away, and how many each takes: from
+// the one that has most too many to the one that lacks most, until that is not
+// worth it.
+func deals(shares map[string]share, given map[string]int) (gives, takes map[string]int) {
+	over, under := map[string]float64{}, map[string]float64{}
+	for zone, s := range shares {
+		switch has := float64(given[zone]); {
+		case has > s.want:
+			over[zone] = has - s.want
+		case has < s.want:
+			under[zone] = s.want - has
+		}
+	}
+	gives, takes = map[string]int{}, map[string]int{}
+	for {
+		giver, much := greatest(over)
+		taker, little := greatest(under)
+		if giver == "" || taker == "" || much < 1 && little < 1 || much < 0.5 || little < 0.5 {
+			return gives, takes
+		}
+		gives[giver]++
+		takes[taker]++
+		over[giver]--
+		under[taker]--
+	}
+}
+
+// greatest is the zone with the greatest value above 0, the first of equals.
+func greatest(values map[string]float64) (zone string, value float64) {
+	for _, z := range slices.Sorted(maps.Keys(values)) {
+		if values[z] > value {
+			zone, value = z, values[z]
+		}
+	}
+	return zone, value
+}
+
+// redistribute changes hints of the slices that change anyway.
+func (c *changes) redistribute(gives, takes map[string]int) {
+	for _, slice := range c.moving() {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if !ready(e) || e.Zone == nil || gives[*e.Zone] == 0 {
+				continue
+			}
+			for _, taker := range slices.Sorted(maps.Keys(takes)) {
+				if takes[taker] > 0 {
+					e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: taker}}}
+					gives[*e.Zone]--
+					takes[taker]--
+					break
+				}
+			}
+		}
+	}
+}
