@@ -1,0 +1,144 @@
+package watcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// standing is how a stream stands.
+func standing(t *testing.T, b bus.Bus, stream string) bus.State {
+	t.Helper()
+	s, err := b.StreamState(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// onRecord tells whether the log has an object, as well as the state, and whether the
+// record tells of it, now and as it was a moment ago, and knows that to be all.
+func onRecord(t *testing.T, b *stream.Bus, name string) error {
+	t.Helper()
+	ref := events.Ref{Kind: "pods", Namespace: "default", Name: name}
+	for _, from := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
+		if _, there, err := b.Last(t.Context(), from, subject.Delta(ref)); err != nil || !there {
+			return fmt.Errorf("%s has %v: %t, %w", from, ref, there, err)
+		}
+	}
+	r := record.New(b)
+	if _, err := r.One(t.Context(), kinds.Pods.Kind, ref, record.Moment{}); err != nil {
+		return err
+	}
+	all, err := r.At(t.Context(), kinds.Pods.Kind, "", record.Moment{})
+	if err != nil || !all.Whole {
+		return fmt.Errorf("the record has all of now: %v, %w", all, err)
+	}
+	return nil
+}
+
+// TestAQuietObjectNeverFallsOutOfTheRecord: it is not changed for many times as long
+// as the log is kept. A reader that comes new has it, and so has a watcher.
+func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
+	const age = 2 * time.Second
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	b, err := stream.Connect(t.Context(), stream.Options{
+		Server: server, Name: "test", Retention: map[string]bus.Retention{"pods": {Age: age}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	s := serve(t)
+	s.change("ADDED", "quiet", 0)
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) >= 2 })
+	first := standing(t, b, subject.LogStream("pods")).Last
+	until(t, func() bool { return standing(t, b, subject.LogStream("pods")).First > first+3 })
+	if err := onRecord(t, b, "quiet"); err != nil {
+		t.Error(err)
+	}
+	stop()
+	// Nobody says anything again while no watcher runs: the log runs dry, the state does
+	// not, and the next watcher begins with that.
+	until(t, func() bool { return standing(t, b, subject.LogStream("pods")).Messages == 0 })
+	if at := standing(t, b, subject.StateStream("pods")); at.Messages == 0 {
+		t.Error("the state has lost what is there")
+	}
+	s.change("ADDED", "late", 0)
+	start(t, s, b, "two")
+	until(t, func() bool { return onRecord(t, b, "quiet") == nil && onRecord(t, b, "late") == nil })
+}
+
+// TestAQuietObjectStaysThoughTheLogIsSmall: others change so often that the log, which
+// is bounded by size, is turned over many times within a fraction of its age.
+func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
+	b := memory.New(memory.Options{LogBytes: 20_000})
+	k := past(t, b, 3, 0)
+	quiet := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "p0"})
+	turnedOver := 0
+	for i := 0; turnedOver < 5; i++ {
+		log := standing(t, b, subject.LogStream("pods"))
+		k.hold(t.Context(), log)
+		if k.pressed() {
+			if _, err := k.keyframes(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := events.Delta{
+			Kind: "pods", Op: events.Is, UID: "u2", ResourceVersion: fmt.Sprint(10 + i), At: time.Now(),
+			Ref: events.Ref{Kind: "pods", Namespace: "default", Name: "p2"}, Body: []byte(strings.Repeat("x", 200)),
+		}
+		if err := k.append(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if _, there, err := b.Last(t.Context(), subject.LogStream("pods"), quiet); err != nil || !there {
+			t.Fatalf("after %d messages the log of %d to %d has the quiet object: %t, %v", i, log.First, log.Last, there, err)
+		}
+		turnedOver = int(log.First) / max(1, int(log.Messages))
+	}
+	if again := k.appender.Last(); again < 100 {
+		t.Errorf("only %d messages were stored", again)
+	}
+}
+
+// TestALogThatIsTooSmallIsNotFilledWithWhatIsThere: nothing else would be in it.
+func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
+	k := past(t, memory.New(memory.Options{LogBytes: 2_000}), 200, 0)
+	log := standing(t, k.bus, subject.LogStream("pods"))
+	if k.hold(t.Context(), log); !k.narrow {
+		t.Errorf("%d bytes are enough for 200 objects", log.Keeps.Bytes)
+	}
+	if k.pressed() {
+		t.Errorf("a log of %d messages is to have 200 objects", log.Messages)
+	}
+}
+
+// TestAShorterAgeIsNoticed while the watcher is at work: what is older is said again
+// at once.
+func TestAShorterAgeIsNoticed(t *testing.T) {
+	k := past(t, memory.New(memory.Options{}), 3, 0)
+	log := standing(t, k.bus, subject.LogStream("pods"))
+	k.hold(t.Context(), log)
+	k.shorter = false
+	if k.hold(t.Context(), log); k.pressed() {
+		t.Fatal("nothing has changed")
+	}
+	log.Keeps.Age /= 2
+	if k.hold(t.Context(), log); k.age != log.Keeps.Age || !k.pressed() || k.pressed() {
+		t.Errorf("an age of %v is not noticed once", k.age)
+	}
+}
