@@ -154,6 +154,18 @@ var layers = []Layer{
 		Because: "the past is decided again by the shell's own memory, over whatever bus has it, and by no controller in particular",
 	},
 	{
+		Name: "shadow (L1)", Packages: []string{"services/reconcilers/shadow"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/record/fields", grammar, knowledge}),
+		Because: "whether two writes agree is a matter of the two, and of what the controller says on other views",
+	},
+	{
+		Name: "beside (L3)", Packages: []string{"services/reconcilers/beside"},
+		May: list(vocabulary, apiTypes, instruments, []string{
+			"pkg/events/bus", "pkg/events/roster", "pkg/events/stream/memory", grammar, "services/reconcilers/shell", "services/reconcilers/shadow",
+		}),
+		Because: "who only looks on needs a bus and the memory of the shell, and no door to anything",
+	},
+	{
 		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},
 		Open:    true,
 		Because: "the two doors to the API server",

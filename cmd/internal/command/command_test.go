@@ -76,7 +76,7 @@ func TestSelectionLeavesTheGarbageCollectorOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var all []string
-		for _, p := range profiles(chosen) {
+		for _, p := range profiles(chosen.all()) {
 			all = append(all, p.Name)
 		}
 		return all

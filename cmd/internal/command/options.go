@@ -28,6 +28,7 @@ func (o *clusterOptions) add(f *pflag.FlagSet) {
 // controllerOptions say which controllers, and what they need to know.
 type controllerOptions struct {
 	controllers []string
+	shadow      []string
 	rootCAFile  string
 	collect     bool
 }
@@ -57,6 +58,8 @@ func newControllerOptions() controllerOptions {
 func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "controllers", o.controllers,
 		"controllers to run: '*' all that are on by default, 'name' that one, '-name' not that one; the first mention wins")
+	f.StringSliceVar(&o.shadow, "shadow", o.shadow,
+		"controllers of --controllers that only look on: they decide beside kube-controller-manager, write nothing, and are compared with it; '*' all of them")
 	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")
 	o.addRootCA(f)
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +43,8 @@ func newRun() *cobra.Command {
 		long: `Runs watcher, reconcilers and writer in one process on an embedded NATS JetStream
 server with a file store, or on the server that --nats-url names. The controllers
 that it runs must be off in kube-controller-manager: start that with
---controllers=*,-deployment-controller,... for each of them.`,
+--controllers=*,-deployment-controller,... for each of them. Those that --shadow names
+stay on there: here they only look on, and are compared with it.`,
 		flags: append(o.flags(), o.cluster.add),
 		run: func(ctx context.Context) error {
 			config, err := o.cluster.connect(ctx)
@@ -83,20 +85,25 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 
-	watching, err := o.watch.part(config, b, chosen, spans.Tracer("watcher"))
+	watching, err := o.watch.part(config, b, chosen.all(), spans.Tracer("watcher"))
 	if err != nil {
 		return err
 	}
-	deciding, err := reconcilersPart(b, chosen, spans.Tracer("reconcilers"))
+	deciding, err := reconcilersParts(b, chosen, spans.Tracer("reconcilers"))
 	if err != nil {
 		return err
 	}
-	writing, err := o.write.part(config, b, chosen, spans.Tracer("writer"))
-	if err != nil {
-		return err
+	var writing []part
+	if len(chosen.acting) > 0 {
+		if writing, err = one(o.write.part(config, b, chosen.acting, spans.Tracer("writer"))); err != nil {
+			return err
+		}
 	}
-	for _, c := range chosen {
+	for _, c := range chosen.acting {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
-	return o.service.run(ctx, append([]part{deciding, writing, watching, auditPart(b)}, tracingPart(spans)...))
+	for _, c := range chosen.looking {
+		klog.FromContext(ctx).Info("Starting controller in shadow", "controller", c.Describe().Name)
+	}
+	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching, auditPart(b)}, tracingPart(spans)))
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -31,12 +33,12 @@ func newWatcher() *cobra.Command {
 log. Any number may run, all of them active: they share out the kinds.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, watch.add},
 		run: func(ctx context.Context) error {
-			return s.run(ctx, "watcher", func(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
+			return s.run(ctx, "watcher", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				config, err := s.cluster.connect(ctx)
 				if err != nil {
-					return part{}, err
+					return nil, err
 				}
-				return watch.part(config, b, chosen, tracer)
+				return one(watch.part(config, b, chosen.all(), tracer))
 			})
 		},
 	})
@@ -48,7 +50,7 @@ func newReconcilers() *cobra.Command {
 		use: "reconcilers", short: "Decide: from deltas to turns",
 		long: `Runs the controllers' decisions on the streams. It has no Kubernetes credentials.
 Any number may run, all of them active: they share out the controllers.`,
-		run: func(ctx context.Context) error { return s.run(ctx, "reconcilers", reconcilersPart) },
+		run: func(ctx context.Context) error { return s.run(ctx, "reconcilers", reconcilersParts) },
 	})
 }
 
@@ -61,12 +63,15 @@ publishes what became of every command. Any number may run, all of them active: 
 share out the controllers.`,
 		flags: []func(*pflag.FlagSet){s.cluster.add, write.add},
 		run: func(ctx context.Context) error {
-			return s.run(ctx, "writer", func(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
+			return s.run(ctx, "writer", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
+				if len(chosen.acting) == 0 {
+					return []part{idle("writer")}, nil
+				}
 				config, err := s.cluster.connect(ctx)
 				if err != nil {
-					return part{}, err
+					return nil, err
 				}
-				return write.part(config, b, chosen, tracer)
+				return one(write.part(config, b, chosen.acting, tracer))
 			})
 		},
 	})
@@ -91,7 +96,7 @@ func (s *lone) cobra(p program) *cobra.Command {
 }
 
 // run opens the bus, makes the service and runs it.
-func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []reconcile.Any, *trace.Tracer) (part, error)) error {
+func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, choice, *trace.Tracer) ([]part, error)) error {
 	spans, err := s.service.tracing.Start(ctx, Version)
 	if err != nil {
 		return err
@@ -108,24 +113,33 @@ func (s *lone) run(ctx context.Context, name string, build func(bus.Bus, []recon
 	if err != nil {
 		return err
 	}
-	p, err := build(b, chosen, spans.Tracer(name))
+	parts, err := build(b, chosen, spans.Tracer(name))
 	if err != nil {
 		return err
 	}
-	return s.service.run(ctx, append([]part{p, auditPart(b)}, tracingPart(spans)...))
+	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b)}, tracingPart(spans)))
 }
 
 // choose gives the controllers that the flags ask for.
-func (o *controllerOptions) choose() ([]reconcile.Any, error) {
+func (o *controllerOptions) choose() (choice, error) {
 	ca, err := o.rootCA()
+	if err != nil {
+		return choice{}, err
+	}
+	config := controllers.Config{RootCA: ca}
+	chosen, err := controllers.Select(o.selection(), config)
+	if err != nil {
+		return choice{}, fmt.Errorf("read --controllers: %w", err)
+	}
+	return o.divide(chosen, config)
+}
+
+// one is the only part of a service, if it could be made.
+func one(p part, err error) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := controllers.Select(o.selection(), controllers.Config{RootCA: ca})
-	if err != nil {
-		return nil, fmt.Errorf("read --controllers: %w", err)
-	}
-	return chosen, nil
+	return []part{p}, nil
 }
 
 func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
@@ -142,12 +156,17 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 	return part{name: "watcher", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
 }
 
-func reconcilersPart(b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
-	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen, Code: Version, Trace: tracer})
-	if err != nil {
-		return part{}, err
+// reconcilersParts are the controllers that act, and those that only look on.
+func reconcilersParts(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
+	parts, err := shadowPart(b, chosen.looking)
+	if err != nil || len(chosen.acting) == 0 {
+		return parts, err
 	}
-	return part{name: "reconcilers", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
+	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen.acting, Code: Version, Trace: tracer})
+	if err != nil {
+		return nil, err
+	}
+	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}), nil
 }
 
 func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {

@@ -1,0 +1,78 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+	shadows "github.com/millrace/millrace/services/reconcilers/beside"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// choice is the controllers that were asked for: those that act, and those that only
+// look on.
+type choice struct {
+	acting, looking []reconcile.Any
+}
+
+// all are those whose kinds have to be watched.
+func (c choice) all() []reconcile.Any { return slices.Concat(c.acting, c.looking) }
+
+// divide takes the controllers that only look on out of those that were chosen.
+//
+// Errors: the list is none, or names a controller that was not chosen.
+func (o *controllerOptions) divide(chosen []reconcile.Any, config controllers.Config) (choice, error) {
+	if len(o.shadow) == 0 {
+		return choice{acting: chosen}, nil
+	}
+	looking, err := controllers.Select(o.shadow, config)
+	if err != nil {
+		return choice{}, fmt.Errorf("read --shadow: %w", err)
+	}
+	for _, item := range o.shadow {
+		e, known := controllers.Find(strings.TrimSpace(item))
+		if known && !includes(chosen, e.Name) {
+			return choice{}, fmt.Errorf("read --shadow: %s is not among the --controllers: name it there too", e.Name)
+		}
+	}
+	var c choice
+	for _, one := range chosen {
+		if includes(looking, one.Describe().Name) {
+			c.looking = append(c.looking, one)
+		} else {
+			c.acting = append(c.acting, one)
+		}
+	}
+	return c, nil
+}
+
+func includes(list []reconcile.Any, name string) bool {
+	return slices.ContainsFunc(list, func(c reconcile.Any) bool { return c.Describe().Name == name })
+}
+
+// shadowPart compares the controllers that only look on with
+// kube-controller-manager; there is none without such controllers.
+func shadowPart(b *stream.Bus, looking []reconcile.Any) ([]part, error) {
+	if len(looking) == 0 {
+		return nil, nil
+	}
+	service, err := shadows.New(shadows.Config{Bus: b, Controllers: looking, Code: Version})
+	if err != nil {
+		return nil, err
+	}
+	return []part{{name: "shadows", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}}, nil
+}
+
+// idle is a service that has nothing to do, since every controller only looks on.
+func idle(name string) part {
+	return part{name: name, run: func(ctx context.Context) error {
+		klog.FromContext(ctx).Info("Nothing to do: every controller is in shadow", "service", name)
+		<-ctx.Done()
+		return nil
+	}}
+}

@@ -1,0 +1,137 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/roster"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+)
+
+// Bus is what the service asks of a bus. It reads logs and states, and publishes on
+// the subjects of shadows.
+type Bus interface {
+	bus.Beside
+	bus.Archive
+}
+
+// Config of the service.
+type Config struct {
+	Bus         Bus
+	Controllers []reconcile.Any
+	// Code is the version of the program; it is recorded in every turn.
+	Code string
+	// ID tells replicas apart; empty: one is made up.
+	ID string
+	// Delay is how far the comparison stays behind the present, so that the logs of
+	// all kinds have come as far; 0 means a second.
+	Delay time.Duration
+	// Settings of the comparison.
+	Settings shadow.Settings
+}
+
+// Service compares controllers with KCM. Of several replicas each does so, and for
+// each controller one of them tells what it finds.
+type Service struct {
+	config  Config
+	roster  *roster.Roster
+	metrics *metrics
+
+	mu    sync.Mutex
+	state error
+}
+
+// New prepares the service; nothing runs before [Service.Run].
+//
+// Errors: the configuration lacks a bus, or names a controller twice.
+func New(config Config) (*Service, error) {
+	if config.Bus == nil {
+		return nil, errors.New("configure shadows: no bus")
+	}
+	if config.Delay == 0 {
+		config.Delay = time.Second
+	}
+	known := map[string]bool{}
+	for _, c := range config.Controllers {
+		name := c.Describe().Name
+		if known[name] {
+			return nil, fmt.Errorf("configure shadows: controller %s is there twice", name)
+		}
+		known[name] = true
+	}
+	return &Service{
+		config: config, metrics: newMetrics(config.Controllers), state: errors.New("not started"),
+		roster: roster.New(roster.Config{Bus: config.Bus, Service: "shadows", ID: config.ID}),
+	}, nil
+}
+
+// again is the pause before a session that broke off is followed by another one.
+const again = time.Second
+
+// Run compares until the context ends.
+//
+// Errors: the streams of the shadows cannot be made, other than because the bus is
+// away.
+func (s *Service) Run(ctx context.Context) error {
+	for _, c := range s.config.Controllers {
+		if err := s.config.Bus.EnsureShadow(ctx, c.Describe().Name); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("prepare the shadow: %w", err)
+		}
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { s.roster.Run(ctx) })
+	for ctx.Err() == nil {
+		err := newSession(s).run(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		s.become(err)
+		s.metrics.restarts.Inc()
+		klog.FromContext(ctx).Error(err, "The comparison begins anew")
+		wait(ctx, again)
+	}
+	s.become(errors.New("ended"))
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (s *Service) become(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = err
+}
+
+// Checks are the health checks: the bus, and whether the comparison has begun.
+func (s *Service) Checks() map[string]func() error {
+	return map[string]func() error{
+		"shadows": func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.state
+		},
+		"shadows-bus": s.config.Bus.Healthy,
+	}
+}
+
+// Collectors are the metrics.
+func (s *Service) Collectors() []prometheus.Collector { return s.metrics.collectors() }

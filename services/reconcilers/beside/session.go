@@ -1,0 +1,397 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+const (
+	// inbox is how many messages wait that have been read.
+	inbox = 4096
+	// tick is how often the order is looked at.
+	tick = 50 * time.Millisecond
+	// search is how often kinds are looked for.
+	search = 500 * time.Millisecond
+	// doubt is how long the order is doubtful after something that came too late.
+	doubt = 30 * time.Second
+)
+
+// session is one comparison from its beginning.
+type session struct {
+	service *Service
+	world   *world
+	desks   []*desk
+	order   *order
+	inbox   chan arrival
+	untold  map[kinds.Name]bool // kinds of which not everything has been said
+	begun   bool
+	doubted time.Time // until when, by the world's clock
+}
+
+func newSession(s *Service) *session {
+	x := &session{service: s, world: newWorld(), order: newOrder(), inbox: make(chan arrival, inbox), untold: map[kinds.Name]bool{}}
+	for _, c := range s.config.Controllers {
+		described := c.Describe()
+		x.desks = append(x.desks, &desk{
+			controller: c, described: described, world: x.world, wakes: map[events.Key]time.Time{},
+			matcher: shadow.New(described, s.config.Settings),
+			broken: func(key events.Key, p any) {
+				klog.Background().Error(nil, "A shadow's turn panicked", "controller", described.Name, "key", key.String(), "panic", p)
+				s.metrics.broken.WithLabelValues(described.Name).Inc()
+			},
+		})
+	}
+	return x
+}
+
+// run compares until the context ends or something makes it impossible to go on.
+func (x *session) run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel(nil)
+	named, every := names(x.service.config.Controllers)
+	for {
+		missing, err := x.join(ctx, &readers, cancel, named, every)
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 {
+			break
+		}
+		x.service.become(fmt.Errorf("no streams yet of %v; is the watcher running?", missing))
+		wait(ctx, search)
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for looked := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case a := <-x.inbox:
+			x.order.push(a)
+			continue
+		case <-ticker.C:
+		}
+		if every && time.Since(looked) > 10*search {
+			looked = time.Now()
+			if _, err := x.join(ctx, &readers, cancel, nil, true); err != nil {
+				return err
+			}
+		}
+		if err := x.advance(ctx, time.Now()); err != nil {
+			return err
+		}
+	}
+}
+
+// join begins with the kinds that have streams and are read, and gives those that
+// are missing.
+func (x *session) join(ctx context.Context, readers *sync.WaitGroup, fail context.CancelCauseFunc, named []kinds.Name, every bool) (missing []kinds.Name, err error) {
+	found, err := x.service.config.Bus.Kinds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for kinds: %w", err)
+	}
+	missing = slices.DeleteFunc(slices.Clone(named), func(name kinds.Name) bool {
+		return slices.ContainsFunc(found, func(k kinds.Kind) bool { return k.Name == name })
+	})
+	for _, kind := range found {
+		if _, known := x.world.kinds[kind.Name]; known || !every && !slices.Contains(named, kind.Name) {
+			continue
+		}
+		from, err := x.begin(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		readers.Go(func() { fail(x.read(ctx, kind, from)) })
+	}
+	return missing, nil
+}
+
+// begin takes in what there is of a kind, and gives where its log goes on.
+func (x *session) begin(ctx context.Context, kind kinds.Kind) (from uint64, err error) {
+	var (
+		there []shell.Fact
+		last  events.Message
+	)
+	b, stream := x.service.config.Bus, subject.StateStream(kind.Name)
+	err = b.Read(ctx, bus.Passage{Stream: stream}, func(batch []events.Message) error {
+		for _, m := range batch {
+			there, last = append(there, shell.Read(kind, m)), m
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read what there is of %s: %w", kind.Name, err)
+	}
+	_, marked, err := b.Last(ctx, stream, subject.Mark(kind.Name))
+	if err != nil {
+		return 0, fmt.Errorf("look whether all of %s has been told: %w", kind.Name, err)
+	}
+	x.world.begin(kind, last.Sequence, there)
+	if ref, err := subject.ParseDelta(last.Subject); err == nil {
+		if d, err := events.DecodeDelta(ref, last); err == nil {
+			x.world.epochs[kind.Name] = d.Epoch
+		}
+	}
+	// A mark expires after an hour; what was changed last long before has been told.
+	if !marked && (last.Sequence == 0 || time.Since(last.Time) < 2*time.Hour) {
+		x.untold[kind.Name] = true
+	}
+	return last.Sequence + 1, nil
+}
+
+// read reads the log of a kind until it cannot be read any more.
+func (x *session) read(ctx context.Context, kind kinds.Kind, from uint64) error {
+	err := x.service.config.Bus.Follow(ctx, subject.LogStream(kind.Name), from, func(batch []events.Message) error {
+		for _, m := range batch {
+			ref, err := subject.ParseDelta(m.Subject)
+			if err != nil {
+				continue // a foreign publisher's
+			}
+			d, err := events.DecodeDelta(ref, m)
+			if errors.Is(err, events.ErrDamaged) {
+				return err
+			}
+			a := arrival{kind: kind, message: m, delta: d, came: time.Now()}
+			if err != nil {
+				a.delta = events.Delta{Kind: kind.Name, Op: events.Gap} // it tells nothing, but it has its place
+			}
+			select {
+			case x.inbox <- a:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return nil
+	})
+	return fmt.Errorf("follow %s: %w", kind.Name, err)
+}
+
+// advance takes in everything that has come long enough ago, and then lets time
+// pass.
+func (x *session) advance(ctx context.Context, present time.Time) error {
+	horizon := present.Add(-x.service.config.Delay)
+	ripe, late := x.order.take(horizon)
+	if late > 0 {
+		x.service.metrics.late.Add(float64(late))
+		x.doubt()
+	}
+	for _, a := range ripe {
+		if err := x.take(ctx, a); err != nil {
+			return err
+		}
+	}
+	x.measure(present)
+	if !x.begun {
+		return x.open(ctx)
+	}
+	if _, waiting := x.order.oldest(); !waiting || len(ripe) == 0 {
+		if err := x.wake(ctx, horizon); err != nil {
+			return err
+		}
+		x.world.pass(horizon)
+	}
+	for _, d := range x.desks {
+		if err := x.tell(ctx, d, d.matcher.Advance(x.world.now, asker{d, x.world.at, x.world.now})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *session) measure(present time.Time) {
+	lag := 0.0
+	if came, waiting := x.order.oldest(); waiting {
+		lag = present.Sub(came).Seconds()
+	}
+	x.service.metrics.lag.Set(lag)
+	for _, d := range x.desks {
+		x.service.metrics.open.WithLabelValues(d.described.Name).Set(float64(d.matcher.Standing()))
+	}
+}
+
+// doubt says that the order cannot be relied on for a while.
+func (x *session) doubt() { x.doubted = x.world.now.Add(doubt) }
+
+// open asks about everything once all kinds have been told.
+func (x *session) open(ctx context.Context) error {
+	if len(x.untold) > 0 {
+		x.service.become(fmt.Errorf("the watcher has not told everything of %d kinds", len(x.untold)))
+		return nil
+	}
+	x.begun = true
+	x.service.become(nil)
+	if x.world.now.IsZero() {
+		x.world.now = time.Now().Add(-x.service.config.Delay)
+	}
+	for _, d := range x.desks {
+		for _, key := range d.all() {
+			if err := x.ask(ctx, d, key, events.Trigger{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errEpoch = errors.New("the API server was restored to an earlier time")
+
+// take takes in one change.
+func (x *session) take(ctx context.Context, a arrival) error {
+	if a.delta.Epoch > x.world.epochs[a.kind.Name] {
+		return errEpoch
+	}
+	if x.begun && a.delta.Ref.Name != "" {
+		if err := x.wake(ctx, a.delta.At); err != nil {
+			return err
+		}
+	}
+	switch a.delta.Op {
+	case events.Mark:
+		delete(x.untold, a.kind.Name)
+	case events.Gap:
+		x.doubt()
+	}
+	p := x.world.fold(a)
+	if !x.begun || a.delta.Ref.Name == "" {
+		return nil
+	}
+	at := events.Trigger{Stream: subject.LogStream(a.kind.Name), Sequence: a.message.Sequence, Ref: a.delta.Ref, Trace: a.delta.Trace}
+	if deed, ok := shadow.DeedOf(a.delta, at, p.was, p.now); ok {
+		for _, d := range x.desks {
+			if err := x.tell(ctx, d, d.matcher.Happened(deed, asker{d, p.before, x.world.now})); err != nil {
+				return err
+			}
+		}
+	}
+	if p.was.None() && p.now.None() {
+		return nil
+	}
+	for _, d := range x.desks {
+		for _, key := range d.keys(p.was, p.now) {
+			if err := x.ask(ctx, d, key, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wake asks about the keys whose time has come.
+func (x *session) wake(ctx context.Context, until time.Time) error {
+	for _, d := range x.desks {
+		for _, key := range d.due(until) {
+			x.world.pass(d.wakes[key])
+			delete(d.wakes, key)
+			if err := x.ask(ctx, d, key, events.Trigger{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retry is when a key is asked again that asks for that.
+const retry = time.Second
+
+// ask asks a controller about a key as things are now, and records what is new.
+func (x *session) ask(ctx context.Context, d *desk, key events.Key, at events.Trigger) error {
+	a, ok := d.ask(x.world.at, key, x.world.now, d.matcher.Last)
+	if !ok {
+		return nil
+	}
+	delete(d.wakes, key)
+	switch wake := a.decision.WakeAt; {
+	case wake.After(x.world.now):
+		d.wakes[key] = wake
+	case a.decision.Retry:
+		d.wakes[key] = x.world.now.Add(retry)
+	}
+	is := shadow.Answer{Key: key, Because: a.decision.Because, Wants: a.wants, At: x.world.now}
+	if d.matcher.News(key, a.wants) {
+		var err error
+		if is.Acts, err = x.record(ctx, d, a, key, events.Act, at); err != nil {
+			return err
+		}
+		if is.Tells, err = x.record(ctx, d, a, key, events.Tell, at); err != nil {
+			return err
+		}
+	}
+	return x.tell(ctx, d, d.matcher.Decided(is))
+}
+
+// mine tells whether this replica tells what it finds of a controller.
+func (x *session) mine(d *desk) bool { return x.service.roster.First(d.described.Name) }
+
+// record stores a turn, if it wants anything, and gives its place.
+func (x *session) record(ctx context.Context, d *desk, a answer, key events.Key, lane events.Lane, at events.Trigger) (uint64, error) {
+	t, wants := d.turn(a, key, lane, at, x.service.config.Code)
+	if !wants || !x.mine(d) {
+		return 0, nil
+	}
+	m, err := events.EncodeJSON(t, events.Trace{})
+	if err != nil {
+		return 0, fmt.Errorf("record a turn of the %v for %v: %w", d, key, err)
+	}
+	m.Subject = subject.ShadowTurn(d.described.Name, lane, key)
+	x.service.metrics.turns.WithLabelValues(d.described.Name).Inc()
+	return x.put(ctx, m, fmt.Sprintf("shadow/%s/%s/%v/%s/%d/%d", d.described.Name, lane, key, at.Stream, at.Sequence, t.Now.UnixNano()))
+}
+
+// tell stores what was found. Nothing is unexplained while the order is doubtful.
+func (x *session) tell(ctx context.Context, d *desk, found []events.Finding) error {
+	for i, f := range found {
+		if !f.Agreement.Explained() && x.world.now.Before(x.doubted) {
+			f.Agreement, f.Note = events.Unseen, "the record has a gap here, or was not in order: "+f.Note
+		}
+		if !x.mine(d) {
+			continue
+		}
+		m, err := events.EncodeJSON(f, events.Trace{})
+		if err != nil {
+			return fmt.Errorf("record a finding about %v: %w", f.Key, err)
+		}
+		m.Subject = subject.Finding(d.described.Name, f.Key)
+		id := fmt.Sprintf("finding/%s/%v/%s/%d/%d/%d", d.described.Name, f.Key, f.What, f.Turn, f.At.UnixNano(), i)
+		if f.Delta != nil {
+			id = fmt.Sprintf("finding/%s/%s/%d", d.described.Name, f.Delta.Stream, f.Delta.Sequence)
+		}
+		if _, err := x.put(ctx, m, id); err != nil {
+			return err
+		}
+		x.service.metrics.findings.WithLabelValues(d.described.Name, string(f.Agreement)).Inc()
+	}
+	return nil
+}
+
+// attempts is how often something is published before the session is given up.
+const attempts = 20
+
+// put publishes, and waits for a bus that is away.
+func (x *session) put(ctx context.Context, m events.Message, id string) (sequence uint64, err error) {
+	for range attempts {
+		if sequence, err = x.service.config.Bus.Put(ctx, m, id); err == nil || ctx.Err() != nil {
+			return sequence, err
+		}
+		if errors.Is(err, bus.ErrTooLarge) {
+			klog.FromContext(ctx).Error(err, "A shadow's message is too large for the bus and is left out", "subject", m.Subject)
+			return 0, nil
+		}
+		wait(ctx, again)
+	}
+	return 0, err
+}

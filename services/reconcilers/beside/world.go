@@ -1,0 +1,116 @@
+package beside
+
+import (
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// remembered is how many changes of each kind can be gone back.
+const remembered = 4096
+
+// world is what there is, and what there was a while ago.
+type world struct {
+	sight *shell.Hindsight
+	kinds map[kinds.Name]kinds.Kind
+	at    events.Position
+	// trail are the last changes of each kind, newest last: where they are, and in
+	// which namespace.
+	trail  map[kinds.Name][]mark
+	epochs events.Epochs
+	now    time.Time // of the last change, or of a wake
+}
+
+type mark struct {
+	sequence  uint64
+	namespace string
+}
+
+func newWorld() *world {
+	return &world{
+		sight: shell.NewHindsight(remembered), kinds: map[kinds.Name]kinds.Kind{}, at: events.Position{},
+		trail: map[kinds.Name][]mark{}, epochs: events.Epochs{},
+	}
+}
+
+// begin takes in what there is of a kind.
+func (w *world) begin(kind kinds.Kind, sequence uint64, there []shell.Fact) {
+	w.sight.Begin(kind, sequence, there, true)
+	w.kinds[kind.Name], w.at[kind.Name] = kind, sequence
+}
+
+// pass is one change, with the positions before it.
+type pass struct {
+	before   events.Position
+	was, now reconcile.Object
+}
+
+// fold takes in the next message of a kind.
+func (w *world) fold(a arrival) pass {
+	name, ref := a.kind.Name, a.delta.Ref
+	p := pass{before: maps.Clone(w.at), was: w.object(w.at, a.kind, ref)}
+	w.sight.Fold(name, []shell.Fact{shell.Read(a.kind, a.message)})
+	w.at[name] = a.message.Sequence
+	w.pass(a.delta.At)
+	if ref.Name != "" {
+		p.now = w.object(w.at, a.kind, ref)
+		w.trail[name] = append(w.trail[name], mark{a.message.Sequence, ref.Namespace})
+		if surplus := len(w.trail[name]) - remembered/2; surplus > remembered/4 {
+			w.trail[name] = append([]mark(nil), w.trail[name][surplus:]...)
+		}
+	}
+	return p
+}
+
+// pass moves the clock, which never goes back.
+func (w *world) pass(to time.Time) {
+	if to.After(w.now) {
+		w.now = to
+	}
+}
+
+func (w *world) object(at events.Position, kind kinds.Kind, ref events.Ref) reconcile.Object {
+	if ref.Name == "" {
+		return reconcile.Object{}
+	}
+	s, err := w.sight.See(at, nil)
+	if err != nil {
+		return reconcile.Object{}
+	}
+	object, ok := s.Get(kind.Name, ref.Namespace, ref.Name)
+	if !ok {
+		return reconcile.Object{}
+	}
+	return reconcile.Object{Kind: kind, Object: object}
+}
+
+// back is a position with a kind so many changes of a namespace behind; ok is false
+// where that is not remembered.
+func (w *world) back(at events.Position, kind kinds.Name, changes int, namespace string) (sequence uint64, ok bool) {
+	trail := w.trail[kind]
+	for i := len(trail) - 1; i >= 0 && changes > 0; i-- {
+		m := trail[i]
+		if m.sequence > at[kind] || namespace != "" && m.namespace != "" && m.namespace != namespace {
+			continue
+		}
+		if changes--; changes == 0 {
+			return m.sequence - 1, true
+		}
+	}
+	return 0, false
+}
+
+// get is what was at some positions.
+func get(s reconcile.Snapshot, ref events.Ref) metav1.Object {
+	object, ok := s.Get(ref.Kind, ref.Namespace, ref.Name)
+	if !ok {
+		return nil
+	}
+	return object
+}

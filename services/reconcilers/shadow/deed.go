@@ -1,0 +1,88 @@
+package shadow
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Deed is one write of the past, by its effect, as a delta tells it.
+type Deed struct {
+	Verb     events.Verb // create, delete, or update, which stands for every change
+	Ref      events.Ref
+	UID      types.UID
+	Status   bool // of a change: of the status
+	Was, Now reconcile.Object
+	// KCM is true where kube-controller-manager wrote it, as far as field managers
+	// tell, and Doubtful where another one may have as well. A delete has no field
+	// manager: nobody can tell whose it is.
+	KCM, Doubtful bool
+	Version       string
+	Delta         events.Trigger
+	At            time.Time
+}
+
+// DeedOf is what a delta tells was done. ok is false where it tells of nothing new: a
+// mark, something said again, or the end of what had been deleted before.
+func DeedOf(d events.Delta, at events.Trigger, was, now reconcile.Object) (deed Deed, ok bool) {
+	deed = Deed{
+		Verb: events.VerbUpdate, Ref: d.Ref, UID: d.UID, Was: was, Now: now,
+		Version: d.ResourceVersion, Delta: at, At: d.At,
+	}
+	switch {
+	case d.Op != events.Is && d.Op != events.Gone, d.Sync:
+		return Deed{}, false
+	case d.Op == events.Gone && (was.None() || was.GetDeletionTimestamp() != nil):
+		return Deed{}, false
+	case d.Op == events.Gone, d.Deleting && !was.None() && was.GetDeletionTimestamp() == nil:
+		deed.Verb = events.VerbDelete
+		return deed, true
+	case was.None() || was.GetUID() != now.GetUID():
+		deed.Verb, deed.Was = events.VerbCreate, reconcile.Object{}
+	}
+	writers := append([]events.Manager{d.By}, d.Beside...)
+	if !slices.ContainsFunc(writers, isKCM) {
+		return deed, deed.Verb == events.VerbCreate
+	}
+	deed.sign(writers)
+	return deed, true
+}
+
+func isKCM(m events.Manager) bool { return m.Name == events.FieldManager }
+
+// sign says whose a deed is. Only a request for the status can change a status, and
+// it can change nothing else, so of several writers in one second those count that
+// wrote through the same door.
+func (d *Deed) sign(writers []events.Manager) {
+	if d.Verb == events.VerbUpdate {
+		d.Status = len(d.fields(false)) == 0
+	}
+	for _, m := range writers {
+		switch through := m.Subresource == "status"; {
+		case through != d.Status, m.Subresource != "" && !through:
+		case isKCM(m):
+			d.KCM = true
+		default:
+			d.Doubtful = true
+		}
+	}
+}
+
+// fields are the leaves that a change has changed.
+func (d *Deed) fields(status bool) []fields.Change {
+	return fields.Apart(part(treeOf(d.Was.Object), status), part(treeOf(d.Now.Object), status))
+}
+
+// object is the newest state of what was written that there is.
+func (d *Deed) object() metav1.Object {
+	if d.Now.None() {
+		return d.Was
+	}
+	return d.Now
+}

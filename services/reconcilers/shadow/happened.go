@@ -1,0 +1,293 @@
+package shadow
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// Happened takes in what has been done, while the controller can still be asked on
+// the view before it. It finds nothing about what is none of the controller's
+// business, or may be somebody else's doing.
+func (m *Matcher) Happened(d Deed, ask Asker) []events.Finding {
+	if !m.described.Writes.Allows(d.command()) && !(d.Verb == events.VerbUpdate && m.described.Writes.Allows(d.patch())) {
+		return nil
+	}
+	key, ok := m.keyOf(d)
+	if !ok {
+		return nil
+	}
+	var f events.Finding
+	switch d.Verb {
+	case events.VerbDelete:
+		f, ok = m.died(m.book(key), d, ask)
+	case events.VerbCreate:
+		f, ok = m.born(m.book(key), d, ask)
+	default:
+		f, ok = m.changed(m.book(key), d, ask)
+	}
+	m.tidy(m.book(key))
+	if !ok {
+		return nil
+	}
+	f.Key, f.Controller, f.What, f.Ref, f.UID = key, m.described.Name, what(d.Verb, d.Status, d.Ref), d.Ref, d.UID
+	f.Version, f.Delta, f.At = d.Version, &d.Delta, d.At
+	return []events.Finding{f}
+}
+
+func (d *Deed) command() events.Command {
+	c := events.Command{Verb: d.Verb, Kind: d.Ref.Kind}
+	if d.Status {
+		c.Subresource = "status"
+	}
+	return c
+}
+
+func (d *Deed) patch() events.Command {
+	c := d.command()
+	c.Verb = events.VerbPatch
+	return c
+}
+
+// as is a finding that names what of ours agrees or not.
+func (o *open) as(is events.Agreement, note string) (events.Finding, bool) {
+	f := events.Finding{Agreement: is, Note: note}
+	if o != nil {
+		f.Turn, f.Because = o.turn, o.because
+	}
+	return f, true
+}
+
+// take strikes something wanted off the list.
+func (b *book) take(o *open) *open {
+	o.touched = true
+	b.standing = slices.DeleteFunc(slices.Clone(b.standing), func(other *open) bool { return other == o })
+	return o
+}
+
+// find is the first thing wanted, now or in an earlier answer, that a test accepts;
+// now tells which.
+func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
+	if at := slices.IndexFunc(b.standing, accepts); at >= 0 {
+		return b.standing[at], true
+	}
+	for _, p := range slices.Backward(b.past) {
+		if at := slices.IndexFunc(p.wants, accepts); at >= 0 {
+			return p.wants[at], false
+		}
+	}
+	return nil, false
+}
+
+// died judges the end of an object. Nobody can tell who deleted it, so where no end
+// was wanted at all it is taken for somebody else's doing.
+func (m *Matcher) died(b *book, d Deed, ask Asker) (events.Finding, bool) {
+	death := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
+	if o, now := b.find(func(o *open) bool { return death(o) && o.UID == d.UID }); now {
+		return b.take(o).as(events.Agreed, "")
+	} else if o != nil {
+		return b.instead(o, death).as(events.Late, "it was wanted on an earlier view")
+	}
+	for _, o := range b.standing {
+		if death(o) && ask.AsGood(b.key, o.Ref, d.Ref) {
+			return b.take(o).as(events.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
+		}
+	}
+	o, _ := b.find(death)
+	if o == nil {
+		return events.Finding{}, false
+	}
+	note, explained := m.elsewhere(b, d, ask, func(wants []Want) bool {
+		return slices.ContainsFunc(wants, func(w Want) bool { return w.Verb == events.VerbDelete && w.UID == d.UID })
+	})
+	if explained {
+		return b.instead(o, death).as(events.Late, note)
+	}
+	if !slices.Contains(b.standing, o) {
+		return events.Finding{}, false // it was wanted once, and may have been done
+	}
+	return b.take(o).as(events.Differs, o.Ref.Name+" was to go")
+}
+
+// instead strikes off one of those that were wanted in place of what was done.
+func (b *book) instead(did *open, of func(*open) bool) *open {
+	if at := slices.IndexFunc(b.standing, of); at >= 0 {
+		b.take(b.standing[at])
+	}
+	return did
+}
+
+// born judges a birth.
+func (m *Matcher) born(b *book, d Deed, ask Asker) (events.Finding, bool) {
+	if !d.KCM {
+		return events.Finding{}, false
+	}
+	defer func() { b.born[d.Ref.Kind]++ }()
+	body := newborn(treeOf(d.object()))
+	fits := func(w Want) bool {
+		return w.Verb == events.VerbCreate && w.Ref.Kind == d.Ref.Kind && len(unlike(w.Body, body)) == 0
+	}
+	if at := slices.IndexFunc(b.standing, func(o *open) bool { return fits(o.Want) }); at >= 0 {
+		return b.take(b.standing[at]).as(events.Agreed, "")
+	}
+	if o := b.wasToBeBorn(d, fits); o != nil {
+		return o.as(events.Late, "it was wanted on an earlier view")
+	}
+	note, explained := m.elsewhere(b, d, ask, func(wants []Want) bool { return slices.ContainsFunc(wants, fits) })
+	if explained {
+		return (*open)(nil).as(events.Late, note)
+	}
+	if o, now := b.find(func(o *open) bool { return o.Verb == events.VerbCreate && o.Ref.Kind == d.Ref.Kind && !fits(o.Want) }); now {
+		f, _ := b.take(o).as(events.Differs, "another one was to be born")
+		f.Differences = unlike(o.Body, body)
+		return f, true
+	}
+	if d.Doubtful || !m.lives(b.key, "", ask) {
+		return events.Finding{}, false
+	}
+	return (*open)(nil).as(events.KCMOnly, "no birth was wanted")
+}
+
+// wasToBeBorn is a birth that an earlier answer wanted beyond those that there have
+// been since.
+func (b *book) wasToBeBorn(d Deed, fits func(Want) bool) *open {
+	for _, p := range slices.Backward(b.past) {
+		var wanted []*open
+		for _, o := range p.wants {
+			if fits(o.Want) {
+				wanted = append(wanted, o)
+			}
+		}
+		if since := b.born[d.Ref.Kind] - p.born[d.Ref.Kind]; len(wanted) > since {
+			return wanted[since]
+		}
+	}
+	return nil
+}
+
+// unlike lists what differs between what was to be born and what was: the metadata
+// must be the same, and of the rest nothing may be lacking.
+func unlike(ours, theirs fields.Tree) []events.Difference {
+	var found []events.Difference
+	metadata := func(t fields.Tree) fields.Tree { return fields.Tree{"metadata": t["metadata"]} }
+	if _, made := theirs["metadata"].(map[string]any)["name"]; !made {
+		ours = unnamed(ours) // the API server made the name up
+	}
+	for _, c := range fields.Apart(metadata(theirs), metadata(ours)) {
+		found = append(found, events.Difference{Path: c.Path, Ours: c.Is, Theirs: c.Was})
+	}
+	for name, value := range ours {
+		if name == "metadata" {
+			continue
+		}
+		for _, c := range lacks(name, value, theirs[name], nil) {
+			found = append(found, events.Difference{Path: c.Path, Ours: c.Was, Theirs: c.Is})
+		}
+	}
+	slices.SortFunc(found, func(a, b events.Difference) int { return cmp.Compare(a.Path, b.Path) })
+	return found
+}
+
+// changed judges a change, field by field.
+func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
+	done := d.fields(d.Status)
+	if !d.KCM || len(done) == 0 {
+		return events.Finding{}, false
+	}
+	meets := func(o *open) bool { return o.about(d) }
+	if at := slices.IndexFunc(b.standing, func(o *open) bool { return meets(o) && same(done, o.Fields) }); at >= 0 {
+		return b.take(b.standing[at]).as(events.Agreed, "")
+	}
+	o, now := b.find(meets)
+	if o != nil {
+		o.touched = true
+	}
+	if rest := without(done, b.standing, d); len(rest) == 0 {
+		return o.as(events.Coalesced, "it was wanted together with more, or in fewer steps")
+	} else if rest = b.before(rest, d); len(rest) == 0 {
+		return o.as(events.Late, "it was wanted on earlier views")
+	}
+	covers := func(wants []Want) bool {
+		return slices.ContainsFunc(wants, func(w Want) bool { return w.about(d) && len(missing(done, w.Fields)) == 0 })
+	}
+	if note, explained := m.elsewhere(b, d, ask, covers); explained {
+		return o.as(events.Late, note)
+	}
+	if d.Status && m.reports(b, d.Now, ask, covers) {
+		return o.as(events.Unseen, "KCM reports what the API server answered it")
+	}
+	if d.Doubtful || !m.lives(b.key, "", ask) {
+		return events.Finding{}, false
+	}
+	is, note := events.KCMOnly, "nothing was to change there"
+	if o != nil && (now || d.At.Sub(o.since) < m.settings.Recall) {
+		is, note = events.Differs, ""
+	}
+	f, _ := o.as(is, note)
+	f.Differences = b.differences(o, done, d)
+	return f, true
+}
+
+func same(a, b []fields.Change) bool { return len(a) == len(b) && len(missing(a, b)) == 0 }
+
+// missing are the changes of a that b does not make.
+func missing(a, b []fields.Change) []fields.Change {
+	return slices.DeleteFunc(slices.Clone(a), func(c fields.Change) bool {
+		return slices.ContainsFunc(b, func(other fields.Change) bool {
+			return c.Path == other.Path && fields.Text(c.Is) == fields.Text(other.Is)
+		})
+	})
+}
+
+// without are the changes that none of some wants makes.
+func without(done []fields.Change, wants []*open, d Deed) []fields.Change {
+	for _, o := range wants {
+		if o.about(d) {
+			done = missing(done, o.Fields)
+		}
+	}
+	return done
+}
+
+// before are the changes that no earlier answer wanted either.
+func (b *book) before(done []fields.Change, d Deed) []fields.Change {
+	done = without(done, b.standing, d)
+	for _, p := range slices.Backward(b.past) {
+		done = without(done, p.wants, d)
+	}
+	return done
+}
+
+// differences are the fields that KCM changed otherwise than was wanted.
+func (b *book) differences(o *open, done []fields.Change, d Deed) []events.Difference {
+	var found []events.Difference
+	for _, c := range b.before(done, d) {
+		ours := c.Was
+		if o != nil {
+			for _, w := range o.Fields {
+				if w.Path == c.Path {
+					ours = w.Is
+				}
+			}
+		}
+		found = append(found, events.Difference{Path: c.Path, Before: c.Was, Ours: ours, Theirs: c.Is})
+	}
+	return found
+}
+
+func compare(a, b events.Key) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func group(ref metav1.OwnerReference) string {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return ref.APIVersion
+	}
+	return gv.Group
+}

@@ -1,0 +1,179 @@
+package shadow
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+)
+
+// Want is one write that a decision asks for, by its effect.
+type Want struct {
+	Verb   events.Verb // create, delete, or update, which stands for every change
+	Ref    events.Ref
+	UID    types.UID
+	Status bool            // of a change: to the status
+	Fields []fields.Change // of a change: the leaves that would differ
+	Body   fields.Tree     // of a birth
+}
+
+// Wants are the effects of commands on what is seen; seen gives nil for what is
+// not there. A command that would change nothing, or that only tells, has none.
+func Wants(commands []events.Command, seen func(events.Ref) metav1.Object) []Want {
+	var wants []Want
+	for _, c := range commands {
+		w := Want{Verb: c.Verb, Ref: c.Ref()}
+		if c.If != nil {
+			w.UID = c.If.UID
+		}
+		switch c.Verb {
+		case events.VerbCreate:
+			w.Body = newborn(named(treeOf(c.Body), c.Name))
+		case events.VerbDelete:
+		case events.VerbUpdate, events.VerbPatch:
+			object := seen(w.Ref)
+			if object == nil {
+				continue
+			}
+			w.Verb, w.Status = events.VerbUpdate, c.Subresource == "status"
+			if w.Fields = changed(c, object); len(w.Fields) == 0 {
+				continue
+			}
+		default:
+			continue
+		}
+		wants = append(wants, w)
+	}
+	return wants
+}
+
+// named gives a body the name of its command.
+func named(body fields.Tree, name string) fields.Tree {
+	if meta, ok := body["metadata"].(map[string]any); ok {
+		meta["name"] = name
+	}
+	return body
+}
+
+// changed are the leaves that a command would change.
+func changed(c events.Command, object metav1.Object) []fields.Change {
+	was, is := treeOf(object), treeOf(c.Body)
+	if c.Verb == events.VerbPatch {
+		is = patched(c, was)
+	}
+	status := c.Subresource == "status"
+	return fields.Apart(part(was, status), part(is, status))
+}
+
+// patched is an object behind a patch; the object itself where the patch cannot be
+// applied to what is seen, which the API server would refuse as well.
+func patched(c events.Command, was fields.Tree) fields.Tree {
+	if c.PatchType != types.StrategicMergePatchType {
+		is, _ := merge(map[string]any(was), map[string]any(treeOf(c.Body))).(map[string]any)
+		return is
+	}
+	original, _ := json.Marshal(was) // it came from JSON
+	text, err := strategicpatch.StrategicMergePatch(original, c.Body, goType(c.Kind, c.Version))
+	if err != nil {
+		return was
+	}
+	return treeOf(json.RawMessage(text))
+}
+
+// merge is RFC 7386.
+func merge(target, patch any) any {
+	fields, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	merged := map[string]any{}
+	if has, ok := target.(map[string]any); ok {
+		maps.Copy(merged, has)
+	}
+	for name, value := range fields {
+		if value == nil {
+			delete(merged, name)
+		} else {
+			merged[name] = merge(merged[name], value)
+		}
+	}
+	return merged
+}
+
+// goType is an empty object of a kind that is known here, or else one of those that
+// say how metadata is merged.
+func goType(kind kinds.Name, version string) any {
+	gv := schema.GroupVersion{Group: kind.Group(), Version: version}
+	for name := range kinds.Scheme().KnownTypes(gv) {
+		if strings.EqualFold(name+"s", kind.Resource()) {
+			if object, err := kinds.Scheme().New(gv.WithKind(name)); err == nil {
+				return object
+			}
+		}
+	}
+	return &metav1.PartialObjectMetadata{}
+}
+
+// id tells a want from others: the same effect, wanted again, has the same.
+func (w Want) id() string {
+	switch w.Verb {
+	case events.VerbCreate:
+		body, _ := json.Marshal(unnamed(w.Body)) // it came from JSON
+		return fmt.Sprint(w.Verb, w.Ref.Kind, string(body))
+	case events.VerbDelete:
+		return fmt.Sprint(w.Verb, w.Ref, w.UID)
+	}
+	var b strings.Builder
+	fmt.Fprint(&b, w.Verb, w.Ref, w.UID, w.Status)
+	for _, f := range w.Fields {
+		fmt.Fprintf(&b, "\x00%s=%s", f.Path, fields.Text(f.Is))
+	}
+	return b.String()
+}
+
+// unnamed is a body without its name: which of several names is taken first is
+// chance.
+func unnamed(body fields.Tree) fields.Tree {
+	meta, ok := body["metadata"].(map[string]any)
+	if !ok {
+		return body
+	}
+	kept, rest := fields.Tree{}, map[string]any{}
+	for name, value := range body {
+		kept[name] = value
+	}
+	for name, value := range meta {
+		if name != "name" {
+			rest[name] = value
+		}
+	}
+	kept["metadata"] = rest
+	return kept
+}
+
+// about tells whether two writes would meet: they change the same part of an
+// object, or are births, or deaths, of one kind.
+func (w Want) about(d Deed) bool {
+	if w.Verb != d.Verb || w.Ref.Kind != d.Ref.Kind {
+		return false
+	}
+	return w.Verb != events.VerbUpdate || w.Ref == d.Ref && w.Status == d.Status
+}
+
+func (w Want) String() string { return what(w.Verb, w.Status, w.Ref) }
+
+func what(verb events.Verb, status bool, ref events.Ref) string {
+	if status {
+		return fmt.Sprintf("%s the status of %v", verb, ref)
+	}
+	return fmt.Sprintf("%s %v", verb, ref)
+}
