@@ -77,6 +77,20 @@ func (c *Case) rebuilt(d reconcile.Decision) *events.Turn {
 	return t
 }
 
+// Decision is what a turn has decided, its bodies and notices with each command.
+func Decision(t events.Turn) reconcile.Decision {
+	d := reconcile.Decision{Because: t.Because}
+	for _, c := range t.Commands {
+		c.Body, c.OnApplied, c.OnFailed = t.BodyOf(c), t.NoticeAt(c.Applied), t.NoticeAt(c.Failed)
+		c.Shape, c.Applied, c.Failed = 0, 0, 0
+		d.Commands = append(d.Commands, c)
+	}
+	if t.WakeAt != nil {
+		d.WakeAt = *t.WakeAt
+	}
+	return d
+}
+
 // Summary counts what was replayed.
 type Summary struct {
 	Turns    int         `json:"turns"`

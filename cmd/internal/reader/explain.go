@@ -1,0 +1,160 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/replay"
+	"github.com/millrace/millrace/services/reconcilers/story"
+)
+
+// explained is the answer to explain.
+type explained struct {
+	Controller string          `json:"controller"`
+	Turn       uint64          `json:"turn"`
+	Key        string          `json:"key"`
+	Now        time.Time       `json:"now"`
+	Because    string          `json:"because"`
+	Verdict    replay.Verdict  `json:"verdict"`
+	View       json.RawMessage `json:"view"`
+	Decision   json.RawMessage `json:"decision"`
+}
+
+func newExplain() *cobra.Command {
+	file, overwrite := "", false
+	return Program{
+		Use: "explain CONTROLLER/TURN|KIND/NAME", Short: "Write down what a turn saw and decided, as a story that is a test of its controller",
+		Long: `Writes one turn down: what the controller saw, when, and what it decided. The turn is
+named as why and replay name it, or it is the one behind the last change of an object
+that a controller of ours made. What is written is a story: saved in the testdata of its
+controller it is a test, which passes with the code that decided so.
+
+The view has the objects as they are on record. Read it before you share it.`,
+		Example: "  millrace explain replicaset-controller/1734\n" +
+			"  millrace explain deploy/web --save=services/reconcilers/controllers/deployment/testdata/incident.txtar",
+		Args: cobra.RangeArgs(1, 2), Outputs: []string{"story", "json", "yaml"},
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&file, "save", file, "`file` that it is saved as (default: it is shown)")
+			f.BoolVar(&overwrite, "overwrite", overwrite, "replace the file where it exists")
+		},
+		Run: func(ctx context.Context, s *Session, args []string) error {
+			controller, turn, err := s.turnOf(ctx, args)
+			if err != nil {
+				return err
+			}
+			c, err := s.decideAgain(ctx, controller, turn)
+			if err != nil {
+				return err
+			}
+			told, err := storyOf(c)
+			if err != nil {
+				return err
+			}
+			if file != "" {
+				return s.save(file, told, overwrite)
+			}
+			answer := explained{c.Controller, c.Sequence, c.Turn.Key.String(), c.Turn.Now, c.Turn.Because, c.Verdict, c.View, reconcile.Body(c.Turn)}
+			return s.Print(answer, func(p *Paper) { p.Line("%s", strings.TrimSuffix(string(told.Format()), "\n")) })
+		},
+	}.Command()
+}
+
+// turnOf finds the turn that arguments mean: CONTROLLER/SEQUENCE, or the one behind
+// the last change of an object that a controller of ours made.
+func (s *Session) turnOf(ctx context.Context, args []string) (controller string, turn uint64, err error) {
+	have, err := s.Bus.Controllers(ctx)
+	if err != nil {
+		return "", 0, fmt.Errorf("look which controllers are on record: %w", err)
+	}
+	name, number, _ := strings.Cut(strings.Join(args, "/"), "/")
+	if turn, err = strconv.ParseUint(number, 10, 64); err == nil && slices.Contains(have, name) {
+		return name, turn, nil
+	}
+	kind, ref, err := s.Object(ctx, args)
+	if err != nil {
+		return "", 0, fmt.Errorf("%w; or CONTROLLER/TURN, with one of %s", err, strings.Join(have, ", "))
+	}
+	const far = 50
+	h, err := record.New(s.Bus).History(ctx, kind, ref, far)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, v := range slices.Backward(h.Versions) {
+		if v.By.Turn > 0 {
+			return v.By.Controller, v.By.Turn, nil
+		}
+	}
+	return "", 0, fmt.Errorf("%v: none of its last %d versions was made by a turn of ours: name a turn as CONTROLLER/TURN; why-not shows the last ones", ref, len(h.Versions))
+}
+
+// decideAgain replays one turn.
+func (s *Session) decideAgain(ctx context.Context, controller string, turn uint64) (found replay.Case, err error) {
+	o := replay.Options{Controllers: []string{controller}, Turns: []uint64{turn}, Make: asRecorded, Views: true}
+	summary, err := replay.Run(ctx, s.Bus, o, func(c replay.Case) error { found = c; return nil })
+	switch {
+	case err != nil:
+		return found, err
+	case summary.Parks > 0:
+		return found, fmt.Errorf("turn %d of %s set its key aside and decided nothing; millrace parked shows the reason", turn, controller)
+	case summary.Turns == 0:
+		return found, fmt.Errorf("turn %d of %s is not on record", turn, controller)
+	case found.Verdict == replay.Unjudged && found.View == nil:
+		return found, fmt.Errorf("turn %d of %s cannot be explained: %s: %s", turn, controller, found.Why, found.Detail)
+	case found.View == nil:
+		return found, fmt.Errorf("turn %d of %s: this program sees nothing to decide about in what it saw %s", turn, controller, found.Broken)
+	}
+	return found, nil
+}
+
+// storyOf tells a turn. What this program decides is the whole decision, of which a
+// turn is one lane; where it decides something else, the story has what was recorded.
+func storyOf(c replay.Case) (story.Story, error) {
+	decision := c.Decision
+	words := fmt.Sprintf("%s.\nTurn %d of %s, about %v, decided at %s by %s.", upper(c.Turn.Because), c.Sequence, c.Controller, c.Turn.Key,
+		c.Turn.Now.UTC().Format(time.RFC3339), codeOf(c.Turn))
+	if c.Verdict != replay.Same {
+		decision = replay.Decision(c.Turn)
+		words += "\nThe program that wrote this down decides otherwise; this is what was decided in the lane of the turn (" + string(c.Turn.Lane) + ")."
+	}
+	return story.Of(words, c.Turn.Now, c.View, decision)
+}
+
+func upper(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func (s *Session) save(file string, told story.Story, overwrite bool) error {
+	flag := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if overwrite {
+		flag = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	out, err := os.OpenFile(file, flag, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: name another file, or say --overwrite", file)
+	}
+	if err != nil {
+		return fmt.Errorf("write the story: %w", err)
+	}
+	_, err = out.Write(told.Format())
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("write the story: %w", err)
+	}
+	s.Paper.Line("%s", file)
+	return nil
+}

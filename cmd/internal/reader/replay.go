@@ -1,0 +1,236 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/replay"
+	"github.com/millrace/millrace/services/reconcilers/story"
+)
+
+// replaying are the flags of replay.
+type replaying struct {
+	since, until string
+	controllers  []string
+	key          string
+	limit        int
+	strict       bool
+}
+
+// replayed is the answer to replay.
+type replayed struct {
+	replay.Summary
+	// Differences are the turns that are decided otherwise, and Unsure those that cannot
+	// be judged; at most as many of each as were asked for.
+	Differences []difference  `json:"differences,omitempty"`
+	Unsure      []replay.Case `json:"unsure,omitempty"`
+	Took        time.Duration `json:"took"`
+}
+
+// difference is a turn that this code decides otherwise, with what is not the same.
+type difference struct {
+	replay.Case
+	Changes []fields.Change `json:"changes,omitempty"`
+}
+
+func newReplay() *cobra.Command {
+	x := replaying{limit: 20}
+	return Program{
+		Use: "replay", Short: "Decide the recorded turns once more with this program, and show which ones come out otherwise",
+		Long: `Feeds the recorded changes and outcomes through the controllers of this program, asks
+them what they were asked then, and compares what they decide with the recorded turns,
+byte for byte. The program that recorded them decides the same. Another version shows
+which of its decisions are other ones. Nothing is written anywhere.
+
+A turn of which the record does not have all that it saw cannot be judged: it is counted
+and named, and never taken for the same. It ends with an error when a turn differs; with
+--strict also when one cannot be judged, or there is none.`,
+		Example: "  millrace replay\n  millrace replay --record=incident.millrace --since=15:04 --until=15:10\n" +
+			"  millrace replay --controller=replicaset-controller --key=default/web-6d5f7c9b4",
+		Args: cobra.NoArgs, Lasting: true,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&x.since, "since", x.since, "`moment` of the first turn: so long ago, or a time (default all that are kept)")
+			f.StringVar(&x.until, "until", x.until, "`moment` of the last turn (default now)")
+			f.StringSliceVar(&x.controllers, "controller", x.controllers, "`controllers` whose turns are replayed (default all on record)")
+			f.StringVar(&x.key, "key", x.key, "`key` whose turns are replayed, such as default/web (default all; with --namespace those in it)")
+			f.IntVar(&x.limit, "limit", x.limit, "how many turns are shown that differ, and that cannot be judged; 0 is all")
+			f.BoolVar(&x.strict, "strict", x.strict, "fail also when a turn cannot be judged, or there is none")
+		},
+		Run: func(ctx context.Context, s *Session, _ []string) error { return x.run(ctx, s) },
+	}.Command()
+}
+
+func (x *replaying) options(ctx context.Context, s *Session) (o replay.Options, err error) {
+	if o.Since, err = bound(s, "--since", x.since); err != nil {
+		return o, err
+	}
+	if o.Until, err = bound(s, "--until", x.until); err != nil {
+		return o, err
+	}
+	if !o.Until.IsZero() && o.Until.Before(o.Since) {
+		return o, fmt.Errorf("--until=%s is before --since=%s: nothing lies between", x.until, x.since)
+	}
+	for _, word := range x.controllers {
+		e, ok := controllers.Find(word)
+		if !ok {
+			return o, fmt.Errorf("read --controller: %q is not in the list of known controllers", word)
+		}
+		o.Controllers = append(o.Controllers, e.Name)
+	}
+	o.Wanted, o.Make = x.wanted(s.Given()), asRecorded
+	return o, s.haveControllers(ctx, o.Controllers)
+}
+
+// wanted chooses keys by how people write them.
+func (x *replaying) wanted(namespace string) func(events.Key) bool {
+	if x.key == "" && namespace == "" {
+		return nil
+	}
+	return func(k events.Key) bool {
+		plain := events.Key{Namespace: k.Namespace, Name: k.Name}
+		return (namespace == "" || k.Namespace == namespace) &&
+			(x.key == "" || x.key == k.String() || x.key == plain.String() || x.key == k.Name && namespace != "")
+	}
+}
+
+// asRecorded makes a controller of this program with the settings that a turn has.
+func asRecorded(controller string, settings json.RawMessage) (reconcile.Any, error) {
+	e, ok := controllers.Find(controller)
+	if !ok {
+		return nil, fmt.Errorf("make %s again: this version does not know it", controller)
+	}
+	return e.Again(settings)
+}
+
+func (x *replaying) run(ctx context.Context, s *Session) error {
+	o, err := x.options(ctx, s)
+	if err != nil {
+		return err
+	}
+	var answer replayed
+	began := time.Now()
+	answer.Summary, err = replay.Run(ctx, s.Bus, o, func(c replay.Case) error {
+		switch {
+		case c.Verdict == replay.Differs && (x.limit == 0 || len(answer.Differences) < x.limit):
+			answer.Differences = append(answer.Differences, difference{c, differences(c)})
+		case c.Verdict == replay.Unjudged && (x.limit == 0 || len(answer.Unsure) < x.limit):
+			answer.Unsure = append(answer.Unsure, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	answer.Took = time.Since(began)
+	if err := s.Print(answer, func(p *Paper) { drawReplay(p, answer) }); err != nil {
+		return err
+	}
+	return x.verdict(answer.Summary)
+}
+
+func (x *replaying) verdict(s replay.Summary) error {
+	switch unjudged := s.Turns - s.Judged(); {
+	case s.Differ > 0:
+		return fmt.Errorf("%d of %d turns are decided otherwise by this program", s.Differ, s.Judged())
+	case x.strict && unjudged > 0:
+		return fmt.Errorf("%d of %d turns cannot be judged", unjudged, s.Turns)
+	case x.strict && s.Turns == 0:
+		return fmt.Errorf("there is no turn on record to be replayed; is the stretch right, and the key?")
+	}
+	return nil
+}
+
+// differences are the parts of a decision that came out otherwise, as stories have
+// them.
+func differences(c replay.Case) []fields.Change {
+	if c.Now == nil {
+		return nil
+	}
+	return fields.Diff(told(c.Turn), told(*c.Now))
+}
+
+// told is a turn's decision as a story tells it.
+func told(t events.Turn) fields.Tree {
+	tree := fields.Tree{}
+	text, err := story.Render(replay.Decision(t))
+	if err == nil {
+		err = yaml.Unmarshal(text, &tree)
+	}
+	if err != nil {
+		return fields.Tree{"because": t.Because, "unreadable": err.Error()}
+	}
+	return tree
+}
+
+func drawReplay(p *Paper, r replayed) {
+	for _, d := range r.Differences {
+		drawDifference(p, d)
+	}
+	for _, c := range r.Unsure {
+		p.Line("%s  %s", turnName(p, c), p.In(Yellow, string(c.Verdict)+": "+string(c.Why)))
+		if c.Detail != "" {
+			p.Line("    %s", p.In(Dim, c.Detail))
+		}
+	}
+	if len(r.Differences)+len(r.Unsure) > 0 {
+		p.Line("")
+	}
+	if r.Turns == 0 {
+		p.Line("no turn is on record in this stretch")
+		return
+	}
+	p.Line("%d turns from %s to %s, on %d changes and %d outcomes, in %v", r.Turns, moment(r.From), moment(r.To), r.Deltas, r.Outcomes, r.Took.Round(time.Millisecond))
+	p.Line("%s decided the same, byte for byte", p.In(Green, fmt.Sprintf("%7d", r.Same)))
+	colour := Dim
+	if r.Differ > 0 {
+		colour = Red
+	}
+	p.Line("%s decided otherwise%s", p.In(colour, fmt.Sprintf("%7d", r.Differ)), shown(len(r.Differences), r.Differ))
+	for _, why := range slices.Sorted(maps.Keys(r.Unjudged)) {
+		p.Line("%s cannot be judged: %s", p.In(Yellow, fmt.Sprintf("%7d", r.Unjudged[why])), why)
+	}
+}
+
+func shown(some, all int) string {
+	if some == all {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them are shown, --limit=0 shows all", some)
+}
+
+func turnName(p *Paper, c replay.Case) string {
+	return fmt.Sprintf("%s  %s %s", moment(c.Stored), p.In(Bold, fmt.Sprintf("%s/%d", c.Controller, c.Sequence)), c.Turn.Key)
+}
+
+func drawDifference(p *Paper, d difference) {
+	t := d.Turn
+	p.Line("%s  %s", turnName(p, d.Case), p.In(Red, "differs"))
+	p.Line("    %s", p.In(Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", moment(t.Now), codeOf(t), t.ResourceVersion, generation(t.Generation))))
+	p.Line("    then: %s (%d commands)", p.In(Cyan, t.Because), len(t.Commands))
+	if d.Broken != "" {
+		p.Line("    now:  %s", p.In(Red, d.Broken))
+		return
+	}
+	p.Line("    now:  %s (%d commands)", p.In(Cyan, d.Now.Because), len(d.Now.Commands))
+	drawChanges(p, "    ", d.Changes)
+}
+
+func codeOf(t events.Turn) string {
+	if t.Code == "" {
+		return "a version without a name"
+	}
+	return t.Code
+}
