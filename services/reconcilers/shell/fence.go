@@ -85,7 +85,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	}
 	l.last, l.remember = o, true
 	d.land(l, o)
-	l.dues = nil
+	l.dues = seen(l.dues)
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && leavesTrace(r) {
 			u := due{result: r, survey: d.surveys + 1, since: d.now}

@@ -29,6 +29,12 @@ func (d *Desk) sight(e *entry, l *lane, last *events.Turn) {
 	d.await(e, l)
 }
 
+// seen are the dues that wait for what a turn had seen. The outcome of that turn,
+// which may come later than the recall of the turn, does not make up for it.
+func seen(dues []due) []due {
+	return slices.DeleteFunc(dues, func(u due) bool { return u.seen == 0 })
+}
+
 // foreign notes that an outcome is of a turn that this desk did not store: only a
 // recall can tell what that had seen.
 func (d *Desk) foreign(e *entry, l *lane, turn uint64) {

@@ -70,3 +70,22 @@ func TestATurnOfAnotherReplicaIsRecalled(t *testing.T) {
 		t.Errorf("the turn is %+v", turn)
 	}
 }
+
+// The outcome of the last turn may come after that turn was recalled, and does not
+// make up for what the turn had seen either.
+func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
+	o := open(t, Settings{})
+	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	past := idle(7, 2)
+	past.Outcome = nil
+	o.recalled(past, Past{})
+	o.outcome(events.Act, 7, events.Result{Status: events.Refused, Reason: "Stale"})
+	o.run()
+	o.none()
+	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "other", 2))
+	o.run()
+	if turn := o.take(events.Act); turn.expect != 7 {
+		t.Errorf("the turn is %+v", turn)
+	}
+}
