@@ -43,6 +43,9 @@ type Controller[V any] struct {
 	// StatusBlind says that nothing it does rests on its own object's status, so
 	// that it may act while a report is under way.
 	StatusBlind bool
+	// Remembers says that what its last turns did matters to it when they succeeded,
+	// too: [Snapshot].Last gives their outcomes, as long as they are no crowd's.
+	Remembers bool
 	// Metrics are its own, of which its decisions give [Figure]s.
 	Metrics []Metric
 	// Settings are what it was configured with, as JSON: fields of the catalogue's
@@ -143,7 +146,7 @@ type Description struct {
 	Owns                          *kinds.Kind
 	Inputs                        []Input
 	Writes                        Writes
-	StatusBlind                   bool
+	StatusBlind, Remembers        bool
 	Metrics                       []Metric
 	Settings                      json.RawMessage
 }
@@ -153,7 +156,7 @@ func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
 		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
-		StatusBlind: c.StatusBlind, Metrics: c.Metrics, Settings: c.Settings,
+		StatusBlind: c.StatusBlind, Remembers: c.Remembers, Metrics: c.Metrics, Settings: c.Settings,
 	}
 	if d.Identity == "" {
 		d.Identity = c.Name

@@ -35,7 +35,8 @@ type Snapshot interface {
 
 	// Last is the newest outcome of this controller for the key whose turn it is, and
 	// a lane; ok is false when none is remembered, and for any other key. A key's memory of failures lasts until its
-	// next successful outcome of that lane.
+	// next successful outcome of that lane, which itself is remembered only for a
+	// controller that asks for it ([Controller.Remembers]).
 	Last(k events.Key, lane events.Lane) (o events.Outcome, ok bool)
 }
 

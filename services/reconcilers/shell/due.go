@@ -118,11 +118,15 @@ func (d *Desk) clear(e *entry) {
 	}
 	for _, l := range []*lane{&e.act, &e.tell} {
 		d.home(l)
-		if l.settled() && l.remember && l.last.OK() {
+		if l.settled() && l.remember && l.last.OK() && (!d.described.Remembers || len(l.last.Results) > memorable) {
 			l.last, l.remember = events.Outcome{}, false
 		}
 	}
 }
+
+// memorable is how many results an outcome has at most that is remembered although
+// all went well.
+const memorable = 64
 
 // nowhere tells whether the kind of an effect has no stream. Only a controller
 // that reads every kind can find that out, from a survey that began after the

@@ -74,8 +74,9 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 		{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status"},
 	},
-	Observe: observe,
-	Decide:  decide,
+	Remembers: true,
+	Observe:   observe,
+	Decide:    decide,
 }
 
 // View is what one turn can see: a Job, or a pod that nobody counts.

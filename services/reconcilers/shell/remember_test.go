@@ -1,0 +1,34 @@
+package shell
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// What succeeded is remembered where the controller asks for it, unless a crowd did.
+func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
+	for _, c := range []struct {
+		what      string
+		remembers bool
+		results   int
+		want      bool
+	}{
+		{"nobody asks", false, 1, false},
+		{"somebody asks", true, 1, true},
+		{"a crowd", true, memorable + 1, false},
+	} {
+		o := begun(t, Settings{})
+		o.desk.described.Remembers = c.remembers
+		done := make([]events.Result, c.results)
+		for i := range done {
+			done[i] = events.Result{Status: events.Unchanged, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
+		}
+		o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: done})
+		o.run()
+		if _, remembered := o.desk.last(web, events.Act); remembered != c.want {
+			t.Errorf("%s: remembered %v, want %v", c.what, remembered, c.want)
+		}
+	}
+}
