@@ -31,6 +31,7 @@ var replaced = []string{
 	"replicaset-controller",
 	"replicationcontroller-controller",
 	"endpointslice-controller",
+	"endpoints-controller",
 	"serviceaccount-controller",
 	"root-ca-certificate-publisher-controller",
 	"garbage-collector-controller",

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
@@ -113,7 +114,7 @@ var catalog = []Entry{
 	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},
 
 	// Network.
-	{Name: "endpoints-controller", Aliases: []string{"endpoint"}},
+	have(endpoints.Controller),
 	configured(func(c Config) reconcile.Any { return endpointslice.New(endpointslice.Config{Max: c.EndpointsPerSlice}) }),
 	{Name: "endpointslice-mirroring-controller", Aliases: []string{"endpointslicemirroring"}},
 	{Name: "service-cidr-controller"},

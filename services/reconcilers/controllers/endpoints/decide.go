@@ -1,0 +1,155 @@
+package endpoints
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/service"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+func decide(v View, _ time.Time) reconcile.Decision {
+	switch {
+	case v.Service == nil && v.Endpoints == nil:
+		return reconcile.Nothing("neither the service nor its endpoints are there")
+	case v.Service == nil && elects(v.Endpoints):
+		return reconcile.Nothing("no service has these endpoints: they elect a leader")
+	case v.Service == nil:
+		return reconcile.Do("the service is gone", reconcile.Delete(kinds.Endpoints.Kind, v.Endpoints))
+	case !v.published():
+		return reconcile.Nothing("the endpoints of this service are somebody else's to publish")
+	}
+	subsets, whole := repacked(v.subsets()), true
+	if count(subsets) > capacity {
+		subsets, whole = truncated(subsets), false
+	}
+	if v.right(subsets, whole) {
+		return reconcile.Nothing("the endpoints say what is there")
+	}
+	return reconcile.Do("the endpoints do not say what is there", v.write(subsets, whole))
+}
+
+func elects(e *corev1.Endpoints) bool {
+	_, ok := e.Annotations[election]
+	return ok
+}
+
+// right tells whether the object is as it should be. One that another version of
+// the controller sorted in another way is.
+//
+// Upstream: one with too many addresses is written at every sync.
+func (v View) right(subsets []corev1.EndpointSubset, whole bool) bool {
+	if v.Endpoints == nil || !v.labelled() {
+		return false
+	}
+	if _, over := v.Endpoints.Annotations[corev1.EndpointsOverCapacity]; over == whole {
+		return false
+	}
+	had := versionless(v.Endpoints.Subsets)
+	return equality.Semantic.DeepEqual(had, subsets) || equality.Semantic.DeepEqual(repacked(had), subsets)
+}
+
+// versionless are subsets without the versions of the pods, which are of no account.
+func versionless(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
+	out := make([]corev1.EndpointSubset, len(subsets))
+	for i := range subsets {
+		subsets[i].DeepCopyInto(&out[i])
+		for _, addresses := range [][]corev1.EndpointAddress{out[i].Addresses, out[i].NotReadyAddresses} {
+			for j := range addresses {
+				if addresses[j].TargetRef != nil {
+					addresses[j].TargetRef.ResourceVersion = ""
+				}
+			}
+		}
+	}
+	return out
+}
+
+// labelled tells whether the object has the service's labels and our signature. Its
+// mark of a service without address is no reason to change it.
+func (v View) labelled() bool {
+	have := maps.Clone(v.Endpoints.Labels)
+	signed := have[managedBy] == manager
+	delete(have, managedBy)
+	delete(have, corev1.IsHeadlessService)
+	return signed && maps.Equal(have, v.Service.Labels)
+}
+
+// write is the request that makes the object, or makes it right.
+func (v View) write(subsets []corev1.EndpointSubset, whole bool) events.Command {
+	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: v.Service.Namespace, Name: v.Service.Name}}
+	if v.Endpoints != nil {
+		next = v.Endpoints.DeepCopy()
+	}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Labels = maps.Clone(v.Service.Labels)
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	delete(next.Labels, corev1.IsHeadlessService)
+	if service.Headless(v.Service) {
+		next.Labels[corev1.IsHeadlessService] = ""
+	}
+	next.Labels[managedBy] = manager
+	delete(next.Annotations, corev1.EndpointsLastChangeTriggerTime)
+	if since := v.since(); !since.IsZero() {
+		next.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+	}
+	delete(next.Annotations, corev1.EndpointsOverCapacity)
+	if next.Subsets = subsets; !whole {
+		next.Annotations[corev1.EndpointsOverCapacity] = "truncated"
+	}
+	name := v.Service.Namespace + "/" + v.Service.Name
+	if v.Endpoints == nil {
+		return reconcile.Create(kinds.Endpoints.Kind, next.Namespace, next.Name, reconcile.Body(next),
+			reconcile.Tell(nil, failure(next, "FailedToCreateEndpoint", "Failed to create endpoint for service "+name+": {error}")))
+	}
+	return reconcile.Update(kinds.Endpoints.Kind, next,
+		reconcile.Tell(nil, failure(next, "FailedToUpdateEndpoint", "Failed to update endpoint "+name+": {error}")))
+}
+
+func failure(about *corev1.Endpoints, reason, message string) *events.Notice {
+	return &events.Notice{About: reconcile.About(kinds.Endpoints.Kind, about), Type: corev1.EventTypeWarning, Reason: reason, Message: message}
+}
+
+// since is when the first of the changes happened that the object does not show
+// yet: the service came, or a pod became ready or ceased to be. Upstream remembers
+// the pods' times; here what the object says shows which ones are new.
+func (v View) since() time.Time {
+	if v.Endpoints == nil {
+		return v.Service.CreationTimestamp.Time
+	}
+	said := map[spot]bool{} // ready or not
+	for _, s := range v.Endpoints.Subsets {
+		for i := range s.Addresses {
+			said[spotOf(&s.Addresses[i])] = true
+		}
+		for i := range s.NotReadyAddresses {
+			said[spotOf(&s.NotReadyAddresses[i])] = false
+		}
+	}
+	var first time.Time
+	for _, p := range v.Pods {
+		address, ok := v.address(p)
+		if was, there := said[spotOf(&address)]; !ok || there && was == v.ready(p) {
+			continue
+		}
+		at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+		if at < 0 {
+			continue
+		}
+		if changed := p.Status.Conditions[at].LastTransitionTime.Time; !changed.IsZero() && (first.IsZero() || changed.Before(first)) {
+			first = changed
+		}
+	}
+	return first
+}
