@@ -107,7 +107,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 	}
 	moved := window.Since() != k.window.Since()
 	for _, d := range due {
-		if err := k.append(ctx, translate.Again(d, k.stamp(true))); err != nil {
+		if err := k.append(ctx, translate.Again(translate.Hidden(k.kind, d, k.hide), k.stamp(true))); err != nil {
 			return 0, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -25,6 +26,7 @@ type kindWatch struct {
 	kind    kinds.Kind
 	bus     bus.Bus
 	metrics *metrics
+	hide    redact.Rules
 	age     time.Duration // how long the log keeps a delta
 	room    uint64        // how many messages it holds by its size; 0 means no bound
 	narrow  bool          // that is too little for what is there
@@ -165,5 +167,5 @@ func (k *kindWatch) session(ctx context.Context) error {
 }
 
 func (k *kindWatch) stamp(sync bool) translate.Stamp {
-	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync, Hole: k.hole}
+	return translate.Stamp{At: time.Now(), Epoch: k.cursor.Epoch, Sync: sync, Hole: k.hole, Hide: k.hide}
 }

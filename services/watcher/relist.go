@@ -60,7 +60,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 		if r.Seen(d.Ref) {
 			continue // and has been said again
 		}
-		if err := k.append(ctx, translate.Tombstone(d, k.stamp(true))); err != nil {
+		if err := k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.hide), k.stamp(true))); err != nil {
 			return err
 		}
 	}
@@ -145,5 +145,5 @@ func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
 	if !there {
 		return fmt.Errorf("read message %d of the state of %s: %w", sequence, k.kind.Name, bus.ErrOvertaken)
 	}
-	return k.append(ctx, translate.Tombstone(d, k.stamp(true)))
+	return k.append(ctx, translate.Tombstone(translate.Hidden(k.kind, d, k.hide), k.stamp(true)))
 }

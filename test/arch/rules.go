@@ -32,7 +32,7 @@ type Layer struct {
 const controllers = "services/reconcilers/controllers"
 
 var (
-	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject"}
+	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact"}
 	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"
 	knowledge  = "services/reconcilers/kube/..."

@@ -14,14 +14,11 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 )
 
 // secrets is the kind whose content must never reach the bus.
 const secrets kinds.Name = "secrets"
-
-// lastApplied holds the whole object as its author applied it, and so the
-// values of a Secret.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Stamp is what a delta says beside its object.
 type Stamp struct {
@@ -32,6 +29,8 @@ type Stamp struct {
 	Size Size
 	// Hole is what a Gap stands for.
 	Hole events.Hole
+	// Hide is what must not be said of objects.
+	Hide redact.Rules
 }
 
 // Size is how much of an object is said.
@@ -74,20 +73,15 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	}
 	d.By, d.Beside = events.ManagersOf(m.GetManagedFields())
 	m.SetManagedFields(nil)
-	if kind.Name == secrets {
-		withhold(m)
-	}
+	hide(kind.Name, m, s.Hide)
 	if s.Size != Whole || d.Form == kinds.Metadata {
 		d.Form = kinds.Metadata
 		obj = brief(kind, m, s.Size)
 	}
-	if custom, ok := obj.(*unstructured.Unstructured); ok {
+	if _, custom := obj.(*unstructured.Unstructured); custom {
 		d.ContentType = kinds.JSON
-		d.Body, err = json.Marshal(custom.Object)
-	} else {
-		d.Body, err = kinds.Encode(kind, obj)
 	}
-	if err != nil {
+	if d.Body, err = encode(kind, obj); err != nil {
 		return events.Delta{}, fmt.Errorf("translate %v: %w", d.Ref, err)
 	}
 	return d, nil
@@ -140,11 +134,58 @@ func Tombstone(d events.Delta, s Stamp) events.Delta {
 	return d
 }
 
-func withhold(m metav1.Object) {
-	notes := m.GetAnnotations()
-	if _, there := notes[lastApplied]; there {
-		delete(notes, lastApplied)
-		m.SetAnnotations(notes)
+// hide removes what must not be on the bus.
+func hide(kind kinds.Name, m metav1.Object, rules redact.Rules) (hidden bool) {
+	if kind == secrets {
+		redact.Withhold(m)
+		hidden = true
+	}
+	return rules.Hide(kind, m) || hidden
+}
+
+// Hidden is a stored delta without what must not be said by now: it may have been
+// stored before there was a rule, and is to be said again. What cannot be read is left
+// out but for its name.
+func Hidden(kind kinds.Kind, d events.Delta, rules redact.Rules) events.Delta {
+	if d.Ref.Name == "" || kind.Name != secrets && len(rules.Of(kind.Name)) == 0 {
+		return d
+	}
+	kind.Form = d.Form
+	m, err := decode(kind, d)
+	if err == nil && !hide(kind.Name, m, rules) {
+		return d
+	}
+	if err == nil {
+		d.Body, err = encode(kind, m)
+	}
+	if err != nil {
+		bare := brief(kind, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: d.Ref.Name, Namespace: d.Ref.Namespace, UID: d.UID, ResourceVersion: d.ResourceVersion, Generation: d.Generation,
+		}}, Bare)
+		d.Form, d.ContentType = kinds.Metadata, kinds.Protobuf
+		d.Body, _ = kinds.Encode(kind, bare) // names and numbers: cannot fail
+	}
+	return d
+}
+
+func decode(kind kinds.Kind, d events.Delta) (metav1.Object, error) {
+	if kind.Form == kinds.Full && d.ContentType == kinds.JSON {
+		custom := &unstructured.Unstructured{}
+		return custom, json.Unmarshal(d.Body, &custom.Object)
+	}
+	return kinds.Decode(kind, d.ContentType, d.Body)
+}
+
+// encode is the body of an object: JSON for a kind without a type here, protobuf for
+// all others.
+func encode(kind kinds.Kind, object any) ([]byte, error) {
+	switch o := object.(type) {
+	case *unstructured.Unstructured:
+		return json.Marshal(o.Object)
+	case runtime.Object:
+		return kinds.Encode(kind, o)
+	default:
+		return nil, fmt.Errorf("encode %s: %T is no object", kind.Name, object)
 	}
 }
 

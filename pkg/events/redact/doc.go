@@ -1,0 +1,10 @@
+// Package redact takes values out of objects before anything is told of them.
+//
+// A [Rule] names a kind and a path in it. What the path leads to is replaced:
+// text by [Marker], anything else by nothing. The marker is always the same. A hash in
+// its place, also one with a key, would tell which hidden values are equal, and which
+// have changed; that something has changed is told by the object's version alone.
+//
+// Copies go too: of an object that a rule is about, the annotations are removed in
+// which tools keep the whole object as it was applied.
+package redact

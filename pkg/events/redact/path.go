@@ -1,0 +1,123 @@
+package redact
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Path leads to values in an object: ".spec.containers[*].env[*].value",
+// ".metadata.annotations['example.com/token']". It is JSONPath with fields, keys and
+// [*], which is each of a list or of a map.
+type Path []Step
+
+// Step is one step of a path.
+type Step struct {
+	Name string
+	Each bool // [*]
+}
+
+// ParsePath reads a path.
+//
+// Errors: it is none; the message says what it may look like.
+func ParsePath(text string) (Path, error) {
+	var path Path
+	for rest := text; rest != ""; {
+		var step Step
+		var ok bool
+		switch {
+		case strings.HasPrefix(rest, "[*]"):
+			step.Each, rest, ok = true, rest[len("[*]"):], true
+		case strings.HasPrefix(rest, "['"):
+			step.Name, rest, ok = strings.Cut(rest[len("['"):], "']")
+		case strings.HasPrefix(rest, "."):
+			rest = rest[1:]
+			end := strings.IndexAny(rest+".", ".[")
+			step.Name, rest, ok = rest[:end], rest[end:], true
+		}
+		if !ok || !step.Each && step.Name == "" || strings.ContainsAny(step.Name, "*'\"$@") {
+			return nil, fmt.Errorf("%q is no path: write it as .data, .spec.containers[*].env[*].value or .metadata.annotations['example.com/token']", text)
+		}
+		path = append(path, step)
+	}
+	if len(path) == 0 {
+		return nil, fmt.Errorf("the path is empty: write it as .data or .spec.containers[*].env[*].value")
+	}
+	return path, nil
+}
+
+// MustParsePath is a path that is known to be one.
+func MustParsePath(text string) Path {
+	path, err := ParsePath(text)
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+func (p Path) String() string {
+	var b strings.Builder
+	for _, s := range p {
+		switch {
+		case s.Each:
+			b.WriteString("[*]")
+		case strings.ContainsAny(s.Name, "./[]"):
+			b.WriteString("['" + s.Name + "']")
+		default:
+			b.WriteString("." + s.Name)
+		}
+	}
+	return b.String()
+}
+
+// Covers tells whether a path leads to everything that another one leads to.
+func (p Path) Covers(other Path) bool {
+	if len(p) > len(other) {
+		return false
+	}
+	for i, s := range p {
+		if s != other[i] && !s.Each {
+			return false
+		}
+	}
+	return true
+}
+
+// fits is an error where a type has nothing at a path. taken is how much of the path
+// led there.
+func (p Path) fits(t reflect.Type, taken int) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if taken == len(p) || t.Kind() == reflect.Interface {
+		return nil
+	}
+	step := p[taken]
+	switch t.Kind() {
+	case reflect.Struct:
+		if f, ok := fieldOf(t, step); ok {
+			return p.fits(f.Type, taken+1)
+		}
+	case reflect.Map:
+		return p.fits(t.Elem(), taken+1)
+	case reflect.Slice:
+		if step.Each {
+			return p.fits(t.Elem(), taken+1)
+		}
+		return fmt.Errorf("%s is a list: write %s[*]", p[:taken], p[:taken])
+	default:
+	}
+	return fmt.Errorf("there is no %s", p[:taken+1])
+}
+
+// fieldOf is the field of a struct that JSON calls so; those of embedded structs are
+// its own.
+func fieldOf(t reflect.Type, step Step) (reflect.StructField, bool) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && !step.Each && name != "" && name == step.Name {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}

@@ -1,0 +1,185 @@
+package redact_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/millrace/millrace/pkg/events/redact"
+)
+
+const canary = "canary-7f3a"
+
+func pod() *corev1.Pod {
+	env := []corev1.EnvVar{{Name: "TOKEN", Value: canary}, {Name: "EMPTY"}, {
+		Name: "REF", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}},
+	}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{
+			"example.com/token": canary, "example.com/kept": "kept",
+			"kubectl.kubernetes.io/last-applied-configuration": `{"env":"` + canary + `"}`,
+		}},
+		Spec: corev1.PodSpec{
+			NodeName: "n1", Containers: []corev1.Container{
+				{Name: "a", Env: env, Args: []string{"--password=" + canary, ""}}, {Name: "b", Env: env},
+			},
+		},
+	}
+}
+
+func rules(t *testing.T, texts ...string) (all redact.Rules) {
+	t.Helper()
+	for _, text := range texts {
+		r, err := redact.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.String() != text {
+			t.Errorf("%q is written as %q", text, r)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func written(t *testing.T, object any) string {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestHide: what is named goes, in objects with a type and in those without, and
+// nothing else is changed.
+func TestHide(t *testing.T) {
+	all := rules(t, "pods:.spec.containers[*].env[*].value", "pods:.spec.containers[*].args", "pods:.metadata.annotations['example.com/token']")
+	custom := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(written(t, pod())), &custom.Object); err != nil {
+		t.Fatal(err)
+	}
+	for name, object := range map[string]metav1.Object{"a type": pod(), "none": custom} {
+		before := written(t, object)
+		if !all.Hide("pods", object) {
+			t.Fatalf("%s: no rule is about it", name)
+		}
+		after := written(t, object)
+		if strings.Contains(after, canary) || strings.Count(after, redact.Marker) != 5 {
+			t.Errorf("%s: it is told as %s", name, after)
+		}
+		want := strings.NewReplacer(`"--password=`+canary+`",""`, fmt.Sprintf("%q,%q", redact.Marker, redact.Marker), canary, redact.Marker).Replace(before)
+		want = strings.Replace(want, `,"kubectl.kubernetes.io/last-applied-configuration":"{\"env\":\"`+redact.Marker+`\"}"`, "", 1)
+		if after != want {
+			t.Errorf("%s: it is told as\n%s, want\n%s", name, after, want)
+		}
+		if all.Hide("pods", object); written(t, object) != after {
+			t.Errorf("%s: hidden twice it is another", name)
+		}
+	}
+}
+
+// TestHideWhatIsNoText: numbers, times and quantities are left out, bytes marked.
+func TestHideWhatIsNoText(t *testing.T) {
+	p := pod()
+	seconds, user := int64(7), int64(1000)
+	p.Spec.TerminationGracePeriodSeconds = &seconds
+	p.Spec.Containers = p.Spec.Containers[:1]
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("3")}
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &user}
+	rules(t, "pods:.spec").Hide("pods", p)
+	text := written(t, p.Spec)
+	for _, gone := range []string{canary, "n1", `"3"`, "1000", ":7"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%s is told in %s", gone, text)
+		}
+	}
+	config := &corev1.ConfigMap{Data: map[string]string{"a": canary, "b": ""}, BinaryData: map[string][]byte{"c": []byte(canary)}}
+	rules(t, "configmaps:.data", "configmaps:.binaryData.c").Hide("configmaps", config)
+	if config.Data["a"] != redact.Marker || config.Data["b"] != redact.Marker || string(config.BinaryData["c"]) != redact.Marker {
+		t.Errorf("it is told as %+v", config)
+	}
+}
+
+func TestSparedAndOtherObjects(t *testing.T) {
+	all := rules(t, "configmaps!spared!kube-root-ca.crt:.data")
+	for name, want := range map[string]bool{"spared": false, "kube-root-ca.crt": false, "other": true} {
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": canary}}
+		if got := all.Hide("configmaps", config); got != want || (config.Data["a"] == canary) == want {
+			t.Errorf("%s: hidden %t, %v", name, got, config.Data)
+		}
+	}
+	if p := pod(); all.Hide("pods", p) || p.Annotations["example.com/token"] != canary || len(p.Annotations) != 3 {
+		t.Error("what no rule is about has changed")
+	}
+	partial := &metav1.PartialObjectMetadata{ObjectMeta: pod().ObjectMeta}
+	if rules(t, "pods:.spec").Hide("pods", partial); partial.Name != "web" || strings.Contains(written(t, partial), "last-applied") {
+		t.Errorf("metadata is told as %v", partial)
+	}
+}
+
+func TestRulesThatAreNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"configmaps":                     "KIND:PATH",
+		":.data":                         "kind",
+		"configmaps!:.data":              "name",
+		"pods:.spec.contaners[*].env":    "there is no .spec.contaners in pods",
+		"pods:.spec.containers.env":      ".spec.containers is a list: write .spec.containers[*]",
+		"pods:.spec.nodeName.x":          "there is no",
+		"pods:.spec.containers[0].env":   "is no path",
+		"pods:.spec..env":                "is no path",
+		"pods:.metadata.labels":          "only annotations",
+		"pods:.metadata":                 "only annotations",
+		"pods:.kind":                     "known by",
+		"deployments.apps:.spec.replcas": "there is no .spec.replcas",
+		"pods:.spec.containers['a']":     "is a list",
+		"pods:.metadata.annotations['a":  "is no path",
+		"configmaps:.data['a'].b":        "there is no",
+	} {
+		if r, err := redact.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is %v: %v; want an error that says %q", text, r, err, want)
+		}
+	}
+	if _, err := redact.Parse("widgets.example.com:.spec.token"); err != nil {
+		t.Errorf("a kind that is not known: %v", err)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		path, other string
+		want        bool
+	}{
+		{".spec.containers[*].env", ".spec.containers[*].env[*].value", true},
+		{".spec.containers[*].env[*].value", ".spec.containers[*].env", false},
+		{".metadata.annotations[*]", ".metadata.annotations['a.b/c']", true},
+		{".data['a']", ".data['b']", false},
+		{".data", ".data", true},
+	} {
+		if got := redact.MustParsePath(c.path).Covers(redact.MustParsePath(c.other)); got != c.want {
+			t.Errorf("%s covers %s: %t", c.path, c.other, got)
+		}
+	}
+}
+
+// TestWithhold: whatever a tool has written on an object may be what is in it.
+func TestWithhold(t *testing.T) {
+	m := &metav1.ObjectMeta{Annotations: map[string]string{
+		"kapp.k14s.io/original": canary, "kubectl.kubernetes.io/last-applied-configuration": canary,
+		"example.com/backup": canary, "kubernetes.io/service-account.name": "default",
+	}}
+	redact.Withhold(m)
+	if got := fmt.Sprint(m.Annotations); got != "map[example.com/backup:"+redact.Marker+" kubernetes.io/service-account.name:default]" {
+		t.Errorf("it says %s", got)
+	}
+	bare := &metav1.ObjectMeta{}
+	if redact.Withhold(bare); bare.Annotations != nil {
+		t.Error("nothing has become something")
+	}
+}
