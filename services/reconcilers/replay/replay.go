@@ -61,7 +61,11 @@ func Run(ctx context.Context, archive bus.Archive, o Options, each func(Case) er
 	if err := r.prepare(ctx); err != nil {
 		return Summary{}, err
 	}
-	late, err := r.pass(ctx, r.turns(ctx), o.Remembered)
+	turns, err := r.turns(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	late, err := r.pass(ctx, turns, o.Remembered)
 	if err == nil && len(late) > 0 {
 		// Each is where it can be reached from the first, however far they are apart.
 		slices.SortStableFunc(late, func(a, b recorded) int { return a.turn.Now.Compare(b.turn.Now) })
@@ -138,12 +142,18 @@ func listed(turns []recorded) source {
 }
 
 // turns reads the turns of all controllers, in the order in which they were stored.
-func (r *run) turns(ctx context.Context) source {
+func (r *run) turns(ctx context.Context) (source, error) {
 	feeds := make([]*feed[recorded], len(r.names))
 	for i, name := range r.names {
 		p := bus.Passage{Stream: subject.TurnStream(name), Since: r.options.Since}
 		if n := r.options.Turns; len(n) > 0 {
 			p = bus.Passage{Stream: p.Stream, From: slices.Min(n), To: slices.Max(n)}
+		} else if p.Since.IsZero() {
+			state, err := r.archive.StreamState(ctx, p.Stream)
+			if err != nil {
+				return nil, fmt.Errorf("read the turns of %s: %w", name, err)
+			}
+			p.From = state.Whole // of a stretch: what is before it was decided before it
 		}
 		feeds[i] = open(ctx, r.archive, p, r.crew, r.reader(name))
 	}
@@ -163,7 +173,7 @@ func (r *run) turns(ctx context.Context) source {
 		}
 		feeds[first].take(1)
 		return t, true, nil
-	}
+	}, nil
 }
 
 // reader reads a turn of a controller. One that is not wanted is not decoded.
