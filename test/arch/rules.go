@@ -134,6 +134,13 @@ var layers = []Layer{
 		Because: "a record in a file is read without a bus; it knows the vocabulary, what a record is, and how files are packed",
 	},
 	{
+		Name: "notary (L2)", Packages: []string{"pkg/events/notary"},
+		May: list(vocabulary, apiTypes, []string{
+			"pkg/events/bus", "pkg/events/archive", "pkg/events/stream/memory", "golang.org/x/mod/sumdb/...",
+		}),
+		Because: "who vouches for a record, and who verifies it, knows what a record is and nothing of who made it",
+	},
+	{
 		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",

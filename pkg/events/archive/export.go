@@ -35,7 +35,7 @@ type Selection struct {
 // Errors: there is nothing of what was selected; the record cannot be read, or the
 // file not written.
 func Export(ctx context.Context, from bus.Archive, out io.Writer, s Selection) ([]Stream, error) {
-	e := &export{from: from, Selection: s}
+	e := &export{from: from, Selection: s, written: map[string]*stretch{}}
 	plan, err := e.plan(ctx)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,11 @@ func Export(ctx context.Context, from bus.Archive, out io.Writer, s Selection) (
 		return nil, err
 	}
 	for _, p := range plan {
-		if err := e.stream(ctx, p); err != nil {
+		write := e.stream
+		if p.Name == subject.NotaryStream {
+			write = e.pages
+		}
+		if err := write(ctx, p); err != nil {
 			return nil, fmt.Errorf("export %s: %w", p.Name, err)
 		}
 	}
@@ -67,6 +71,20 @@ type export struct {
 	Selection
 	from bus.Archive
 	out  *Writer
+	// written is what has been written of each stream.
+	written map[string]*stretch
+}
+
+// stretch is the part of a stream from whole to last, and the base before it.
+type stretch struct {
+	base        []uint64
+	whole, last uint64
+}
+
+// touches tells whether messages in a range are in the stretch.
+func (s *stretch) touches(first, last uint64) bool {
+	at, _ := slices.BinarySearch(s.base, first)
+	return last >= s.whole && first <= s.last || at < len(s.base) && s.base[at] <= last
 }
 
 // plan finds the streams that are wanted, and where they stand.
@@ -78,6 +96,14 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	controllers, err := e.from.Controllers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look which controllers there are: %w", err)
+	}
+	// Where the pages end is looked at first: they vouch for nothing that is stored
+	// later.
+	signed := Stream{Name: subject.NotaryStream}
+	err = e.look(ctx, &signed)
+	notarized := err == nil
+	if err != nil && !errors.Is(err, bus.ErrNoStream) {
+		return nil, err
 	}
 	var plan []Stream
 	for _, k := range have {
@@ -101,6 +127,9 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 			return nil, err
 		}
 	}
+	if notarized {
+		plan = append(plan, signed)
+	}
 	return plan, nil
 }
 
@@ -115,6 +144,9 @@ func namesOf(have []kinds.Kind) (names []kinds.Name) {
 func (e *export) look(ctx context.Context, s *Stream) (err error) {
 	if s.State, err = e.from.StreamState(ctx, s.Name); err != nil {
 		return fmt.Errorf("look at %s: %w", s.Name, err)
+	}
+	if s.Name == subject.NotaryStream {
+		return nil // what vouches for the end of a stretch may have been signed later
 	}
 	if !e.Until.IsZero() {
 		return e.end(ctx, s)
@@ -174,6 +206,7 @@ func (e *export) stream(ctx context.Context, s Stream) error {
 		}
 		s.State.Whole, s.State.Begins = from, e.Since
 	}
+	e.written[s.Name] = &stretch{base, s.State.Whole, s.State.Last}
 	if err := e.out.Begin(s); err != nil {
 		return err
 	}
@@ -185,6 +218,26 @@ func (e *export) stream(ctx context.Context, s Stream) error {
 	}
 	return e.from.Read(ctx, bus.Passage{Stream: s.Name, From: from, To: s.State.Last}, func(batch []events.Message) error {
 		for _, m := range batch {
+			if err := e.out.Add(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pages writes those pages of notaries that vouch for something that was written.
+func (e *export) pages(ctx context.Context, s Stream) error {
+	if err := e.out.Begin(s); err != nil {
+		return err
+	}
+	return e.from.Read(ctx, bus.Passage{Stream: s.Name, To: s.State.Last}, func(batch []events.Message) error {
+		for _, m := range batch {
+			about, _ := subject.ParseNotary(m.Subject)
+			first, last, ok := events.CoveredBy(m)
+			if in := e.written[about]; in == nil || ok && first <= last && !in.touches(first, last) {
+				continue
+			}
 			if err := e.out.Add(m); err != nil {
 				return err
 			}

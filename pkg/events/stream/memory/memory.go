@@ -243,6 +243,9 @@ func (b *Bus) stream(name string) (*stream, error) {
 
 // streamOf finds the stream that holds a subject.
 func (b *Bus) streamOf(name string) (*stream, error) {
+	if _, ok := subject.ParseNotary(name); ok {
+		return b.stream(subject.NotaryStream)
+	}
 	tokens := strings.SplitN(name, ".", 3)
 	if len(tokens) < 3 {
 		return nil, fmt.Errorf("no stream holds %s: %w", name, bus.ErrNoStream)

@@ -35,6 +35,9 @@ type stream struct {
 	ended   bool
 }
 
+// ttlHeader is how a server is told that a message is to go after a time.
+const ttlHeader = "Nats-TTL"
+
 // put is when a message was stored under an id.
 type put struct {
 	sequence uint64
@@ -51,7 +54,11 @@ func newStream(b *Bus, name string, coalesce bool) *stream {
 
 // store appends a message, and removes it after ttl unless that is 0.
 func (s *stream) store(m events.Message, ttl time.Duration) uint64 {
-	s.insert(events.Seal(m), s.last+1, s.bus.clock.Now(), ttl)
+	if m = events.Seal(m); ttl > 0 {
+		m = clone(m)
+		m.Header[ttlHeader] = []string{ttl.String()}
+	}
+	s.insert(m, s.last+1, s.bus.clock.Now(), ttl)
 	return s.last
 }
 

@@ -1,0 +1,333 @@
+package notary
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Options of a notary.
+type Options struct {
+	// Signer is the key that signs.
+	Signer note.Signer
+	// Known are the keys whose pages are gone on from, the own one among them.
+	Known note.Verifiers
+	// Every is how often the streams are looked at; 0 means 10 s.
+	Every time.Duration
+	// Log; nil: nothing is logged.
+	Log *slog.Logger
+}
+
+const (
+	defaultEvery = 10 * time.Second
+	// quiet is after which time a stream in which nothing happens is signed anew, so
+	// that its last page never expires and everybody sees that somebody looks.
+	quiet = time.Hour
+	// margin is how much longer pages are kept than what they are about.
+	margin = 24 * time.Hour
+	// pageEntries bounds a page.
+	pageEntries = 2000
+)
+
+// Notary signs what there is on a bus. It needs the rights to read, and to publish
+// on the notary's subjects.
+type Notary struct {
+	bus bus.Notarized
+	Options
+
+	heads map[string]*head
+	// seen are the last checkpoints of which this notary knows.
+	seen map[string]Checkpoint
+	kept time.Duration // what the own stream was last asked to keep; -1: nothing
+
+	mu     sync.Mutex
+	failed error
+}
+
+// head is how far the pages of a stream have come.
+type head struct {
+	tree *Tree
+	// page is the last one; nil: there is none.
+	page     *Page
+	sequence uint64 // the page's
+	// breaks says why the next page begins a new tree.
+	breaks string
+}
+
+// New makes a notary.
+func New(b bus.Notarized, o Options) *Notary {
+	o.Every = cmp.Or(o.Every, defaultEvery)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Notary{bus: b, Options: o, heads: map[string]*head{}, seen: map[string]Checkpoint{}, kept: -1, failed: errors.New("no round has been made yet")}
+}
+
+// Run signs, round after round, until the context ends. What fails is tried again
+// in the next round.
+func (n *Notary) Run(ctx context.Context) error {
+	for {
+		err := n.Round(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		n.mu.Lock()
+		if err != nil && (n.failed == nil || n.failed.Error() != err.Error()) {
+			n.Log.Error("not everything is signed; it is tried again", "error", err)
+		}
+		n.failed = err
+		n.mu.Unlock()
+		timer := time.NewTimer(n.Every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// Healthy is nil when the last round signed everything.
+func (n *Notary) Healthy() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failed
+}
+
+// Round signs what has been stored since the last round.
+func (n *Notary) Round(ctx context.Context) error {
+	streams, err := Streams(ctx, n.bus)
+	if err != nil {
+		return err
+	}
+	states := make(map[string]bus.State, len(streams))
+	for _, name := range streams {
+		state, err := n.bus.StreamState(ctx, name)
+		if err != nil && !errors.Is(err, bus.ErrNoStream) {
+			return fmt.Errorf("look at %s: %w", name, err)
+		}
+		states[name] = state
+	}
+	if err := n.ensure(ctx, states); err != nil {
+		return err
+	}
+	var failed []error
+	for _, name := range streams {
+		err := n.stream(ctx, name, states[name])
+		if errors.Is(err, bus.ErrOvertaken) { // by another notary; it goes on from there
+			delete(n.heads, name)
+			err = n.stream(ctx, name, states[name])
+		}
+		if err != nil && !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
+			delete(n.heads, name) // what was stored of it is read again
+			failed = append(failed, fmt.Errorf("sign %s: %w", name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Streams are those that a notary vouches for, sorted.
+func Streams(ctx context.Context, b bus.Archive) ([]string, error) {
+	have, err := b.Kinds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look which kinds there are: %w", err)
+	}
+	controllers, err := b.Controllers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look which controllers there are: %w", err)
+	}
+	var streams []string
+	for _, k := range have {
+		streams = append(streams, subject.LogStream(k.Name))
+	}
+	for _, c := range controllers {
+		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
+	}
+	slices.Sort(streams)
+	return streams, nil
+}
+
+// ensure has the own stream keep pages longer than anything that they are about.
+func (n *Notary) ensure(ctx context.Context, states map[string]bus.State) error {
+	keep := time.Duration(1)
+	for _, s := range states {
+		if s.Keeps.Age == 0 && s.Last > 0 {
+			keep = 0
+			break
+		}
+		keep = max(keep, s.Keeps.Age)
+	}
+	if keep > 0 {
+		keep += margin
+	}
+	if keep == n.kept {
+		return nil
+	}
+	if err := n.bus.EnsureNotary(ctx, keep); err != nil {
+		return err
+	}
+	n.kept = keep
+	return nil
+}
+
+// stream signs what is new in a stream.
+func (n *Notary) stream(ctx context.Context, name string, state bus.State) error {
+	if state.Last == 0 {
+		return nil
+	}
+	h, err := n.head(ctx, name)
+	if err != nil {
+		return err
+	}
+	switch last := h.page; {
+	case h.breaks != "" || last == nil:
+		n.begin(h, state)
+	case !last.Created.Equal(state.Created):
+		h.breaks = "the stream was made anew on " + state.Created.UTC().Format(time.RFC3339)
+		n.begin(h, state)
+	case state.Last < last.Last:
+		h.breaks = fmt.Sprintf("the stream ends with message %d, where it had %d", state.Last, last.Last)
+		n.begin(h, state)
+	case state.Last == last.Last && state.Keeps == last.Keeps && state.Now.Sub(last.Time) < quiet:
+		return nil
+	}
+	return n.sign(ctx, name, h, state)
+}
+
+// head finds how far the pages of a stream have come, in memory or on the bus.
+func (n *Notary) head(ctx context.Context, name string) (*head, error) {
+	if h := n.heads[name]; h != nil {
+		return h, nil
+	}
+	m, ok, err := n.bus.Last(ctx, subject.NotaryStream, subject.Notary(name))
+	if err != nil {
+		return nil, fmt.Errorf("look for the last page: %w", err)
+	}
+	h := &head{tree: &Tree{}}
+	if ok {
+		h.sequence = m.Sequence
+		if err := h.take(m, name, n.Known); err != nil {
+			h.breaks = "the last page cannot be trusted: " + err.Error()
+			n.Log.Error("the last page about a stream cannot be trusted; a new tree begins", "stream", name, "page", m.Sequence, "error", err)
+		}
+	}
+	if known, ok := n.seen[name]; ok && h.breaks == "" && (h.page == nil || h.page.Created.Equal(known.Created) && h.page.Size < known.Size) {
+		h.breaks = fmt.Sprintf("pages that were stored are there no more; the last one vouched for message %d", known.Last)
+	}
+	n.heads[name] = h
+	return h, nil
+}
+
+// take goes on from a stored page.
+func (h *head) take(m events.Message, name string, known note.Verifiers) error {
+	p, err := openMessage(m, name, known)
+	if err != nil {
+		return err
+	}
+	t, err := Continue(p.Before, p.Edge)
+	if err != nil {
+		return err
+	}
+	for _, e := range p.Entries {
+		if err := t.Add(e.Leaf); err != nil {
+			return err
+		}
+	}
+	h.tree, h.page = t, p
+	return nil
+}
+
+// openMessage opens the page in a message about a stream.
+func openMessage(m events.Message, name string, known note.Verifiers) (*Page, error) {
+	if err := events.Verify(m); err != nil {
+		return nil, err
+	}
+	p, err := Open(m.Data, known)
+	if err == nil && p.Stream != name {
+		err = fmt.Errorf("it is about %s", p.Stream)
+	}
+	return p, err
+}
+
+// begin begins a new tree, with the first message that is there.
+func (n *Notary) begin(h *head, state bus.State) {
+	if h.breaks != "" {
+		n.Log.Warn("a new tree begins", "because", h.breaks)
+	}
+	h.tree = &Tree{}
+	h.page = &Page{Checkpoint: Checkpoint{Created: state.Created, Last: state.First - 1}}
+}
+
+// sign reads what is new, and stores a page for each so many messages, and one when
+// there is nothing new.
+func (n *Notary) sign(ctx context.Context, name string, h *head, state bus.State) error {
+	var entries []Entry
+	if from := h.page.Last + 1; from <= state.Last {
+		err := n.bus.Read(ctx, bus.Passage{Stream: name, From: from, To: state.Last}, func(batch []events.Message) error {
+			for _, m := range batch {
+				entries = append(entries, Entry{m.Sequence, Leaf(m), m.Time.Unix(), expires(m)})
+				if len(entries) < pageEntries || m.Sequence == state.Last {
+					continue
+				}
+				if err := n.store(ctx, name, h, state, entries, m.Sequence); err != nil {
+					return err
+				}
+				entries = nil
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return n.store(ctx, name, h, state, entries, state.Last)
+}
+
+// store signs and stores a page about the messages up to one.
+func (n *Notary) store(ctx context.Context, name string, h *head, state bus.State, entries []Entry, last uint64) error {
+	edge, err := h.tree.Edge()
+	if err != nil {
+		return err
+	}
+	p := &Page{Before: h.tree.Size, Edge: edge, Entries: entries}
+	for _, e := range entries {
+		if err := h.tree.Add(e.Leaf); err != nil {
+			return err
+		}
+	}
+	root, err := h.tree.Root()
+	if err != nil {
+		return err
+	}
+	p.Checkpoint = Checkpoint{
+		Stream: name, Created: state.Created, Size: h.tree.Size, Root: root,
+		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: state.Keeps, Break: h.breaks,
+	}
+	stored, err := p.Sign(n.Signer)
+	if err != nil {
+		return err
+	}
+	m := events.Message{Subject: subject.Notary(name), Header: map[string][]string{
+		events.HeaderContentType: {contentType}, events.HeaderCovers: {events.Covers(p.First, p.Last)},
+	}, Data: stored}
+	sequence, err := n.bus.Store(ctx, m, h.sequence)
+	if err != nil {
+		return fmt.Errorf("store a page: %w", err)
+	}
+	h.page, h.sequence, h.breaks = p, sequence, ""
+	n.seen[name] = p.Checkpoint
+	return nil
+}
+
+const contentType = "application/vnd.millrace.page"

@@ -1,0 +1,265 @@
+package notary
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Checkpoint is what a notary signs about a stream.
+type Checkpoint struct {
+	// Stream, and when it was made: another one of the same name is another.
+	Stream  string
+	Created time.Time
+	// Size and Root are the tree's.
+	Size int64
+	Root tlog.Hash
+	// First and Last are the messages that the page is about: all from First to Last
+	// that there were. Last is First-1 where there was none.
+	First, Last uint64
+	// Time is when it was signed, by the bus's clock.
+	Time time.Time
+	// Keeps is how much the stream kept then.
+	Keeps bus.Retention
+	// Break says why a tree begins anew; empty: it does not, or is the first.
+	Break string
+}
+
+// Entry is a message in a page.
+type Entry struct {
+	Sequence uint64
+	Leaf     tlog.Hash
+	// Time is when it was stored, in seconds since 1970.
+	Time int64
+	// Expires is when the message may go before those around it, in seconds since
+	// 1970; 0: it may not.
+	Expires int64
+}
+
+// Page is a checkpoint with what leads to it.
+type Page struct {
+	Checkpoint
+	// Before and Edge are the tree's without these entries.
+	Before  int64
+	Edge    []tlog.Hash
+	Entries []Entry
+}
+
+// origin is the first line of a checkpoint.
+const origin = "millrace checkpoint"
+
+// text is what is signed: origin, size and root, as checkpoints of other logs have
+// them, and then a line for each thing else.
+func (c Checkpoint) text(page []byte) string {
+	var b strings.Builder
+	sum := sha256.Sum256(page)
+	fmt.Fprintf(&b, "%s %s %d\n%d\n%s\n", origin, c.Stream, c.Created.UnixNano(), c.Size, c.Root)
+	fmt.Fprintf(&b, "messages %d %d\n", c.First, c.Last)
+	fmt.Fprintf(&b, "time %s\n", c.Time.UTC().Format(time.RFC3339Nano))
+	fmt.Fprintf(&b, "keeps %d %d\n", int64(c.Keeps.Age), c.Keeps.Bytes)
+	fmt.Fprintf(&b, "page %s\n", base64.StdEncoding.EncodeToString(sum[:]))
+	if c.Break != "" {
+		fmt.Fprintf(&b, "break %s\n", strings.Join(strings.Fields(c.Break), " "))
+	}
+	return b.String()
+}
+
+var errPage = errors.New("it is not written as a page is")
+
+// parseCheckpoint reads what text wrote, and the sum of the page.
+func parseCheckpoint(text string) (c Checkpoint, sum []byte, err error) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) < 7 || len(lines) > 8 {
+		return c, nil, errPage
+	}
+	var created, age int64
+	var at, packed string
+	for _, part := range []struct {
+		line, form string
+		into       []any
+	}{
+		{lines[0], origin + " %s %d", []any{&c.Stream, &created}},
+		{lines[1], "%d", []any{&c.Size}},
+		{lines[3], "messages %d %d", []any{&c.First, &c.Last}},
+		{lines[4], "time %s", []any{&at}},
+		{lines[5], "keeps %d %d", []any{&age, &c.Keeps.Bytes}},
+		{lines[6], "page %s", []any{&packed}},
+	} {
+		if _, err := fmt.Sscanf(part.line, part.form, part.into...); err != nil {
+			return c, nil, errPage
+		}
+	}
+	if len(lines) == 8 {
+		reason, is := strings.CutPrefix(lines[7], "break ")
+		if !is {
+			return c, nil, errPage
+		}
+		c.Break = reason
+	}
+	c.Created, c.Keeps.Age = time.Unix(0, created), time.Duration(age)
+	c.Root, err = tlog.ParseHash(lines[2])
+	if err == nil {
+		c.Time, err = time.Parse(time.RFC3339Nano, at)
+	}
+	if err == nil {
+		sum, err = base64.StdEncoding.DecodeString(packed)
+	}
+	return c, sum, err
+}
+
+const pageVersion = 1
+
+func (p *Page) pack() []byte {
+	text := binary.AppendUvarint(nil, pageVersion)
+	text = binary.AppendUvarint(text, uint64(p.Before))
+	text = binary.AppendUvarint(text, uint64(len(p.Edge)))
+	for _, h := range p.Edge {
+		text = append(text, h[:]...)
+	}
+	text = binary.AppendUvarint(text, uint64(len(p.Entries)))
+	var before Entry
+	for _, e := range p.Entries {
+		text = binary.AppendUvarint(text, e.Sequence-before.Sequence)
+		text = binary.AppendVarint(text, e.Time-before.Time)
+		text = binary.AppendUvarint(text, uint64(e.Expires))
+		text = append(text, e.Leaf[:]...)
+		before = e
+	}
+	return text
+}
+
+// unpack reads what pack wrote.
+func (p *Page) unpack(text []byte) error {
+	r := bytes.NewReader(text)
+	var failed error
+	number := func(most uint64) uint64 {
+		n, err := binary.ReadUvarint(r)
+		if err != nil || n > most {
+			failed = errPage
+			return 0
+		}
+		return n
+	}
+	hash := func() (h tlog.Hash) {
+		if n, err := r.Read(h[:]); err != nil || n != len(h) {
+			failed = errPage
+		}
+		return h
+	}
+	const any63 = 1<<63 - 1
+	if number(pageVersion) != pageVersion {
+		return errPage
+	}
+	p.Before = int64(number(any63))
+	for n := number(64); n > 0 && failed == nil; n-- {
+		p.Edge = append(p.Edge, hash())
+	}
+	var e Entry
+	for n := number(uint64(len(text))); n > 0 && failed == nil; n-- {
+		e.Sequence += number(any63)
+		step, err := binary.ReadVarint(r)
+		if err != nil {
+			return errPage
+		}
+		e.Time += step
+		e.Expires = int64(number(any63))
+		e.Leaf = hash()
+		p.Entries = append(p.Entries, e)
+	}
+	if r.Len() > 0 {
+		return errPage
+	}
+	return failed
+}
+
+// Sign gives a page as it is stored: the length of the signed note, the note, and
+// the rest.
+func (p *Page) Sign(by note.Signer) ([]byte, error) {
+	packed := p.pack()
+	signed, err := note.Sign(&note.Note{Text: p.text(packed)}, by)
+	if err != nil {
+		return nil, fmt.Errorf("sign the checkpoint of %s: %w", p.Stream, err)
+	}
+	out := strconv.AppendInt(nil, int64(len(signed)), 10)
+	return append(append(append(out, '\n'), signed...), packed...), nil
+}
+
+// Open reads a stored page, and checks that one who is known has signed it, and
+// that it says what was signed: its entries lead from the tree that it goes on from
+// to the tree that was signed.
+//
+// Errors: it is not so; each says in what.
+func Open(stored []byte, known note.Verifiers) (*Page, error) {
+	head, rest, _ := bytes.Cut(stored, []byte{'\n'})
+	size, err := strconv.Atoi(string(head))
+	if err != nil || size < 0 || size > len(rest) || strconv.Itoa(size) != string(head) {
+		return nil, errPage
+	}
+	signed, packed := rest[:size], rest[size:]
+	n, err := note.Open(signed, known)
+	if err != nil {
+		return nil, fmt.Errorf("nobody who is known has signed it: %w", err)
+	}
+	p := &Page{}
+	var sum []byte
+	if p.Checkpoint, sum, err = parseCheckpoint(n.Text); err != nil {
+		return nil, err
+	}
+	if have := sha256.Sum256(packed); !bytes.Equal(have[:], sum) {
+		return nil, errors.New("its entries are not those that were signed")
+	}
+	if err := p.unpack(packed); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+// check computes the tree.
+func (p *Page) check() error {
+	t, err := Continue(p.Before, p.Edge)
+	if err != nil {
+		return err
+	}
+	before := p.First - 1
+	for _, e := range p.Entries {
+		if e.Sequence <= before || e.Sequence > p.Last {
+			return fmt.Errorf("message %d is out of its order", e.Sequence)
+		}
+		before = e.Sequence
+		if err := t.Add(e.Leaf); err != nil {
+			return err
+		}
+	}
+	root, err := t.Root()
+	switch {
+	case err != nil:
+		return err
+	case t.Size != p.Size || root != p.Root:
+		return errors.New("its entries do not make up the tree that was signed")
+	}
+	return nil
+}
+
+// follows tells whether a page goes on where another one ended.
+func (p *Page) follows(before *Page) bool {
+	if p.Before != before.Size || !p.Created.Equal(before.Created) || p.First != before.Last+1 {
+		return false
+	}
+	t, err := Continue(p.Before, p.Edge)
+	if err != nil {
+		return false
+	}
+	root, err := t.Root()
+	return err == nil && root == before.Root
+}

@@ -1,0 +1,361 @@
+package notary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Finding is something in a record that is not as it should be.
+type Finding struct {
+	Stream string `json:"stream"`
+	// Sequence is the message, or the first of several up to To; 0: it is about the
+	// whole stream.
+	Sequence uint64 `json:"sequence,omitempty"`
+	To       uint64 `json:"to,omitempty"`
+	What     string `json:"what"`
+}
+
+// String says a finding in one line.
+func (f Finding) String() string {
+	switch {
+	case f.Sequence == 0:
+		return f.Stream + ": " + f.What
+	case f.To > f.Sequence:
+		return fmt.Sprintf("%s %d to %d: %s", f.Stream, f.Sequence, f.To, f.What)
+	default:
+		return fmt.Sprintf("%s %d: %s", f.Stream, f.Sequence, f.What)
+	}
+}
+
+// Standing is what has been proven of a stream.
+type Standing struct {
+	Stream   string `json:"stream"`
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	Messages int    `json:"messages"`
+	// Proven messages are exactly those that were signed. Unproven ones are not vouched
+	// for by any page: From is the first of those behind the last page.
+	Proven   int    `json:"proven"`
+	Unproven int    `json:"unproven"`
+	From     uint64 `json:"from,omitempty"`
+	// Expired were signed, and their time had come.
+	Expired int `json:"expired,omitempty"`
+	// Pages are those about the stream. The first vouches since Since, and the last one
+	// was signed at Until.
+	Pages int       `json:"pages"`
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Gaps are the watcher's own notes that changes may be missing.
+	Gaps int `json:"gaps,omitempty"`
+}
+
+// Report is what came of verifying a record.
+type Report struct {
+	// Signed is false when no key was given: then what is not as it should be by
+	// accident is found, and forgeries are not.
+	Signed   bool       `json:"signed"`
+	Streams  []Standing `json:"streams"`
+	Findings []Finding  `json:"findings"`
+}
+
+// Trust is what a record is held against.
+type Trust struct {
+	// Known are the notaries' public keys; nil: none.
+	Known note.Verifiers
+	// Now bounds what may have expired; zero: now.
+	Now time.Time
+	// Until is true of a record that was cut off at its end on purpose.
+	Until bool
+}
+
+// Verify reads a record through, and tells what of it is proven and what is not as
+// it should be.
+//
+// Errors: the record cannot be read at all.
+func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
+	if t.Now.IsZero() {
+		t.Now = time.Now()
+	}
+	v := &verifier{from: from, Trust: t}
+	streams, err := Streams(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Signed: t.Known != nil, Streams: []Standing{}, Findings: []Finding{}}
+	for _, name := range streams {
+		s, err := v.stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("verify %s: %w", name, err)
+		}
+		r.Streams = append(r.Streams, s.Standing)
+		r.Findings = append(r.Findings, s.findings...)
+	}
+	lost, err := v.lost(ctx, streams)
+	r.Findings = append(r.Findings, lost...)
+	return r, err
+}
+
+type verifier struct {
+	from bus.Archive
+	Trust
+}
+
+// lost are the streams of which there are pages alone.
+func (v *verifier) lost(ctx context.Context, streams []string) (found []Finding, err error) {
+	told := map[string]bool{}
+	err = v.from.Read(ctx, bus.Passage{Stream: subject.NotaryStream, HeadersOnly: true}, func(batch []events.Message) error {
+		for _, m := range batch {
+			about, ok := subject.ParseNotary(m.Subject)
+			if !ok || told[about] || slices.Contains(streams, about) {
+				continue
+			}
+			told[about] = true
+			found = append(found, Finding{Stream: about, What: "there are pages about it, and the stream is not there"})
+		}
+		return nil
+	})
+	if errors.Is(err, bus.ErrNoStream) {
+		err = nil
+	}
+	return found, err
+}
+
+// scan is the verification of one stream.
+type scan struct {
+	*verifier
+	Standing
+	state    bus.State
+	pages    []*Page
+	entries  []Entry
+	at       int // the entry that comes next
+	keeps    []bus.Retention
+	findings []Finding
+	sense    sense
+}
+
+func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
+	s := &scan{verifier: v, Standing: Standing{Stream: name}}
+	// The pages first: what is stored meanwhile is not vouched for yet.
+	stored, err := v.stored(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if s.state, err = v.from.StreamState(ctx, name); err != nil {
+		return nil, err
+	}
+	s.First, s.Last = s.state.First, s.state.Last
+	s.sense = sense{log: s.state, isLog: name == subject.LogStream(kindOf(name))}
+	s.open(stored)
+	if err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	for s.at < len(s.entries) {
+		s.missing()
+	}
+	s.conclude()
+	return s, nil
+}
+
+// stored are the messages with the pages about a stream.
+func (v *verifier) stored(ctx context.Context, name string) (stored []events.Message, err error) {
+	err = v.from.Read(ctx, bus.Passage{Stream: subject.NotaryStream, Subject: subject.Notary(name)}, func(batch []events.Message) error {
+		stored = append(stored, batch...)
+		return nil
+	})
+	if errors.Is(err, bus.ErrNoStream) {
+		err = nil
+	}
+	return stored, err
+}
+
+func (s *scan) find(sequence uint64, format string, args ...any) {
+	s.findings = append(s.findings, Finding{Stream: s.Stream, Sequence: sequence, What: fmt.Sprintf(format, args...)})
+}
+
+// open opens the pages, and looks whether they lead to each other.
+func (s *scan) open(stored []events.Message) {
+	s.Pages = len(stored)
+	if s.Known == nil {
+		return
+	}
+	for _, m := range stored {
+		p, err := openMessage(m, s.Stream, s.Known)
+		if err != nil {
+			s.findings = append(s.findings, Finding{Stream: subject.NotaryStream, Sequence: m.Sequence, What: fmt.Sprintf("the page about %s cannot be trusted: %v", s.Stream, err)})
+			continue
+		}
+		s.join(p, m.Sequence)
+		s.pages = append(s.pages, p)
+	}
+	for _, p := range s.pages {
+		s.entries = append(s.entries, p.Entries...)
+		for range p.Entries {
+			s.keeps = append(s.keeps, p.Keeps)
+		}
+	}
+	if len(s.pages) > 0 {
+		s.Since, s.Until = s.pages[0].Time, s.pages[len(s.pages)-1].Time
+		if last := s.pages[len(s.pages)-1]; !last.Created.Equal(s.state.Created) {
+			s.find(0, "the stream was made anew on %s, and no page tells why", s.state.Created.UTC().Format(time.RFC3339))
+		}
+	}
+	for i := len(s.keeps) - 2; i >= 0; i-- { // the least that was kept since
+		s.keeps[i] = lesser(s.keeps[i], s.keeps[i+1])
+	}
+}
+
+// join looks at how a page stands to the one before it. A page that begins a new
+// tree makes those before it say nothing about what the stream is now.
+func (s *scan) join(p *Page, sequence uint64) {
+	if len(s.pages) == 0 {
+		return
+	}
+	before := s.pages[len(s.pages)-1]
+	switch {
+	case p.follows(before):
+	case p.Before == 0 && p.Break != "":
+		s.find(p.First, "the record was broken by %s: %s; what is behind it is vouched for anew, and what was before is not", p.Time.UTC().Format(time.RFC3339), p.Break)
+		s.pages = s.pages[:0]
+	case p.Created.Equal(before.Created) && p.First > before.Last && p.First <= s.state.Whole:
+		// Those between were left out of the stretch, with what they are about.
+	default:
+		s.findings = append(s.findings, Finding{
+			Stream: subject.NotaryStream, Sequence: sequence,
+			What: fmt.Sprintf("the page about %s does not follow the one before it, which ends with message %d: pages are missing, or out of order", s.Stream, before.Last),
+		})
+	}
+}
+
+// lesser is what may have been kept at the least.
+func lesser(a, b bus.Retention) bus.Retention {
+	out := a
+	if b.Age > 0 && (out.Age == 0 || b.Age < out.Age) {
+		out.Age = b.Age
+	}
+	if b.Bytes > 0 && (out.Bytes == 0 || b.Bytes < out.Bytes) {
+		out.Bytes = b.Bytes
+	}
+	return out
+}
+
+// read goes through the stream, and through the entries beside it.
+func (s *scan) read(ctx context.Context) error {
+	next := uint64(1)
+	err := s.from.Read(ctx, bus.Passage{Stream: s.Stream, To: s.Last}, func(batch []events.Message) error {
+		for _, m := range batch {
+			s.message(m)
+			next = m.Sequence + 1
+		}
+		return nil
+	})
+	if errors.Is(err, events.ErrDamaged) {
+		s.find(next, "the stream cannot be read from here on: %v", err)
+		s.at = len(s.entries)
+		return nil
+	}
+	if s.Messages == 0 {
+		s.First = s.Last + 1
+	}
+	return err
+}
+
+func (s *scan) message(m events.Message) {
+	if s.Messages++; s.Messages == 1 {
+		s.First = m.Sequence // what was before has gone from the front, perhaps just now
+	}
+	for s.at < len(s.entries) && s.entries[s.at].Sequence < m.Sequence {
+		s.missing()
+	}
+	if s.at < len(s.entries) && s.entries[s.at].Sequence == m.Sequence {
+		e := s.entries[s.at]
+		s.at++
+		if Leaf(m) != e.Leaf {
+			s.find(m.Sequence, "the message is not the one that was signed")
+			return
+		}
+		s.Proven++
+	} else if !s.unproven(m) {
+		return
+	}
+	s.sense.message(m, s.find)
+}
+
+// unproven judges a message that is in no page; false when it should be in one.
+func (s *scan) unproven(m events.Message) bool {
+	if len(s.pages) == 0 {
+		s.Unproven++
+		return true
+	}
+	first, last := s.pages[0], s.pages[len(s.pages)-1]
+	switch {
+	case m.Sequence > last.Last:
+		if s.Unproven++; s.From == 0 {
+			s.From = m.Sequence
+		}
+		return true
+	case m.Sequence < s.state.Whole:
+		s.Unproven++ // its page was not exported
+		return true
+	case m.Sequence < first.First && first.Before > 0:
+		s.find(m.Sequence, "the pages that vouched for the message are missing")
+		return false
+	default:
+		s.find(m.Sequence, "the message was not there when the others around it were signed: it was inserted")
+		return false
+	}
+}
+
+// slack is how far the clocks may be apart that say when a message's time has come.
+const slack = 5 * time.Second
+
+// missing judges the next entry, whose message is not there.
+func (s *scan) missing() {
+	e, keeps := s.entries[s.at], s.keeps[s.at]
+	s.at++
+	now := s.Now.Add(slack).Unix()
+	what := "the message that was signed is missing"
+	switch {
+	case e.Sequence < s.state.Whole, s.Trust.Until && e.Sequence > s.Last:
+		return // left out on purpose
+	case e.Expires > 0 && e.Expires <= now:
+		s.Expired++
+		return
+	case e.Sequence < s.First:
+		if keeps.Bytes > 0 || keeps.Age > 0 && e.Time+int64(keeps.Age/time.Second) <= now {
+			s.Expired++
+			return
+		}
+		what = "messages at the front are gone before their time: " + kept(keeps)
+	case e.Sequence > s.Last:
+		what = "the end of the stream is cut off: what was signed is there no more"
+	}
+	if n := len(s.findings); n > 0 {
+		if f := &s.findings[n-1]; f.What == what && s.at > 1 && max(f.Sequence, f.To) == s.entries[s.at-2].Sequence {
+			f.To = e.Sequence
+			return
+		}
+	}
+	s.find(e.Sequence, "%s", what)
+}
+
+func kept(r bus.Retention) string {
+	if r.Age == 0 {
+		return "all is kept"
+	}
+	return fmt.Sprintf("they are kept for %v", r.Age)
+}
+
+func (s *scan) conclude() {
+	s.sense.conclude(s.find)
+	s.Gaps = s.sense.gaps
+	slices.SortStableFunc(s.findings, func(a, b Finding) int { return int(int64(a.Sequence) - int64(b.Sequence)) })
+}

@@ -1,0 +1,62 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+var _ bus.Notarized = (*Bus)(nil)
+
+// EnsureNotary makes the notary's stream; see [bus.Notarized].
+func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
+	return b.insist(ctx, "make the notary's stream", func() error { return b.ensureNotary(ctx, keep) })
+}
+
+func (b *Bus) ensureNotary(ctx context.Context, keep time.Duration) error {
+	want := b.options.notarySettings(keep)
+	info, err := b.info(ctx, want.Name)
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		if err := b.create(ctx, []bool{false}, want); err != nil {
+			return fmt.Errorf("ensure the notary's stream: %w", err)
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	have := info.Config
+	if have.MaxAge == 0 || keep != 0 && have.MaxAge >= keep {
+		want.MaxAge = have.MaxAge
+	}
+	if wrong := differences(retained(want, have), want); len(wrong) > 0 {
+		return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
+	}
+	if have.MaxAge == want.MaxAge {
+		return nil
+	}
+	have.MaxAge = want.MaxAge
+	request, done := b.guarded(ctx, want.Name)
+	defer done()
+	if _, err := b.js.UpdateStream(request, have); err != nil {
+		return fmt.Errorf("keep the notary's stream for %v: %w", want.MaxAge, translated(request, err))
+	}
+	return nil
+}
+
+// notarySettings: the notary's stream has no bound in bytes, which would drop the
+// pages of a quiet stream for those of a busy one.
+func (o Options) notarySettings(keep time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: subject.NotaryStream, Subjects: []string{subject.Notary(">")},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
+		MaxAge: keep, MaxBytes: -1, Duplicates: putWindow, AllowDirect: true, DenyDelete: true,
+	}
+}
