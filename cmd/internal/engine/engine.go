@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/cmd/debian"
 )
 
 // Engine is a running Docker engine.
@@ -63,32 +64,7 @@ func Open(ctx context.Context, dir string, output io.Writer) (*Engine, error) {
 
 // install installs what is missing; it starts nothing, if it can help it.
 func install(ctx context.Context, output io.Writer) error {
-	if missing() == nil {
-		return nil
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("%w, and this is no Debian: install it yourself", missing())
-	}
-	for _, args := range [][]string{{"update"}, append([]string{"install", "--yes", "--no-install-recommends"}, packages...)} {
-		fmt.Fprintf(output, "apt-get %s ...\n", args[0])
-		// A second apt-get waits for the first instead of giving up.
-		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"--quiet", "--option=DPkg::Lock::Timeout=300"}, args...)...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, tail(out))
-		}
-	}
-	return missing()
-}
-
-// missing names what is not installed.
-func missing() error {
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not installed", program)
-		}
-	}
-	return nil
+	return debian.Install(ctx, programs, packages, output)
 }
 
 func start(ctx context.Context, dir string) (*Engine, error) {
@@ -143,7 +119,7 @@ func (e *Engine) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if out, err := e.Command(ctx, "docker", "version", "--format={{.Server.Version}}").CombinedOutput(); err != nil {
-		return fmt.Errorf("ask for the engine's version: %w: %s", err, tail(out))
+		return fmt.Errorf("ask for the engine's version: %w: %s", err, debian.Tail(out))
 	}
 	return nil
 }
@@ -153,7 +129,7 @@ func (e *Engine) lastWords() string {
 	if err != nil {
 		return err.Error()
 	}
-	return tail(text)
+	return debian.Tail(text)
 }
 
 // Command is a command that finds this engine. When the context ends it is
@@ -196,10 +172,4 @@ func (e *Engine) Close() error {
 		return fmt.Errorf("remove what the Docker engine kept: %w", err)
 	}
 	return nil
-}
-
-// tail is the end of what a program wrote.
-func tail(text []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-15):], []byte("\n")))
 }

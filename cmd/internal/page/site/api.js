@@ -1,0 +1,69 @@
+// The answers of the program that has served this page.
+
+// Trouble is an answer that is none.
+export class Trouble extends Error {
+  constructor(code, text, more) {
+    super(text);
+    this.code = code;
+    this.begins = more?.begins;
+  }
+}
+
+// ask asks one question. Values that are undefined or "" are left out, lists are
+// repeated.
+export async function ask(what, values = {}, signal) {
+  let answer;
+  try {
+    answer = await fetch(`/api/${what}?${query(values)}`, { signal, headers: { accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Trouble("ended", "The program that serves this page does not answer: has it ended?");
+  }
+  const found = await answer.json().catch(() => ({ code: "broken", error: `an answer that cannot be read (${answer.status})` }));
+  if (!answer.ok) throw new Trouble(found.code, found.error, found);
+  return found;
+}
+
+export function query(values) {
+  const out = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") out.append(name, one);
+  }
+  return out;
+}
+
+// follow hands over what happens until the function that it gives is called. A page
+// that nobody sees follows nothing: browsers give a site few connections. begun is
+// called each time that nothing more will be missed.
+export function follow(values, { begun, happened, missed, state }) {
+  let source;
+  let ended = false;
+  let again;
+  const close = () => {
+    source?.close();
+    source = undefined;
+    clearTimeout(again);
+  };
+  const open = () => {
+    close();
+    if (ended || document.hidden) return;
+    source = new EventSource(`/api/live?${query(values)}`);
+    source.addEventListener("begun", () => { state("live"); begun(); });
+    source.addEventListener("happened", (event) => happened(JSON.parse(event.data)));
+    source.addEventListener("missed", () => missed());
+    const lost = () => {
+      state("away");
+      close();
+      again = setTimeout(open, 3000);
+    };
+    source.addEventListener("trouble", lost);
+    source.addEventListener("error", lost);
+  };
+  document.addEventListener("visibilitychange", open);
+  open();
+  return () => {
+    ended = true;
+    document.removeEventListener("visibilitychange", open);
+    close();
+  };
+}

@@ -1,0 +1,155 @@
+// Package browser is a Chromium without a window, and pages in it, for those who test
+// or photograph what Millrace shows.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/millrace/millrace/cmd/debian"
+)
+
+// patience is how long a browser may take to start, and anything on a page to
+// happen, on a machine that has other things to do.
+const patience = 2 * time.Minute
+
+// Browser is a running Chromium.
+type Browser struct {
+	ctx  context.Context
+	stop func()
+}
+
+// Open starts Debian's Chromium, and installs it where it is missing, which takes
+// root; output is told of it.
+func Open(ctx context.Context, output io.Writer) (*Browser, error) {
+	if err := debian.Install(ctx, []string{"chromium"}, []string{"chromium", "fonts-dejavu-core"}, output); err != nil {
+		return nil, fmt.Errorf("install Chromium: %w", err)
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath("chromium"), chromedp.Flag("disable-gpu", true), chromedp.Flag("lang", "en-GB"))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // it refuses to have one as root
+	}
+	allocated, release := chromedp.NewExecAllocator(ctx, options...)
+	first, cancel := chromedp.NewContext(allocated)
+	if err := chromedp.Do(first); err != nil {
+		cancel()
+		release()
+		return nil, fmt.Errorf("start Chromium: %w", err)
+	}
+	return &Browser{ctx: first, stop: func() { cancel(); release() }}, nil
+}
+
+// Close ends it.
+func (b *Browser) Close() { b.stop() }
+
+// Page is one page of a browser.
+type Page struct {
+	ctx  context.Context
+	stop func()
+
+	mu       sync.Mutex
+	troubles []string
+}
+
+// Page opens an empty page of a size in CSS pixels.
+func (b *Browser) Page(width, height int) (*Page, error) {
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	p := &Page{ctx: ctx, stop: cancel}
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if m.Type == chromedp.ConsoleError || m.IsException() {
+				p.mu.Lock()
+				p.troubles = append(p.troubles, m.String()+" "+m.URL)
+				p.mu.Unlock()
+			}
+		}
+	}()
+	if err := p.Resize(width, height); err != nil {
+		cancel()
+		return nil, fmt.Errorf("open a page: %w", err)
+	}
+	return p, nil
+}
+
+// Troubles are what the browser has complained about so far: errors of scripts, what
+// the policy forbids, and files that are not there.
+func (p *Page) Troubles() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.troubles...)
+}
+
+// Close closes it.
+func (p *Page) Close() { p.stop() }
+
+func (p *Page) run(actions ...chromedp.Action[chromedp.Void]) error {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Do(ctx, actions...)
+}
+
+// Go opens an address.
+func (p *Page) Go(url string) error { return p.run(chromedp.Navigate(url)) }
+
+// Resize gives the page another size.
+func (p *Page) Resize(width, height int) error {
+	return p.run(chromedp.EmulateViewport(int64(width), int64(height)))
+}
+
+// Theme has the machine prefer a theme, "light" or "dark".
+func (p *Page) Theme(name string) error {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	return err
+}
+
+// Keys presses keys; those that type nothing are in package kb of chromedp.
+func (p *Page) Keys(keys string) error { return p.run(chromedp.KeyEvent(keys)) }
+
+// Eval evaluates an expression, waits for it where it is a promise, and gives its
+// value.
+func Eval[T any](p *Page, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// Until waits until an expression is true.
+func (p *Page) Until(expression string) error {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	beat := time.NewTicker(50 * time.Millisecond)
+	defer beat.Stop()
+	for {
+		held, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		if held {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w (%s)", expression, ctx.Err(), strings.Join(append(p.Troubles(), fmt.Sprint(err)), "; "))
+		case <-beat.C:
+		}
+	}
+}
+
+// Photograph is what is seen of the page, as PNG.
+func (p *Page) Photograph() ([]byte, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.CaptureScreenshot())
+}
