@@ -10,15 +10,19 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
+	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -121,14 +125,14 @@ var catalog = []Entry{
 
 	// Policy.
 	{Name: "resourcequota-controller", Aliases: []string{"resourcequota"}},
-	{Name: "clusterrole-aggregation-controller", Aliases: []string{"clusterrole-aggregation"}},
+	have(clusterroleaggregation.Controller),
 	{Name: "validatingadmissionpolicy-status-controller"},
 
 	// Nodes.
 	{Name: "node-lifecycle-controller", Aliases: []string{"nodelifecycle"}},
 	{Name: "taint-eviction-controller"},
 	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
-	{Name: "ttl-controller", Aliases: []string{"ttl"}},
+	have(ttl.Controller),
 
 	// Devices.
 	{Name: "resourceclaim-controller", Aliases: []string{"resource-claim-controller"}},
@@ -140,8 +144,8 @@ var catalog = []Entry{
 	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
 	{Name: "persistentvolume-expander-controller", Aliases: []string{"persistentvolume-expander"}},
 	{Name: "ephemeral-volume-controller", Aliases: []string{"ephemeral-volume"}},
-	{Name: "persistentvolumeclaim-protection-controller", Aliases: []string{"pvc-protection"}},
-	{Name: "persistentvolume-protection-controller", Aliases: []string{"pv-protection"}},
+	have(pvcprotection.Controller),
+	have(pvprotection.Controller),
 	{Name: "volumeattributesclass-protection-controller"},
 	{Name: "selinux-warning-controller", Off: true},
 	{Name: "storageversion-garbage-collector-controller", Aliases: []string{"storage-version-gc"}},

@@ -1,0 +1,61 @@
+// Package pvprotection keeps PersistentVolumes that a claim is bound to from being
+// deleted, by a finalizer: every volume gets it, and a deleted one loses it when it
+// is not bound.
+package pvprotection
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// guard is the finalizer. The API server's admission puts it on new volumes; the
+// controller sees to those of before.
+const guard = "kubernetes.io/pv-protection"
+
+// Controller is the volume protection controller.
+var Controller = reconcile.Controller[View]{
+	Name:     "persistentvolume-protection-controller",
+	Aliases:  []string{"pv-protection"},
+	Identity: "pv-protection-controller",
+	Queue:    "pvprotection",
+	Owns:     &kinds.PersistentVolumes.Kind,
+	Inputs:   []reconcile.Input{reconcile.Own(kinds.PersistentVolumes.Kind)},
+	Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name}},
+	Observe:  observe,
+	Decide:   decide,
+}
+
+// View is what the turn of one volume can see.
+type View struct {
+	Volume *corev1.PersistentVolume `json:"volume"`
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	volume, ok := reconcile.Get(s, kinds.PersistentVolumes, "", k.Name)
+	return View{Volume: volume}, ok
+}
+
+func decide(v View, _ time.Time) reconcile.Decision {
+	next := *v.Volume // shallow: only the list of finalizers changes, and is made anew
+	deleted, guarded := next.DeletionTimestamp != nil, finalizer.Has(&next, guard)
+	switch {
+	case !deleted && !guarded:
+		finalizer.Add(&next, guard)
+		return reconcile.Do("the volume is not protected yet", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
+	case !deleted:
+		return reconcile.Nothing("the volume is protected")
+	case !guarded:
+		return reconcile.Nothing("the volume is deleted, and not held by us")
+	case next.Status.Phase == corev1.VolumeBound:
+		return reconcile.Nothing("the volume is deleted, but a claim is bound to it")
+	default:
+		finalizer.Remove(&next, guard)
+		return reconcile.Do("the volume is deleted, and no claim is bound to it", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
+	}
+}
