@@ -157,6 +157,13 @@ func (s *Service) await(waiting bool) {
 	s.waiting = waiting
 }
 
+// watches tells whether a kind is watched here, and not by another watcher.
+func (s *Service) watches(kind kinds.Name) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kinds[kind] != nil
+}
+
 func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

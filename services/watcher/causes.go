@@ -20,9 +20,19 @@ import (
 // remembered is how many writes are: those of a minute, at a thousand in a second.
 const remembered = 1 << 16
 
-// lifetime is how long a write counts as under way whose writer says no more: longer
-// than any request of one takes.
-const lifetime = 30 * time.Second
+// quiet is how long a writer may say nothing before its writes count as ended: it was
+// killed, or is cut off.
+const quiet = 6 * trace.RollEvery
+
+// haste is why a version went on as somebody else's that was ours.
+type haste string
+
+const (
+	unheard haste = "unheard" // no word of the write had come
+	late    haste = "late"    // that it is under way became known after the change
+	waited  haste = "waited"  // the answer did not become known within the grace
+	hurried haste = "hurried" // too many changes waited behind it, or the watch ended
+)
 
 // version is a version of an object; without a number it is whatever brings the
 // object to its end.
@@ -39,12 +49,20 @@ type causes struct {
 
 	mu      sync.Mutex
 	writes  generations[version, events.Trace]
-	given   generations[version, kinds.Name] // what has gone on as somebody else's
+	given   generations[version, gift] // what has gone on as somebody else's
 	waiting []chan struct{}
-	heard   bool // a writer has told of something
-	// flights are the writes under way, by object and request, and since when.
-	flights map[events.Ref]map[string]time.Time
-	swept   time.Time // when those were last dropped that nobody ended
+	heard   bool                           // a writer has told of something
+	flights map[events.Ref]map[flight]bool // the writes under way
+	words   map[string]time.Time           // when a writer was last heard
+}
+
+// flight is a write under way.
+type flight struct{ writer, id string }
+
+// gift is what has gone on as somebody else's, and in what haste.
+type gift struct {
+	kind  kinds.Name
+	haste haste
 }
 
 // newCauses are none where there are no traces.
@@ -52,18 +70,31 @@ func newCauses(t *trace.Tracer) *causes {
 	if t == nil {
 		return nil
 	}
-	return &causes{tracer: t, flights: map[events.Ref]map[string]time.Time{}, writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, kinds.Name]{limit: remembered}, missed: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "millrace_watcher_missed_causes_total",
-		Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
-	}, []string{"kind"})}
+	return &causes{
+		tracer: t, flights: map[events.Ref]map[flight]bool{}, words: map[string]time.Time{},
+		writes: generations[version, events.Trace]{limit: remembered}, given: generations[version, gift]{limit: remembered},
+		missed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_missed_causes_total",
+			Help: "Changes of our own writers of which none had told in time; each has begun a trace of its own.",
+		}, []string{"kind", "reason"}),
+	}
 }
 
-// listen hears the writers until the context ends.
-func (c *causes) listen(ctx context.Context, b bus.Peers) {
+// listen hears the writers until the context ends, and tells each that it has heard of
+// a write of a kind that is watched here.
+func (c *causes) listen(ctx context.Context, b bus.Peers, watched func(kinds.Name) bool) {
 	for c != nil && ctx.Err() == nil {
 		err := b.Listen(ctx, trace.Writes, func(data []byte) {
-			if w, ok := trace.DecodeWrite(data); ok {
-				c.tell(w)
+			w, ok := trace.DecodeWrite(data)
+			if !ok {
+				if r, ok := trace.DecodeRoll(data); ok {
+					c.roll(r)
+				}
+				return
+			}
+			c.tell(w)
+			if w.Begins && w.Writer != "" && watched(w.About.Kind) {
+				_ = b.Say(trace.HeardBy(w.Writer), []byte(w.ID)) // or it waits for a moment
 			}
 		})
 		if err != nil {
@@ -94,16 +125,20 @@ func (c *causes) tell(w trace.Write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = true
+	c.words[w.Writer] = time.Now()
 	if w.Begins {
-		c.begin(w)
+		flights := c.flights[w.About]
+		if flights == nil {
+			flights = map[flight]bool{}
+			c.flights[w.About] = flights
+		}
+		flights[flight{w.Writer, w.ID}] = true
 		return
 	}
-	c.end(w)
+	began := c.end(w)
 	if v := (version{w.UID, w.Version}); w.Version != "" {
 		c.writes.put(v, w.Trace)
-		if kind, late := c.given.get(v); late {
-			c.missed.WithLabelValues(string(kind)).Inc()
-		}
+		c.regret(v, began)
 	}
 	if w.Ends {
 		c.writes.put(version{uid: w.UID}, w.Trace)
@@ -111,31 +146,58 @@ func (c *causes) tell(w trace.Write) {
 	c.news()
 }
 
-// begin notes a write under way. A writer that was killed meanwhile never ends it.
-func (c *causes) begin(w trace.Write) {
-	now := time.Now()
-	if now.Sub(c.swept) > lifetime {
-		for about, flights := range c.flights {
-			maps.DeleteFunc(flights, func(_ string, since time.Time) bool { return now.Sub(since) > lifetime })
-			if len(flights) == 0 {
-				delete(c.flights, about)
-			}
-		}
-		c.swept = now
+// regret counts a version of ours that has gone on as somebody else's.
+func (c *causes) regret(v version, began bool) {
+	g, ok := c.given.get(v)
+	if !ok {
+		return
 	}
-	flights := c.flights[w.About]
-	if flights == nil {
-		flights = map[string]time.Time{}
-		c.flights[w.About] = flights
+	if g.haste == unheard && began {
+		g.haste = late
 	}
-	flights[w.ID] = now
+	c.missed.WithLabelValues(string(g.kind), string(g.haste)).Inc()
 }
 
-func (c *causes) end(w trace.Write) {
-	if flights := c.flights[w.About]; flights != nil {
-		if delete(flights, w.ID); len(flights) == 0 {
-			delete(c.flights, w.About)
+// end takes a write for ended, and tells whether it was known to be under way.
+func (c *causes) end(w trace.Write) (began bool) {
+	flights, one := c.flights[w.About], flight{w.Writer, w.ID}
+	began = flights[one]
+	if delete(flights, one); len(flights) == 0 {
+		delete(c.flights, w.About)
+	}
+	return began
+}
+
+// roll takes all writes of a writer for ended that it does not name, because the word
+// of that was lost, and those of writers of whom nothing is heard any more.
+func (c *causes) roll(r trace.Roll) {
+	open := make(map[string]bool, len(r.Open))
+	for _, id := range r.Open {
+		open[id] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.words[r.Writer] = time.Now()
+	c.forget(func(f flight) bool { return f.writer == r.Writer && !open[f.id] || c.silent(f.writer) })
+	maps.DeleteFunc(c.words, func(writer string, _ time.Time) bool { return c.silent(writer) })
+}
+
+// silent tells whether nothing is heard of a writer.
+func (c *causes) silent(writer string) bool { return time.Since(c.words[writer]) > quiet }
+
+// forget takes writes for ended.
+func (c *causes) forget(which func(flight) bool) {
+	forgot := false
+	for about, flights := range c.flights {
+		before := len(flights)
+		maps.DeleteFunc(flights, func(f flight, _ bool) bool { return which(f) })
+		forgot = forgot || len(flights) < before
+		if len(flights) == 0 {
+			delete(c.flights, about)
 		}
+	}
+	if forgot {
+		c.news()
 	}
 }
 
@@ -165,10 +227,10 @@ func (c *causes) of(v version, gone bool) (cause events.Trace, ours bool) {
 // foreign remembers a version that goes on as somebody else's. Only a writer that
 // tells of it later proves that it was ours: what is written on the object does not,
 // since bindings and scaling leave no name there.
-func (c *causes) foreign(v version, kind kinds.Name) {
+func (c *causes) foreign(v version, g gift) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.given.put(v, kind)
+	c.given.put(v, g)
 }
 
 func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {
@@ -183,7 +245,11 @@ func (c *causes) find(v version, gone bool) (cause events.Trace, ours bool) {
 func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.flights[about]) == 0 {
+	awaited := false
+	for f := range c.flights[about] {
+		awaited = awaited || !c.silent(f.writer)
+	}
+	if !awaited {
 		return false
 	}
 	if _, known := c.find(v, gone); known {

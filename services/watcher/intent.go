@@ -105,8 +105,8 @@ func (k *kindWatch) origin(d events.Delta, m metav1.Object) trace.Origin {
 	}
 	o.Reports = known && k.causes.reports(d, before.intent, intentOf(m))
 	if d.Op == events.Is {
-		k.causes.foreign(v, k.kind.Name)
-		o.Missed = !known && d.By.Name == events.FieldManager && k.causes.told()
+		k.causes.foreign(v, gift{k.kind.Name, k.haste})
+		o.Missed = !known && !beating[d.Kind] && d.By.Name == events.FieldManager && k.causes.told()
 	}
 	return o
 }

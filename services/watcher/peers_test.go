@@ -282,9 +282,3 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 }
 
 func (s *Service) isActive() bool { return s.watches("pods") }
-
-func (s *Service) watches(kind kinds.Name) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kinds[kind] != nil
-}

@@ -40,6 +40,7 @@ type tracing struct {
 	bell     chan struct{}
 	held     []held
 	alarm    time.Time                    // when bell rings for the first of them
+	haste    haste                        // of what goes on at the moment
 	versions generations[types.UID, seen] // the newest delta's, by object
 	sending  []sending
 }
@@ -84,7 +85,10 @@ func (k *kindWatch) receive(ctx context.Context, event watch.Event) error {
 func (k *kindWatch) release(ctx context.Context, all bool) error {
 	for len(k.held) > 0 {
 		h := k.held[0]
-		if !all && len(k.held) < maxHeld && k.waits(h) {
+		switch k.haste = unheard; {
+		case all, len(k.held) >= maxHeld:
+			k.haste = hurried
+		case k.waits(h):
 			return nil
 		}
 		k.held[0] = held{}
@@ -108,6 +112,7 @@ func (k *kindWatch) waits(h held) bool {
 	left := time.Until(h.until)
 	if left <= 0 {
 		k.causes.despair(h.about)
+		k.haste = waited
 		return false
 	}
 	if !k.alarm.Equal(h.until) {

@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -228,12 +229,111 @@ func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	k.meets(t, "a", "3")
 	k.causes.deafen()
 	k.goesOn(t, b, 3)
-	k.causes.tell(trace.Write{ID: "forgotten", About: aPod("b"), Begins: true})
-	k.causes.flights[aPod("b")]["forgotten"] = time.Now().Add(-2 * lifetime)
-	k.causes.swept = time.Now().Add(-2 * lifetime)
-	k.causes.tell(trace.Write{ID: "other", About: aPod("c"), Begins: true})
-	if got := len(k.causes.flights); got != 1 {
-		t.Errorf("%d objects have writes under way, want 1", got)
+	k.causes.tell(trace.Write{Writer: "mute", ID: "forgotten", About: aPod("b"), Begins: true})
+	k.causes.words["mute"] = time.Now().Add(-2 * quiet)
+	k.meets(t, "b", "4")
+	if got := len(logOf(t, b)); got != 4 {
+		t.Errorf("%d deltas went on, want that too of whose writer nothing is heard", got)
+	}
+	k.causes.roll(trace.Roll{Writer: "another"})
+	if _, known := k.causes.words["mute"]; known || len(k.causes.flights) > 0 {
+		t.Errorf("it is remembered: %t, with the writes %v", known, k.causes.flights)
+	}
+}
+
+// TestAWordThatIsLostHoldsUpNothingAfterTheRoll: what the roll names goes on waiting,
+// and so do the writes of others.
+func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
+	b := memory.New(memory.Options{})
+	k := traceable(t, b, tracetest.New())
+	for _, id := range []string{"lost", "open"} {
+		k.causes.tell(trace.Write{Writer: "w", ID: id, About: aPod(id), Begins: true})
+	}
+	k.causes.tell(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs"), Begins: true})
+	for i, name := range []string{"lost", "open"} {
+		k.meets(t, name, fmt.Sprint(i+1))
+	}
+	k.causes.roll(trace.Roll{Writer: "w", Open: []string{"lost", "open"}})
+	if err := k.release(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(logOf(t, b)); got != 0 {
+		t.Fatalf("%d deltas went on, although the roll names their writes", got)
+	}
+	k.causes.roll(trace.Roll{Writer: "w", Open: []string{"open"}})
+	k.goesOn(t, b, 1)
+	k.meets(t, "theirs", "3")
+	k.causes.tell(trace.Write{Writer: "w", ID: "open", About: aPod("open"), UID: "open", Version: "2"})
+	k.goesOn(t, b, 2)
+	k.causes.tell(trace.Write{Writer: "other", ID: "lost", About: aPod("theirs")})
+	k.goesOn(t, b, 3)
+}
+
+// TestMissedCausesAreCountedByReason.
+func TestMissedCausesAreCountedByReason(t *testing.T) {
+	b := memory.New(memory.Options{})
+	k := traceable(t, b, tracetest.New())
+	answer := func(name, version string) {
+		k.causes.tell(trace.Write{ID: name, About: aPod(name), UID: types.UID(name), Version: version})
+	}
+	begin := func(name string) { k.causes.tell(trace.Write{ID: name, About: aPod(name), Begins: true}) }
+	k.meets(t, "unheard", "1")
+	answer("unheard", "1")
+	k.meets(t, "late", "2")
+	begin("late")
+	answer("late", "2")
+	begin("waited")
+	k.meets(t, "waited", "3")
+	k.held[0].until = time.Now()
+	if err := k.release(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	answer("waited", "3")
+	begin("hurried")
+	k.meets(t, "hurried", "4")
+	if err := k.release(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	answer("hurried", "4")
+	begin("in time")
+	k.meets(t, "in time", "5")
+	answer("in time", "5")
+	if err := k.release(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(logOf(t, b)); got != 5 {
+		t.Fatalf("%d deltas went on, want 5", got)
+	}
+	for _, reason := range []haste{unheard, late, waited, hurried} {
+		if got := testutil.ToFloat64(k.causes.missed.WithLabelValues("pods", string(reason))); got != 1 {
+			t.Errorf("%v causes are counted as %s, want 1", got, reason)
+		}
+	}
+	if got := testutil.CollectAndCount(k.causes.missed); got != 4 {
+		t.Errorf("%d reasons are counted, want 4", got)
+	}
+}
+
+// TestAWriterIsToldThatItIsHeard, by whoever watches the kind, after which the change
+// waits; of other kinds nobody tells it.
+func TestAWriterIsToldThatItIsHeard(t *testing.T) {
+	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
+	service, _ := start(t, s, b, "one", tracedBy(r))
+	watching(t, service)
+	heard := make(chan string, 64)
+	go func() { _ = b.Listen(t.Context(), trace.HeardBy("w"), func(id []byte) { heard <- string(id) }) }()
+	until(t, func() bool { // both listen
+		tell(t, b, trace.Write{Writer: "w", ID: "elsewhere", About: events.Ref{Kind: "nodes", Name: "n"}, Begins: true})
+		tell(t, b, trace.Write{Writer: "w", ID: "here", About: aPod("a"), Begins: true})
+		return len(heard) > 0
+	})
+	if got := <-heard; got != "here" {
+		t.Errorf("%q is heard", got)
+	}
+	service.causes.mu.Lock()
+	defer service.causes.mu.Unlock()
+	if !service.causes.flights[aPod("a")][flight{"w", "here"}] {
+		t.Error("it is not known, although that was said")
 	}
 }
 
@@ -258,7 +358,9 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 			tell(t, b, trace.Write{UID: d.UID, Version: d.ResourceVersion})
 		}
 	}
-	until(t, func() bool { return testutil.ToFloat64(service.causes.missed.WithLabelValues("pods")) == 1 })
+	until(t, func() bool {
+		return testutil.ToFloat64(service.causes.missed.WithLabelValues("pods", string(unheard))) == 1
+	})
 }
 
 // TestAWriteThatIsNotSampledBeginsNoTrace.

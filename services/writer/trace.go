@@ -8,20 +8,6 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// tells tells the watchers of each write, where there are traces, before it is sent and
-// when it is answered: what comes of it goes on in the trace of its request. Also of one that is not sampled, since they
-// would take its version for somebody else's.
-func tells(c Config) func(trace.Write) {
-	if c.Trace == nil {
-		return nil
-	}
-	return func(w trace.Write) {
-		if err := c.Bus.Say(trace.Writes, w.Encode()); err != nil {
-			c.Log.Debug("cannot tell of a write", "about", w.About, "err", err)
-		}
-	}
-}
-
 // traced begins the span of a turn, which the context carries to its requests.
 func (t *taker) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
 	span := t.config.Trace.Carry(d.Message(), turn, d.Attempt())

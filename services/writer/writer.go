@@ -110,6 +110,7 @@ type Service struct {
 	teller  *apply.Teller
 	metrics *metrics
 	hand    *hand
+	crier   *crier // nil without traces
 	epochs  *epochs
 	time    busTime
 	share   *share
@@ -143,22 +144,23 @@ func New(c Config) (*Service, error) {
 		p.complete()
 		actors = append(actors, p.actor())
 	}
-	m := newMetrics(c.Controllers...)
+	m, id := newMetrics(c.Controllers...), rand.Text()
+	cries := newCrier(c, id)
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: tells(c),
+		Trace: c.Trace, Tell: cries.teller(),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
 	}
-	id, probe := rand.Text(), door.Ready
+	probe := door.Ready
 	if c.Mode == Off {
 		probe = func(context.Context) error { return nil } // it needs none
 	}
 	return &Service{
 		config: c, share: newShare(c.Bus, id, probe), door: door, teller: apply.NewTeller(door, c.Clock),
-		metrics: m, hand: newHand(id, m), epochs: newEpochs(c.Bus), idle: errors.New("not started"),
+		metrics: m, hand: newHand(id, m), crier: cries, epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}, nil
 }
 
@@ -209,6 +211,7 @@ func (s *Service) Run(ctx context.Context) error {
 	background.Go(func() { s.share.run(ctx) })
 	background.Go(func() { s.epochs.keep(working) })
 	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
+	background.Go(func() { s.crier.keep(working) })
 	defer background.Wait()
 	defer stop()
 

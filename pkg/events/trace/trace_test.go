@@ -2,6 +2,7 @@ package trace_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,7 +242,7 @@ func TestAReportGoesOnWithinTheLimits(t *testing.T) {
 func TestAWriteGoesItsWay(t *testing.T) {
 	about := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web"}
 	for _, w := range []trace.Write{
-		{ID: "1", About: about, Begins: true},
+		{Writer: "w", ID: "1", About: about, Begins: true},
 		{ID: "1", About: about},
 		{ID: "1", About: about, UID: "u", Version: "3", Ends: true, Trace: events.Trace{Parent: sampled, Hops: 2, Began: 5}},
 		{UID: "u", Version: "3"},
@@ -252,5 +253,21 @@ func TestAWriteGoesItsWay(t *testing.T) {
 	}
 	if _, ok := trace.DecodeWrite([]byte("{}")); ok {
 		t.Error("a write of no object")
+	}
+}
+
+// TestARollGoesItsWay, and is no write; nor is a write a roll.
+func TestARollGoesItsWay(t *testing.T) {
+	for _, open := range [][]string{{}, {"1", "2"}} {
+		text := trace.Roll{Writer: "w", Open: open}.Encode()
+		if got, ok := trace.DecodeRoll(text); !ok || got.Writer != "w" || !slices.Equal(got.Open, open) {
+			t.Errorf("%+v, %t", got, ok)
+		}
+		if _, ok := trace.DecodeWrite(text); ok {
+			t.Error("a roll is a write")
+		}
+	}
+	if _, ok := trace.DecodeRoll(trace.Write{Writer: "w", ID: "1", Begins: true}.Encode()); ok {
+		t.Error("a write is a roll")
 	}
 }

@@ -2,16 +2,13 @@ package trace
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	otel "go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -86,38 +83,4 @@ func (s *Span) Headers() map[string]string {
 		h[stateKey] = s.trace.State
 	}
 	return h
-}
-
-// Writes is the topic on which writers tell of their writes.
-const Writes = "writes"
-
-// Write is what a writer tells the watchers of a request that writes, without its
-// being stored: before it sends it, that it will, and as soon as it has the answer, or
-// will have none, which version came of it. A watcher that misses it takes the version
-// for somebody else's and begins a new trace.
-type Write struct {
-	// ID tells the request apart from all others, and About is the object that it
-	// names. Begins is true before it is sent; then nothing below is known.
-	ID     string     `json:"id,omitempty"`
-	About  events.Ref `json:"about,omitzero"`
-	Begins bool       `json:"begins,omitempty"`
-	// UID and Version are what came of it; empty where nothing did, or nobody knows.
-	UID     types.UID `json:"uid,omitempty"`
-	Version string    `json:"rv,omitempty"`
-	// Ends is true for what brings an object to its end, whenever that is.
-	Ends bool `json:"ends,omitempty"`
-	// Trace is the request's; empty when that is not sampled.
-	Trace events.Trace `json:"trace,omitzero"`
-}
-
-// Encode gives the write as it goes on its topic.
-func (w Write) Encode() []byte {
-	text, _ := json.Marshal(w) // numbers and strings: cannot fail
-	return text
-}
-
-// DecodeWrite reads a write; ok is false for anything else. A writer of an earlier
-// version gives no ID, and tells only of answers.
-func DecodeWrite(text []byte) (w Write, ok bool) {
-	return w, json.Unmarshal(text, &w) == nil && (w.UID != "" || w.ID != "")
 }

@@ -49,10 +49,10 @@ type Config struct {
 	Metrics *Metrics
 	// Trace makes a span of each request; nil makes none.
 	Trace *trace.Tracer
-	// Tell is told of each write before it is sent, and again when it is answered or
-	// will not be, by whichever of the requests under way; nil tells nobody. It must
-	// not block.
-	Tell func(trace.Write)
+	// Tell is told of each write before it is sent, which waits for it, and again when
+	// it is answered or will not be, by whichever of the requests under way; nil tells
+	// nobody.
+	Tell func(context.Context, trace.Write)
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }

@@ -74,14 +74,14 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	} else {
 		auditID = ""
 	}
+	answered := d.tells(ctx, r)
 	span := d.trace(ctx, r, path, auditID)
 	carry(span, request)
-	answered := d.tells(span, r)
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
-	answered(response)
+	answered(span, response)
 	traced(span, response)
 	return response
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -43,22 +44,23 @@ func traced(span *trace.Span, response plan.Response) {
 	span.End()
 }
 
-// tells tells that a request is going to be sent, if it is one that writes. What it
-// gives tells what came of it, and must be called, or changes of the object would
-// wait for it.
-func (d *Door) tells(span *trace.Span, r plan.Request) (answered func(plan.Response)) {
-	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun {
-		return func(plan.Response) {}
+// tells tells that a request is going to be sent, if it is one that writes, and waits
+// until the watchers know. What it gives tells what came of it, and must be called, or
+// changes of the object would wait for it. Events are heartbeats: in no trace, and
+// nobody is told.
+func (d *Door) tells(ctx context.Context, r plan.Request) (answered func(*trace.Span, plan.Response)) {
+	if d.config.Tell == nil || !r.Verb.Writes() || d.config.DryRun || r.Kind == kinds.Events.Name {
+		return func(*trace.Span, plan.Response) {}
 	}
 	w := trace.Write{ID: rand.Text(), About: events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, Begins: true}
-	d.config.Tell(w)
-	return func(response plan.Response) {
+	d.config.Tell(ctx, w)
+	return func(span *trace.Span, response plan.Response) {
 		w.Begins = false
 		if response.Code >= 200 && response.Code < 300 {
 			w.UID, w.Version = cmp.Or(response.Object.UID, condemned(r)), response.Object.ResourceVersion
 			w.Ends, w.Trace = r.Verb == plan.Delete || response.Object.Deleting, span.Trace()
 		}
-		d.config.Tell(w)
+		d.config.Tell(ctx, w)
 	}
 }
 
