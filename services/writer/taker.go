@@ -313,7 +313,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	for _, r := range results {
 		verb := string(turn.Commands[r.Command].Verb)
 		t.metrics.results.WithLabelValues(t.profile.Name, verb, string(r.Status)).Inc()
-		if r.Reason == plan.NotPromised {
+		if r.Reason == plan.NotPromised || r.Reason == plan.Redacted {
 			t.metrics.alarms.WithLabelValues(t.profile.Name, r.Reason).Inc()
 		}
 	}

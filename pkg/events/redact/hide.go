@@ -1,12 +1,22 @@
 package redact
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"reflect"
 )
 
 // Marker stands in the place of text that was hidden. A writer refuses what has it.
 const Marker = "[redacted by millrace]"
+
+// packed is the marker as JSON writes bytes.
+var packed = []byte(base64.StdEncoding.EncodeToString([]byte(Marker)))
+
+// Marked tells whether an object, as JSON, has something in it that was hidden.
+func Marked(object []byte) bool {
+	return bytes.Contains(object, []byte(Marker)) || bytes.Contains(object, packed)
+}
 
 // Hide replaces what a path leads to in an object, which must be a pointer to a struct
 // or a map of JSON. Where the object has nothing there, nothing is changed.

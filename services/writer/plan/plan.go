@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 )
 
 // Options are what a plan knows besides the turn.
@@ -31,6 +32,10 @@ const (
 // NotPromised is the reason of a command that its controller never promised: no
 // honest reconciler stores it.
 const NotPromised = "NotPromised"
+
+// Redacted is the reason of a command that would write what stands in the place of
+// hidden values. No reconciler decides on those; it was told of less than it believes.
+const Redacted = "Redacted"
 
 // Plan is the way through one turn. It is not safe for concurrent use.
 type Plan struct {
@@ -120,6 +125,10 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		body, err := bodyOf(t, c, moulds)
 		if err != nil {
 			d.refuse("Malformed", err.Error())
+			break
+		}
+		if redact.Marked(body) {
+			d.refuse(Redacted, "it would write "+redact.Marker+" into the object: a value was hidden that the controller decides on (--redact)")
 			break
 		}
 		d = newDeed(i, c, body, o)

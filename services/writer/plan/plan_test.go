@@ -1,16 +1,19 @@
 package plan
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/redact"
 )
 
 const owned = `{"metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]},"spec":{"a":1}}`
@@ -307,6 +310,45 @@ func TestUnsafeOrUnpromisedCommandsAreRefused(t *testing.T) {
 	for i, reason := range []string{"NotPromised", "Malformed", "Malformed", "Malformed"} {
 		if results[i].Status != events.Refused || results[i].Reason != reason {
 			t.Errorf("command %d: %+v, want %s", i, results[i], reason)
+		}
+	}
+}
+
+// TestWhatWasHiddenIsNotWritten: neither by a birth of which many share the body, nor
+// by a patch, nor as bytes.
+func TestWhatWasHiddenIsNotWritten(t *testing.T) {
+	config := &corev1.ConfigMap{Data: map[string]string{"a": "secret"}, BinaryData: map[string][]byte{"b": []byte("secret")}}
+	redact.MustParsePath(".data").Hide(config)
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := birth("h")
+	hidden.Body = text
+	redact.MustParsePath(".binaryData").Hide(config)
+	bytes := birth("b")
+	bytes.Body = json.RawMessage(`{"binaryData":{"b":"` + base64.StdEncoding.EncodeToString(config.BinaryData["b"]) + `"}}`)
+	patched := death("p", "u")
+	patched.Verb, patched.PatchType = events.VerbPatch, types.MergePatchType
+	patched.Body = json.RawMessage(`{"metadata":{"annotations":{"a":"` + redact.Marker + `"}}}`)
+	all := turn(hidden, hidden, bytes, patched, birth("fine"))
+	all.Pack()
+	p := New(all, Options{})
+	for range 4 {
+		for _, r := range p.Next() {
+			if r.Command != 4 {
+				t.Errorf("command %d is carried out", r.Command)
+			}
+			p.Answer(r.Command, Response{Code: 201, Object: Object{UID: "n", ResourceVersion: "1"}})
+		}
+	}
+	results, done := p.Results()
+	if !done {
+		t.Fatal("the plan is not done")
+	}
+	for i, r := range results {
+		if refused := r.Reason == Redacted; refused != (i != 4) {
+			t.Errorf("command %d: %+v", i, r)
 		}
 	}
 }
