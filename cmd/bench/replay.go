@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+	catalogue "github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/replay"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// The two records that are replayed: one of hardly anything but turns, and one of
+// hardly anything but changes.
+const (
+	replayTurns  = 40_000
+	replayDeltas = 400_000
+	replayPods   = 10 // of each set
+)
+
+// replayed makes two records and decides them once more. It needs no cluster, and
+// nobody else has a record.
+func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	if _, ok := f.who.(millrace); !ok {
+		return nil, nil
+	}
+	if err := f.dismiss(); err != nil {
+		return nil, err
+	}
+	sets := max(work.Pods/replayPods, 1)
+	turns, err := replayRecord(ctx, rehearsal{sets: sets, turns: replayTurns, changes: 1})
+	if err != nil {
+		return nil, err
+	}
+	deltas, err := replayRecord(ctx, rehearsal{sets: sets, turns: replayDeltas / 1000, changes: 1000})
+	if err != nil {
+		return nil, err
+	}
+	return []metric{
+		{fmt.Sprintf("turns replayed, of %d with a change each", turns.Turns), "1/s", float64(turns.Turns) / turns.took.Seconds()},
+		{fmt.Sprintf("changes replayed, of %d with a turn for each thousand", deltas.Deltas), "1/s", float64(deltas.Deltas) / deltas.took.Seconds()},
+	}, nil
+}
+
+// performance is a replay and how long it took.
+type performance struct {
+	replay.Summary
+	took time.Duration
+}
+
+// replayRecord makes a record in a bus of its own and replays it.
+func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
+	store, err := os.MkdirTemp("", "millrace-replay-")
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(store)) }()
+	server, err := stream.Serve(stream.ServerOptions{Dir: store})
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	b, err := stream.Connect(ctx, stream.Options{Server: server, Name: "bench", Timeout: time.Minute})
+	if err != nil {
+		return p, err
+	}
+	defer b.Close()
+	if err := r.make(ctx, b); err != nil {
+		return p, fmt.Errorf("make a record: %w", err)
+	}
+	again := func(name string, settings json.RawMessage) (reconcile.Any, error) {
+		e, _ := catalogue.Find(name)
+		return e.Again(settings)
+	}
+	begun := time.Now()
+	p.Summary, err = replay.Run(ctx, b, replay.Options{Make: again}, func(replay.Case) error { return nil })
+	p.took = time.Since(begun)
+	if err == nil && (p.Same != p.Turns || p.Turns != r.turns) {
+		err = fmt.Errorf("of %d turns %d were the same: %+v", r.turns, p.Same, p.Summary)
+	}
+	return p, err
+}
+
+// rehearsal makes a record by deciding: pods change, and the set of the one that
+// changed last has its turn.
+type rehearsal struct {
+	sets, turns, changes int
+
+	seen     *shell.Hindsight
+	logs     map[kinds.Name]bus.Appender
+	tallies  map[kinds.Name]*events.Tally
+	version  int
+	pods     []*corev1.Pod
+	storing  *errgroup.Group
+	position events.Position
+}
+
+const rehearsed = "replicaset-controller"
+
+func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
+	r.seen, r.logs, r.tallies, r.position = shell.NewHindsight(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
+	for _, kind := range []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind} {
+		if err := b.EnsureKind(ctx, kind); err != nil {
+			return err
+		}
+		log, err := b.Append(ctx, kind.Name)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		r.logs[kind.Name], r.tallies[kind.Name] = log, &events.Tally{}
+		r.seen.Begin(kind, 0, nil, true)
+	}
+	if err := b.EnsureController(ctx, rehearsed); err != nil {
+		return err
+	}
+	if err := r.populate(ctx); err != nil {
+		return err
+	}
+	entry, _ := catalogue.Find(rehearsed)
+	controller, err := entry.Again(nil)
+	if err != nil {
+		return err
+	}
+	r.storing, ctx = errgroup.WithContext(ctx)
+	r.storing.SetLimit(32)
+	for i := range r.turns {
+		for range r.changes {
+			if err := r.change(ctx); err != nil {
+				return err
+			}
+		}
+		if err := r.turn(ctx, b, controller, i); err != nil {
+			return err
+		}
+	}
+	for _, log := range r.logs {
+		if err := log.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	return r.storing.Wait()
+}
+
+// populate has sets and their pods be there. What the sets say of their pods is never
+// right, so that each turn has something to report.
+func (r *rehearsal) populate(ctx context.Context) error {
+	for i := range r.sets {
+		labels := map[string]string{"app": "web", "set": strconv.Itoa(i)}
+		set := &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("shop-", i%50), Name: fmt.Sprint("web-", i), Generation: 1},
+			Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](replayPods), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podOf(i).Spec,
+			}},
+		}
+		if err := r.say(ctx, kinds.ReplicaSets.Kind, set); err != nil {
+			return err
+		}
+		for at := range replayPods {
+			p := podOf(i*replayPods + at)
+			p.Namespace, p.Labels, p.Status.Conditions = set.Namespace, labels, []corev1.PodCondition{{Type: corev1.PodReady}}
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, kinds.ReplicaSets.Kind.GVK())}
+			r.pods = append(r.pods, p)
+			if err := r.say(ctx, kinds.Pods.Kind, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// change has the next pod become ready, or not.
+func (r *rehearsal) change(ctx context.Context) error {
+	p := r.pods[r.version*7919%len(r.pods)]
+	p.Status.Conditions[0].Status = []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}[r.version/len(r.pods)%2]
+	return r.say(ctx, kinds.Pods.Kind, p)
+}
+
+// say stores an object and sees it.
+func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Object) error {
+	r.version++
+	d, err := deltaOf(kind, object, r.version, "kubelet")
+	if err != nil {
+		return err
+	}
+	tally := r.tallies[kind.Name]
+	tally.Fold(d)
+	d.Census = tally.Census()
+	m := events.EncodeDelta(d)
+	m.Subject = subject.Delta(d.Ref)
+	m = events.Seal(m)
+	if err := r.logs[kind.Name].Append(ctx, m); err != nil {
+		return err
+	}
+	m.Sequence = r.logs[kind.Name].Last()
+	r.position[kind.Name] = m.Sequence
+	r.seen.Fold(kind.Name, []shell.Fact{shell.Read(kind, m)})
+	return nil
+}
+
+// turn decides about the set of the pod that changed last, and stores that.
+func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcile.Any, place int) error {
+	sight, err := r.seen.See(r.position, nil)
+	if err != nil {
+		return err
+	}
+	p := r.pods[(r.version-1)*7919%len(r.pods)]
+	t := events.Turn{
+		Controller: rehearsed, Key: events.Key{Namespace: p.Namespace, Name: p.OwnerReferences[0].Name}, Lane: events.Tell,
+		Seen: r.position, Digest: sight.Digest, Now: time.Now(),
+	}
+	decision, _ := controller.Ask(sight.Snapshot, t.Key, t.Now)
+	part := decision.In(t.Lane)
+	if len(part.Commands) == 0 {
+		return fmt.Errorf("%v has nothing to report: %s", t.Key, decision.Because)
+	}
+	t.Because, t.Commands = part.Because, part.Commands
+	t.Pack()
+	m, err := events.EncodeJSON(t, events.Trace{}) // now: the position goes on
+	if err != nil {
+		return err
+	}
+	m.Subject = subject.Turn(rehearsed, t.Lane, t.Key)
+	r.storing.Go(func() error {
+		_, err := b.Put(ctx, events.Seal(m), fmt.Sprint("rehearsed-", place))
+		return err
+	})
+	return nil
+}
