@@ -74,6 +74,28 @@ func (a *ask) span() (s record.Span, err error) {
 	return s, nil
 }
 
+// leases are objects by which programs say again and again that they are there.
+const leases kinds.Name = "leases.coordination.k8s.io"
+
+// filter says of what the happenings are asked for: calm leaves out the leases.
+func (a *ask) filter(ctx context.Context) (record.Filter, error) {
+	f := record.Filter{Namespace: a.word("namespace"), Name: a.word("name")}
+	if a.word("calm") != "true" {
+		return f, nil
+	}
+	have, err := a.record.Kinds(ctx)
+	if err != nil {
+		return f, err
+	}
+	for _, k := range have {
+		if k.Name != leases {
+			f.Kinds = append(f.Kinds, k.Name)
+		}
+	}
+	f.Controllers, err = a.archive.Controllers(ctx)
+	return f, err
+}
+
 // count reads a number between 1 and a bound; usual where none is given.
 func (a *ask) count(name string, usual, most int) (int, error) {
 	text := a.word(name)

@@ -43,10 +43,14 @@ func (p *page) live(w http.ResponseWriter, q *http.Request) {
 	}
 	ctx, stop := context.WithCancel(q.Context())
 	defer stop()
+	filter, err := (&ask{page: p, values: q.URL.Query()}).filter(ctx)
+	if err != nil {
+		fail(w, err)
+		return
+	}
 	v := &view{w: w, control: http.NewResponseController(w), begun: make(chan struct{})}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	filter := record.Filter{Namespace: q.URL.Query().Get("namespace"), Name: q.URL.Query().Get("name")}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- p.record.TailFrom(ctx, filter, func() error { close(v.begun); return nil }, v.hear)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -43,43 +45,64 @@ func overview(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := contents{Version: a.Version, Program: a.Program, Flags: a.Flags, Namespace: a.Namespace, Now: time.Now(), Kinds: []family{}, Namespaces: []string{}}
+	c := contents{Version: a.Version, Program: a.Program, Flags: a.Flags, Namespace: a.Namespace, Kinds: []family{}, Namespaces: []string{}}
 	if c.Controllers, err = a.archive.Controllers(ctx); err != nil {
 		return nil, err
 	}
-	namespaces := map[string]bool{}
-	for _, kind := range have {
-		f := family{Kind: kind, Resource: kind.Name.Resource()}
-		err := a.names.each(ctx, kind.Name, func(ref events.Ref, there bool) {
-			if ref.Namespace != "" {
-				namespaces[ref.Namespace] = true
-			}
-			if kind.Name == kinds.Namespaces.Name {
-				namespaces[ref.Name] = true
-			}
-			if there {
-				f.Objects++
-			}
+	parts := make([]part, len(have))
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(folds)
+	for i, kind := range have {
+		work.Go(func() (err error) {
+			parts[i], err = a.part(ctx, kind)
+			return err
 		})
-		if err != nil {
-			return nil, err
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	namespaces := map[string]bool{}
+	for _, p := range parts {
+		c.Kinds = append(c.Kinds, p.family)
+		maps.Copy(namespaces, p.namespaces)
+		if !p.begins.IsZero() && (c.Begins.IsZero() || p.begins.Before(c.Begins)) {
+			c.Begins = p.begins
 		}
-		begins, now, err := a.begins(ctx, kind.Name)
-		if err != nil {
-			return nil, err
+		if p.now.After(c.Now) {
+			c.Now = p.now // by the bus's clock, which moments are compared with
 		}
-		if !begins.IsZero() && (c.Begins.IsZero() || begins.Before(c.Begins)) {
-			c.Begins = begins
-		}
-		if !now.IsZero() {
-			c.Now = now // by the bus's clock, which moments are compared with
-		}
-		c.Kinds = append(c.Kinds, f)
 	}
 	slices.SortFunc(c.Kinds, func(a, b family) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	c.Namespaces = slices.AppendSeq(c.Namespaces, maps.Keys(namespaces))
 	slices.Sort(c.Namespaces)
 	return c, nil
+}
+
+// part is what one kind adds to the contents.
+type part struct {
+	family
+	namespaces  map[string]bool
+	begins, now time.Time
+}
+
+func (p *page) part(ctx context.Context, kind kinds.Kind) (part, error) {
+	found := part{family: family{Kind: kind, Resource: kind.Name.Resource()}, namespaces: map[string]bool{}}
+	err := p.names.each(ctx, kind.Name, func(ref events.Ref, there bool) {
+		if ref.Namespace != "" {
+			found.namespaces[ref.Namespace] = true
+		}
+		if kind.Name == kinds.Namespaces.Name {
+			found.namespaces[ref.Name] = true
+		}
+		if there {
+			found.Objects++
+		}
+	})
+	if err != nil {
+		return found, err
+	}
+	found.begins, found.now, err = p.begins(ctx, kind.Name)
+	return found, err
 }
 
 // begins is when the log of a kind begins, zero when it is empty, and what time it

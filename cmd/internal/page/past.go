@@ -30,7 +30,11 @@ func chronicle(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.record.Chronicle(ctx, record.Filter{Namespace: a.word("namespace"), Name: a.word("name")}, span, limit)
+	filter, err := a.filter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.record.Chronicle(ctx, filter, span, limit)
 }
 
 // life is the past of an object: its versions, and what was decided about it.

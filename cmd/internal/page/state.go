@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -72,22 +73,15 @@ func state(ctx context.Context, a *ask) (any, error) {
 
 // groups fills the groups of kinds, some at a time.
 func (p *page) groups(ctx context.Context, have []kinds.Kind, namespace string, when record.Moment, into []group) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var work sync.WaitGroup
-	places := make(chan struct{}, folds)
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(folds)
 	for i, kind := range have {
-		places <- struct{}{}
-		work.Go(func() {
-			defer func() { <-places }()
-			var err error
-			if into[i], err = p.group(ctx, kind, namespace, when); err != nil {
-				cancel(err)
-			}
+		work.Go(func() (err error) {
+			into[i], err = p.group(ctx, kind, namespace, when)
+			return err
 		})
 	}
-	work.Wait()
-	return context.Cause(ctx)
+	return work.Wait()
 }
 
 func (p *page) group(ctx context.Context, kind kinds.Kind, namespace string, when record.Moment) (group, error) {

@@ -67,10 +67,11 @@ func (r *Record) Chronicle(ctx context.Context, f Filter, span Span, limit int) 
 	return c, nil
 }
 
+var rank = map[string]int{"gap": 0, "delta": 0, "turn": 1, "outcome": 2}
+
 // newestFirst orders happenings. Of the same moment, an outcome comes after its turn,
 // and a turn after what it was decided on.
 func newestFirst(a, b Happening) int {
-	rank := map[string]int{"gap": 0, "delta": 0, "turn": 1, "outcome": 2}
 	return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(rank[b.Noun], rank[a.Noun]), cmp.Compare(a.Stream, b.Stream), cmp.Compare(b.Sequence, a.Sequence))
 }
 

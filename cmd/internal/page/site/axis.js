@@ -8,7 +8,9 @@ const laneHeight = 18;
 const head = 20;
 const fine = 1000; // steps of the slider
 
-export const spans = [["5", "5 minutes"], ["15", "15 minutes"], ["60", "1 hour"], ["360", "6 hours"], ["1440", "1 day"], ["10080", "1 week"], ["all", "everything"]];
+// spans are how much time is shown: minutes, or from the first to the last that
+// happened, or all that the record has.
+export const spans = [["fit", "what happened"], ["5", "5 minutes"], ["15", "15 minutes"], ["60", "1 hour"], ["360", "6 hours"], ["1440", "1 day"], ["10080", "1 week"], ["all", "everything"]];
 
 export class Axis {
   // onMoment is called with a moment, or undefined for now; onSpan with one of spans.
@@ -215,12 +217,22 @@ function colour(name) {
 // where that is longer ago.
 export function stretch(span, when, begins, now) {
   const first = begins ? new Date(begins).getTime() : now - 36e5;
-  if (span === "all") return { from: Math.min(first, now - 1000), to: now };
+  if (span === "all" || span === "fit") return { from: Math.min(first, now - 1000), to: now };
   const size = Number(span) * 6e4;
   const at = when === undefined ? now : new Date(when).getTime();
   const to = at >= now - size ? now : at + size / 2;
   return { from: Math.max(to - size, Math.min(first, to - 1000)), to };
 }
 
-// usual is the span to begin with: everything of a young record, or else an hour.
-export const usual = (begins, now) => (begins && now - new Date(begins).getTime() < 36e5 ? "all" : "60");
+// fit narrows a stretch to what happened within it, with some room at both ends. The
+// right end is now all the same: nothing has happened since.
+export function fit({ from, to }, marks) {
+  if (!marks.length) return { from, to };
+  const times = marks.map((m) => new Date(m.at).getTime());
+  const [first, last] = [times.reduce((a, b) => Math.min(a, b)), times.reduce((a, b) => Math.max(a, b))];
+  const room = Math.max(500, (last - first) * 0.03);
+  return { from: Math.max(from, first - room), to: Math.min(to, last + room) };
+}
+
+// usual is the span to begin with: what happened in a young record, or else an hour.
+export const usual = (begins, now) => (begins && now - new Date(begins).getTime() < 36e5 ? "fit" : "60");

@@ -2,15 +2,16 @@
 // happened up to it.
 
 import { ask, follow } from "./api.js";
-import { Axis, stretch, usual } from "./axis.js";
+import { Axis, fit, stretch, usual } from "./axis.js";
 import * as clock from "./clock.js";
 import * as command from "./command.js";
 import { h, later, put } from "./dom.js";
 import { Rows } from "./rows.js";
 import * as state from "./state.js";
-import { chip, colours, empty, plural, resource, trouble } from "./words.js";
+import { chip, colours, empty, order, plural, resource, trouble } from "./words.js";
 
 const most = 2000; // happenings that are drawn
+const leases = "leases.coordination.k8s.io";
 
 export class Scene {
   constructor(about, place) {
@@ -70,15 +71,17 @@ export class Scene {
     document.title = `${ns ?? "All namespaces"} · Millrace`;
     if (document.activeElement !== this.find) this.find.value = place.find ?? "";
     put(this.command, command.bar(command.line(this.about, ["get", place.show ?? "pods"], { "-n": ns, "-A": !ns, "--at": place.at })));
-    if (!was || was.ns !== place.ns) this.listen();
+    const calmed = was && (was.show === leases) !== (place.show === leases);
+    if (!was || was.ns !== place.ns || calmed) this.listen();
     if (!was || was.ns !== place.ns || was.at !== place.at) this.load();
     else this.list();
     const { from, to } = this.stretch();
-    const shown = `${place.ns} ${this.span()} ${place.at && to < Date.now() - 1000 ? from : "now"} ${place.at ? "past" : "live"}`;
+    const shown = `${place.ns} ${this.calm()} ${this.span()} ${place.at && to < Date.now() - 1000 ? from : "now"} ${place.at ? "past" : "live"}`;
     const still = place.at && (this.shown === shown || this.shown === shown.replace(/past$/, "live")); // what is read has it all
     this.shown = shown;
-    if (still) this.draw();
+    if (still || (was && this.asked === shown)) this.draw();
     else this.chronicle();
+    this.asked = shown;
   }
 
   close() {
@@ -98,7 +101,7 @@ export class Scene {
     this.unfollow?.();
     clearInterval(this.clock);
     this.clock = setInterval(() => { if (!this.place.at) this.draw(); }, 1000);
-    this.unfollow = follow({ namespace: this.place.ns }, {
+    this.unfollow = follow({ namespace: this.place.ns, calm: this.calm() }, {
       begun: () => { if (this.begun) this.refresh(); this.begun = true; },
       happened: (events) => this.happened(events),
       missed: () => this.refresh(),
@@ -115,13 +118,22 @@ export class Scene {
   // happened takes in what has just happened. The objects are asked for again, of the
   // kinds that changed, and the less often the longer that takes.
   happened(events) {
-    if (this.place.at) return;
+    if (this.place.at) {
+      this.shown = undefined; // what was read lacks this
+      return;
+    }
     this.events.items = [...events.toReversed(), ...this.events.items].slice(0, most);
     this.draw();
     for (const e of events) if (e.noun === "delta") (this.dirty ??= new Set()).add(e.object.kind);
+    this.soon();
+  }
+
+  // soon asks again for the kinds that changed, once nothing else is being asked.
+  soon() {
     if (!this.dirty || this.pending) return;
     this.pending = setTimeout(() => {
       this.pending = undefined;
+      if (this.loading) return; // it calls soon when it is done
       const kinds = [...(this.dirty ?? [])];
       this.dirty = undefined;
       if (!this.place.at && kinds.length) this.load(kinds);
@@ -146,13 +158,15 @@ export class Scene {
       put(this.chips);
       if (["away", "ended", "slow"].includes(error.code)) this.retry = setTimeout(() => { this.load(); this.chronicle(); }, 3000);
     }
-    if (loading === this.loading) this.objectsBody.removeAttribute("aria-busy");
+    this.loading = undefined;
+    this.objectsBody.removeAttribute("aria-busy");
+    this.soon();
   }
 
   // list shows the objects of the kind that is chosen, or of all.
   list() {
-    const groups = [...this.items.values()];
-    const counted = groups.filter((g) => g.items.length).sort((a, b) => b.items.length - a.items.length);
+    const groups = [...this.items.values()].sort((a, b) => order(a.kind) - order(b.kind) || a.kind.localeCompare(b.kind));
+    const counted = groups.filter((g) => g.items.length);
     const total = counted.reduce((sum, g) => sum + g.items.length, 0);
     const pick = (show, text, n) => h("button.pick", { type: "button", "aria-pressed": String((this.place.show ?? "") === show), onclick: () => state.go({ ...this.place, show }, { replace: true }) }, text, h("span.count", {}, n.toLocaleString("en")));
     put(this.chips, pick("", "all", total), counted.map((g) => pick(g.kind, resource(g.kind), g.items.length)));
@@ -197,11 +211,17 @@ export class Scene {
     const { from, to } = this.stretch();
     try {
       const until = this.place.at && to < Date.now() ? new Date(to).toISOString() : undefined;
-      this.events = await ask("chronicle", { namespace: this.place.ns, from: new Date(from).toISOString(), to: until, limit: most }, reading.signal);
+      this.events = await ask("chronicle", { namespace: this.place.ns, from: new Date(from).toISOString(), to: until, limit: most, calm: this.calm() }, reading.signal);
       this.draw();
     } catch (error) {
       if (error.name !== "AbortError") put(this.eventsBody, trouble(error));
     }
+  }
+
+  // calm leaves out the leases, by which programs only say again and again that they
+  // are there.
+  calm() {
+    return this.place.show === leases ? undefined : "true";
   }
 
   span() {
@@ -214,21 +234,28 @@ export class Scene {
 
   // draw shows what happened, on the axis and as a list.
   draw() {
-    const { from, to } = this.stretch();
     const { lanes, place } = this.lanes();
     const marks = [];
     const gaps = [];
     for (const e of this.events.items) {
-      if (e.gap) gaps.push({ lane: place(e), from: e.gap.since ? new Date(e.gap.since).getTime() : from, to: new Date(e.gap.until).getTime() });
+      if (e.gap) gaps.push({ lane: place(e), from: e.gap.since ? new Date(e.gap.since).getTime() : 0, to: new Date(e.gap.until).getTime() });
       else marks.push({ at: e.time, moment: clock.stamp(e.time), lane: place(e), colour: colours[e.event ?? e.noun], text: `${e.object.name} ${e.event ?? e.what}` });
     }
-    this.axis.show({ from, to, marks, gaps, lanes, moment: this.place.at, span: this.span() });
-    const shown = this.place.at ? this.events.items.filter((e) => e.time <= this.place.at || new Date(e.time) <= new Date(this.place.at)) : this.events.items;
+    const whole = this.stretch();
+    this.axis.show({ ...(this.span() === "fit" ? fit(whole, marks) : whole), marks, gaps, lanes, moment: this.place.at, span: this.span() });
+    const shown = this.events.items.filter((e) => this.wanted(e));
     if (this.happenings.element.parentNode !== this.eventsBody) put(this.eventsBody, this.happenings.element, this.until);
     this.happenings.element.hidden = !shown.length;
     this.happenings.show(shown);
     if (!shown.length) put(this.until, this.place.at ? "Nothing happened here in this time before the moment." : "Nothing has happened here in this time.");
     else put(this.until, this.events.whole ? "" : `These are the newest ${plural(this.events.items.length, "event")}, since ${clock.short(this.events.since)}. A shorter time shows those before.`);
+  }
+
+  // wanted tells what the list shows: up to the moment, and of the kind that is chosen.
+  wanted(e) {
+    const { at, show } = this.place;
+    if (at && e.time > at && new Date(e.time) > new Date(at)) return false;
+    return !show || e.object.kind === show;
   }
 
   // lanes are the kinds of which most happened, the rest together, and what was

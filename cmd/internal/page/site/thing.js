@@ -2,7 +2,7 @@
 // and what controllers make of it.
 
 import { ask, follow } from "./api.js";
-import { Axis, stretch } from "./axis.js";
+import { Axis, fit, stretch } from "./axis.js";
 import * as clock from "./clock.js";
 import * as command from "./command.js";
 import { Compare } from "./compare.js";
@@ -159,7 +159,8 @@ export class Thing {
   }
 
   head() {
-    const { kind, ns, name } = this.place;
+    const { ns, name } = this.place;
+    const kind = this.life?.object.kind ?? this.place.kind;
     const last = this.life?.versions.at(-1);
     const there = last && (last.event === "gone" ? [chip("gone"), h("span.soft", {}, ` since ${clock.short(last.time)}`)] : last.event === "deleting" ? chip("being deleted", "deleting") : chip("there", "created"));
     put(this.title, h("nav.crumbs", { "aria-label": "Where this is" },
@@ -173,12 +174,13 @@ export class Thing {
       return;
     }
     const { versions, decided, gaps = [] } = this.life;
-    const span = this.place.span ?? "all";
+    const span = this.place.span ?? "fit";
     const begins = versions[0]?.time ?? this.about.begins;
     const marks = versions.map((v) => ({ at: v.time, moment: v.resourceVersion, lane: 0, colour: colours[v.event], text: `${v.event} by ${by(v.by)}` }));
     for (const d of decided) marks.push({ at: d.time, lane: d.noun === "turn" ? 1 : 2, colour: colours[d.noun], text: `${d.who}: ${d.what}` });
+    const whole = stretch(span, this.when(), new Date(begins).getTime() - 1000, Date.now());
     this.axis.show({
-      ...stretch(span, this.when(), new Date(begins).getTime() - 1000, Date.now()), marks, lanes: ["versions", "turns", "outcomes"], span,
+      ...(span === "fit" ? fit(whole, marks) : whole), marks, lanes: ["versions", "turns", "outcomes"], span,
       gaps: gaps.map((g) => ({ lane: 0, from: new Date(g.since ?? begins).getTime(), to: new Date(g.until).getTime() })), moment: this.place.at, when: this.when(),
     });
   }

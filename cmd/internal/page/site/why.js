@@ -65,7 +65,7 @@ export class Why {
     put(this.note, start === cause ? "Nothing on record lies behind this change." : [h("strong", {}, "Began with "), `${resource(start.version.object.kind)}/${start.version.object.name} ${start.version.event} by ${by(start.version.by)}, ${clock.full(start.version.time)}`,
       h("span.soft", {}, `, ${clock.length(new Date(cause.version.time) - new Date(start.version.time))} before`)]);
     this.connect();
-    this.graph.scrollLeft = this.graph.scrollWidth;
+    this.graph.scrollLeft = this.graph.scrollWidth; // what is explained stands at the right end
   }
 
   find(cause) {
@@ -126,10 +126,10 @@ export class Why {
     if (!area.width || getComputedStyle(this.edges).display === "none") return;
     this.edges.setAttribute("width", this.canvas.scrollWidth);
     this.edges.setAttribute("height", this.canvas.scrollHeight);
-    for (const item of this.tree.querySelectorAll("li li")) {
+    for (const item of this.tree.querySelectorAll("[role=group] > [role=none]")) {
       const from = item.firstElementChild.getBoundingClientRect();
       const to = item.parentElement.parentElement.firstElementChild.getBoundingClientRect();
-      const [x1, y1, x2, y2] = [from.right - area.left, from.top + from.height / 2 - area.top, to.left - area.left - 6, to.top + to.height / 2 - area.top];
+      const [x1, y1, x2, y2] = [from.right - area.left, from.top + Math.min(60, from.height / 2) - area.top, to.left - area.left - 6, to.top + Math.min(60, to.height / 2) - area.top];
       const bend = (x2 - x1) / 2;
       this.edges.append(s("path", { d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}` }), s("path.head", { d: `M${x2} ${y2 - 4}l7 4-7 4z` }));
     }

@@ -10,6 +10,16 @@ export const colours = {
 // resource is a kind without its group.
 export const resource = (kind) => kind.split(".")[0];
 
+// order is where a kind stands in a list: what people look for first comes first.
+const firsts = ["deployments", "statefulsets", "daemonsets", "cronjobs", "jobs", "replicasets", "replicationcontrollers", "pods", "services", "persistentvolumeclaims", "configmaps", "secrets"];
+const lasts = ["leases", "events"];
+
+export function order(kind) {
+  const name = resource(kind);
+  if (lasts.includes(name)) return 1000;
+  return firsts.includes(name) ? firsts.indexOf(name) : 100;
+}
+
 // chip is a small coloured word.
 export const chip = (text, look = text) => h(`span.chip.is-${look}`, {}, text);
 
