@@ -69,6 +69,9 @@ type Input struct {
 	// metadata of all kinds that can be deleted.
 	Kind  kinds.Kind
 	Every bool
+	// Named are the names of the objects that it reads of the kind, where it reads no
+	// others.
+	Named []string
 	// Keys maps a change to the keys whose turn it is. was is nil for an object
 	// not seen before, now is nil for one that is gone; both are given when it
 	// changed. nil means that changes of this kind are read but make nobody's

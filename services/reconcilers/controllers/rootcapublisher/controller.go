@@ -44,7 +44,7 @@ func New(config Config) reconcile.Controller[View] {
 		Owns:     &kinds.Namespaces.Kind,
 		Inputs: []reconcile.Input{
 			{Kind: kinds.Namespaces.Kind, Keys: appeared},
-			{Kind: kinds.ConfigMaps.Kind, Keys: touched},
+			{Kind: kinds.ConfigMaps.Kind, Keys: touched, Named: []string{configMap}},
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name},

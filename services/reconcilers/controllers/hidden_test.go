@@ -1,0 +1,55 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/redact"
+)
+
+// TestWhatIsDecidedOnIsNotHidden: a rule that a decision needs is refused, with the
+// controller's name; with the controller off it is not.
+func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
+	all := []string{"*"}
+	for _, c := range []struct {
+		rule        string
+		controllers []string
+		want        []string // nil: it is allowed
+	}{
+		{"pods:.spec.containers[*].env[*].value", all, nil},
+		{"pods:.spec.initContainers[*].args", all, nil},
+		{"pods:.metadata.annotations['example.com/token']", all, nil},
+		{"configmaps!kube-root-ca.crt:.data", all, nil},
+		{"configmaps:.data", []string{"*", "-root-ca-certificate-publisher-controller"}, nil},
+		{"configmaps:.data", all, []string{"root-ca-certificate-publisher-controller", "configmaps!kube-root-ca.crt:.data"}},
+		{"configmaps!other:.data", all, []string{"configmaps!other!kube-root-ca.crt:.data"}},
+		{"pods:.spec.nodeName", all, []string{"replicaset-controller"}},
+		{"pods:.spec", all, []string{"replicaset-controller"}},
+		{"pods:.metadata.annotations", all, []string{"replicaset-controller"}},
+		{"pods:.metadata.annotations['controller.kubernetes.io/pod-deletion-cost']", all, []string{"replicaset-controller"}},
+		// Births are made from templates: what is hidden there would be born so.
+		{"deployments.apps:.spec.template.spec.containers[*].env[*].value", all, []string{"deployment-controller"}},
+		{"replicasets.apps:.spec.template.spec.containers[*].env", all, []string{"deployment-controller", "replicaset-controller"}},
+		{"deployments.apps:.metadata.annotations['example.com/token']", all, []string{"deployment-controller"}},
+		{"deployments.apps:.spec.template", []string{"replicaset-controller"}, nil},
+		{"widgets.example.com:.spec", all, nil},
+	} {
+		chosen, err := Select(c.controllers, Config{RootCA: []byte("ca")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule, err := redact.Parse(c.rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Hidden(chosen, redact.Rules{rule})
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%s with %v: %v", c.rule, c.controllers, err)
+		}
+		for _, word := range c.want {
+			if err != nil && !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: the error does not say %q: %v", c.rule, word, err)
+			}
+		}
+	}
+}
