@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
+	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
@@ -93,7 +94,7 @@ var catalog = []Entry{
 	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
 	have(job.Controller),
-	{Name: "cronjob-controller", Aliases: []string{"cronjob"}},
+	have(cronjob.Controller),
 	{Name: "disruption-controller", Aliases: []string{"disruption"}},
 	{Name: "horizontal-pod-autoscaler-controller", Aliases: []string{"horizontalpodautoscaling"}},
 	{Name: "podgroup-protection-controller"},

@@ -1,0 +1,80 @@
+package cronjob
+
+import (
+	"slices"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var nightly = events.Key{Namespace: "batch", Name: "nightly"}
+
+func aCronJob(uid string) *batchv1.CronJob {
+	cj := &batchv1.CronJob{}
+	cj.Namespace, cj.Name, cj.UID = nightly.Namespace, nightly.Name, "4f1c"
+	if uid != "" {
+		cj.UID = "another"
+	}
+	return cj
+}
+
+func aJobOf(cj *batchv1.CronJob, name string) *batchv1.Job {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: name}}
+	if cj != nil {
+		job.OwnerReferences = []metav1.OwnerReference{owner.Reference(kinds.CronJobs.Kind, cj)}
+	}
+	return job
+}
+
+func TestWhoseTurnAJobMakesIt(t *testing.T) {
+	cj := aCronJob("")
+	world := reconciletest.NewWorld(kinds.Jobs.Kind).Put(kinds.CronJobs.Kind, cj)
+	mine, other, orphan := aJobOf(cj, "a"), aJobOf(aCronJob("another"), "a"), aJobOf(nil, "a")
+	for _, c := range []struct {
+		what     string
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		{"it is new", nil, mine, []events.Key{nightly}},
+		{"it changes", mine, mine, []events.Key{nightly}},
+		{"it is gone", mine, nil, []events.Key{nightly}},
+		{"it is released", mine, orphan, []events.Key{nightly}},
+		{"it is nobody's", nil, orphan, nil},
+		{"it is an earlier CronJob's", nil, other, nil},
+	} {
+		if got := world.Keys(Controller, kinds.Jobs.Kind, c.was, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: keys %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	cj := aCronJob("")
+	mine := aJobOf(cj, "a")
+	far := aJobOf(cj, "far")
+	far.Namespace = "elsewhere"
+	world := reconciletest.NewWorld().Put(kinds.CronJobs.Kind, cj).Put(kinds.Jobs.Kind, mine, far, aJobOf(nil, "b"), aJobOf(aCronJob("another"), "c"))
+	birth := events.Result{Status: events.Applied, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: "a"}}
+	world.Remember(events.Outcome{Key: nightly, Lane: events.Act, Results: []events.Result{birth}})
+	world.Remember(events.Outcome{Key: nightly, Lane: events.Tell, Results: []events.Result{
+		{Status: events.Applied, Ref: events.Ref{Kind: kinds.CronJobs.Name, Name: "nightly"}},
+		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told it"}},
+		{Status: events.Failed, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told not"}},
+	}})
+	v, ok := observe(world, nightly)
+	if !ok || v.CronJob != cj || !slices.Equal(v.Jobs, []*batchv1.Job{mine}) {
+		t.Errorf("it sees %v of %v, %v", v.Jobs, v.CronJob, ok)
+	}
+	if !slices.Equal(v.Did, []events.Result{birth}) || !slices.Equal(v.Told, []string{"Told it"}) {
+		t.Errorf("it remembers that it did %v and told %q", v.Did, v.Told)
+	}
+	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
+		t.Error("it sees a CronJob that is not there")
+	}
+}

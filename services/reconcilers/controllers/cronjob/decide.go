@@ -1,0 +1,150 @@
+package cronjob
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide starts the run whose moment has come, clears away old Jobs, and reports
+// which are at work.
+func decide(v View, now time.Time) reconcile.Decision {
+	r := v.review()
+	r.now = now
+	run := r.run()
+	return reconcile.Join(run, r.clear(), r.report())
+}
+
+// run is what becomes of the schedule.
+func (r *review) run() reconcile.Decision {
+	cj := r.cronJob
+	if cj.DeletionTimestamp != nil {
+		return reconcile.Nothing("the CronJob is being deleted")
+	}
+	if zone := cj.Spec.TimeZone; zone != nil {
+		if _, err := time.LoadLocation(*zone); err != nil {
+			r.hint("UnknownTimeZone", *zone, fmt.Sprintf("invalid timeZone: %q: %s", *zone, err))
+			return reconcile.Nothing("nobody knows the time zone")
+		}
+	}
+	if cj.Spec.Suspend != nil && *cj.Spec.Suspend {
+		return reconcile.Nothing("the CronJob is suspended")
+	}
+	plan, err := parse(cj)
+	if err != nil {
+		r.hint("UnparseableSchedule", cj.Spec.Schedule, fmt.Sprintf("unparseable schedule: %q : %s", cj.Spec.Schedule, err))
+		return reconcile.Nothing("the schedule cannot be read")
+	}
+	if namesZone(cj) {
+		r.hint("UnsupportedSchedule", cj.Spec.Schedule, fmt.Sprintf("CRON_TZ or TZ used in schedule %q is not officially supported, "+
+			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cj.Spec.Schedule))
+	}
+	begin := cj.CreationTimestamp.Time
+	if r.last != nil {
+		begin = r.last.Time
+	}
+	next, ever := plan.next(begin)
+	if !ever {
+		r.hint("InvalidSchedule", cj.Spec.Schedule, "invalid schedule: "+cj.Spec.Schedule+" : time difference between two schedules is less than 1 second")
+		return reconcile.Nothing("the schedule has no moment")
+	}
+	moment, missed := plan.last(begin, r.now)
+	if !missed {
+		return reconcile.Wake(next, "the next run is to come")
+	}
+	return r.start(plan, begin, moment)
+}
+
+// start starts the run of a moment that has come, if nothing stands in its way.
+// Until the next one it is not asked for again.
+func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
+	cj := r.cronJob
+	next := time.Time{}
+	if at, ever := plan.next(moment); ever {
+		next = at
+	}
+	name := nameOf(cj, moment)
+	switch {
+	case r.late(moment):
+		return reconcile.Wake(next, "it is too late for the last run")
+	case r.started(name):
+		return reconcile.Wake(next, "the last run has been started")
+	case r.taken(name):
+		return reconcile.Wake(next, "somebody else's Job has the name of this run's")
+	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(r.active) > 0:
+		r.hint("JobAlreadyActive", name, "Not starting job because prior execution is running and concurrency policy is Forbid")
+		return reconcile.Wake(next, "the run before is at work, and this one is left out")
+	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
+		return reconcile.Do("the run before is at work, and this one takes its place", r.deaths(r.working())...)
+	}
+	if cutoff, limited := r.cutoff(); plan.missed(later(begin, cutoff, limited), r.now) {
+		r.hint("TooManyMissedTimes", name, "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	}
+	d := reconcile.Do("the moment of a run has come", r.birth(name, moment))
+	d.Figures = []reconcile.Figure{{Metric: skew.Name, Value: r.now.Sub(moment).Seconds()}}
+	d.WakeAt = next
+	return d
+}
+
+// cutoff is the moment before which runs are not made up for any more.
+func (r *review) cutoff() (at time.Time, limited bool) {
+	seconds := r.cronJob.Spec.StartingDeadlineSeconds
+	if seconds == nil {
+		return time.Time{}, false
+	}
+	return r.now.Add(-time.Duration(*seconds) * time.Second), true
+}
+
+// late tells whether a run was to begin so long ago that it is left out.
+//
+// Upstream: a run exactly at the deadline is late.
+func (r *review) late(moment time.Time) bool {
+	at, limited := r.cutoff()
+	return limited && !moment.After(at)
+}
+
+func later(begin, cutoff time.Time, limited bool) time.Time {
+	if limited && cutoff.After(begin) {
+		return cutoff
+	}
+	return begin
+}
+
+// started tells whether there is a Job of a name already, by the status or because
+// it is there.
+func (r *review) started(name string) bool {
+	return slices.ContainsFunc(r.active, func(ref corev1.ObjectReference) bool { return ref.Name == name }) ||
+		slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
+}
+
+// taken tells whether the last attempt at a run failed because of its name.
+func (r *review) taken(name string) bool {
+	for _, did := range r.did {
+		if did.Status == events.Conflict && did.Ref.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// hint has something told, once, that is so and changes nothing. about tells it
+// from others of its reason.
+func (r *review) hint(reason, about, message string) {
+	level := corev1.EventTypeWarning
+	if reason == "JobAlreadyActive" {
+		level = corev1.EventTypeNormal
+	}
+	r.hints = append(r.hints, hint{name: reason + " " + about, notice: r.notice(level, reason, message)})
+}
+
+// hint is an Event with a name by which its outcome is known again.
+type hint struct {
+	name   string
+	notice *events.Notice
+}

@@ -1,0 +1,135 @@
+package cronjob
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	jobs "github.com/millrace/millrace/services/reconcilers/kube/job"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// skew is how long after their moment Jobs are started.
+//
+// Upstream: pkg/controller/cronjob/metrics, which takes the Job's creation for the
+// start.
+var skew = reconcile.Metric{
+	Name:    "cronjob_controller_job_creation_skew_duration_seconds",
+	Help:    "How long after its moment a run was started.",
+	Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
+}
+
+// nameOf is the name of the Job of a run: that of the CronJob, and its moment in
+// minutes.
+func nameOf(cj *batchv1.CronJob, moment time.Time) string {
+	return cj.Name + "-" + strconv.FormatInt(moment.Unix()/60, 10)
+}
+
+// momentOf is the moment of the run that a Job of some name is; ok is false for one
+// that somebody else made. The note on the Job has it to the second, the name to the
+// minute.
+func momentOf(cj *batchv1.CronJob, name, note string) (moment time.Time, ok bool) {
+	minutes, found := strings.CutPrefix(name, cj.Name+"-")
+	n, err := strconv.ParseInt(minutes, 10, 64)
+	if !found || err != nil {
+		return time.Time{}, false
+	}
+	if at, err := time.Parse(time.RFC3339, note); err == nil && nameOf(cj, at) == name {
+		return at.UTC(), true
+	}
+	return time.Unix(n*60, 0).UTC(), true
+}
+
+// birth is the Job of a run.
+//
+// Upstream: getJobFromTemplate2 in pkg/controller/cronjob/utils.go.
+func (r *review) birth(name string, moment time.Time) events.Command {
+	zone := time.UTC
+	if in := r.cronJob.Spec.TimeZone; in != nil {
+		if at, err := time.LoadLocation(*in); err == nil {
+			zone = at
+		}
+	}
+	t := &r.cronJob.Spec.JobTemplate
+	body := reconcile.Body(&batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: kinds.Jobs.APIVersion(), Kind: kinds.Jobs.Kind.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:          t.Labels,
+			Annotations:     label.With(t.Annotations, batchv1.CronJobScheduledTimestampAnnotation, moment.In(zone).Format(time.RFC3339)),
+			OwnerReferences: []metav1.OwnerReference{owner.Reference(kinds.CronJobs.Kind, r.cronJob)},
+		},
+		Spec: t.Spec,
+	})
+	return reconcile.Create(kinds.Jobs.Kind, r.cronJob.Namespace, name, body, reconcile.Tell(
+		r.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Created job {name}"),
+		r.notice(corev1.EventTypeWarning, "FailedCreate", "Error creating job: {error}"),
+	))
+}
+
+// deaths are the ends of Jobs; their pods go after them.
+func (r *review) deaths(doomed []*batchv1.Job) []events.Command {
+	commands := make([]events.Command, 0, len(doomed))
+	for _, job := range doomed {
+		commands = append(commands, reconcile.Delete(kinds.Jobs.Kind, job, reconcile.Propagate(metav1.DeletePropagationBackground), reconcile.Tell(
+			r.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job {name}"),
+			r.notice(corev1.EventTypeWarning, "FailedDelete", "Deleted job: {error}"),
+		)))
+	}
+	return commands
+}
+
+// clear deletes the oldest of the Jobs that have ended, beyond what is to be kept of
+// those that ended well and badly.
+func (r *review) clear() reconcile.Decision {
+	spec := r.cronJob.Spec
+	well := r.excess(batchv1.JobComplete, spec.SuccessfulJobsHistoryLimit)
+	badly := r.excess(batchv1.JobFailed, spec.FailedJobsHistoryLimit)
+	if len(well)+len(badly) == 0 {
+		return reconcile.Decision{}
+	}
+	return reconcile.Do("more Jobs have ended than are kept", r.deaths(slices.Concat(well, badly))...)
+}
+
+func (r *review) excess(how batchv1.JobConditionType, kept *int32) []*batchv1.Job {
+	if kept == nil {
+		return nil
+	}
+	var ended []*batchv1.Job
+	for _, job := range r.jobs {
+		if end, ok := jobs.Finished(job); ok && end.Type == how && job.DeletionTimestamp == nil {
+			ended = append(ended, job)
+		}
+	}
+	slices.SortFunc(ended, oldestFirst)
+	return ended[:max(0, len(ended)-int(*kept))]
+}
+
+// oldestFirst puts those last that never began.
+func oldestFirst(a, b *batchv1.Job) int {
+	beganA, beganB := a.Status.StartTime, b.Status.StartTime
+	switch {
+	case beganA != nil && beganB == nil:
+		return -1
+	case beganA == nil && beganB != nil:
+		return 1
+	case beganA != nil && !beganA.Equal(beganB):
+		return beganA.Compare(beganB.Time)
+	default:
+		return cmp.Compare(a.Name, b.Name)
+	}
+}
+
+// notice is told on the CronJob.
+func (r *review) notice(level, reason, message string) *events.Notice {
+	return &events.Notice{About: reconcile.About(kinds.CronJobs.Kind, r.cronJob), Type: level, Reason: reason, Message: message}
+}

@@ -1,0 +1,195 @@
+package cronjob
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	jobs "github.com/millrace/millrace/services/reconcilers/kube/job"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// review is what the status has to say, as far as the Jobs go.
+type review struct {
+	cronJob *batchv1.CronJob
+	jobs    []*batchv1.Job // sorted by name
+	did     []events.Result
+	told    []string
+	now     time.Time
+
+	active []corev1.ObjectReference
+	last   *metav1.Time // moment of the last run
+	well   *metav1.Time // end of the last one that ended well
+	news   []*events.Notice
+	hints  []hint
+}
+
+// review goes through the Jobs.
+func (v View) review() *review {
+	r := &review{
+		cronJob: v.CronJob, jobs: slices.Clone(v.Jobs), did: v.Did, told: v.Told,
+		last: v.CronJob.Status.LastScheduleTime, well: v.CronJob.Status.LastSuccessfulTime,
+	}
+	slices.SortFunc(r.jobs, func(a, b *batchv1.Job) int {
+		return slices.Compare([]string{a.Name, string(a.UID)}, []string{b.Name, string(b.UID)})
+	})
+	r.listed()
+	for _, job := range r.jobs {
+		r.children(job)
+	}
+	r.born()
+	return r
+}
+
+// listed keeps of the active Jobs those that are at work.
+func (r *review) listed() {
+	for _, ref := range r.cronJob.Status.Active {
+		job, there := r.job(ref.UID)
+		end, over := batchv1.JobCondition{}, false
+		if there {
+			end, over = jobs.Finished(job)
+		}
+		switch {
+		case r.deleted(ref.UID), there && r.replaced(job):
+			// that was us, and has been told
+		case !there:
+			r.tell(corev1.EventTypeNormal, "MissingJob", "Active job went missing: "+ref.Name)
+		case over:
+			r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", ref.Name, end.Type))
+		default:
+			r.active = append(r.active, ref)
+		}
+	}
+}
+
+// children takes in a Job that may not be listed, and when the last one ended well.
+func (r *review) children(job *batchv1.Job) {
+	end, over := jobs.Finished(job)
+	if at := job.Status.CompletionTime; over && end.Type == batchv1.JobComplete && at != nil && (r.well == nil || at.After(r.well.Time)) {
+		r.well = at
+	}
+	if slices.ContainsFunc(r.cronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }) {
+		return
+	}
+	moment, ours := momentOf(r.cronJob, job.Name, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	unseen := ours && r.after(moment)
+	switch {
+	case unseen && over:
+		r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", job.Name, end.Type))
+	case unseen:
+		r.active = append(r.active, reconcile.About(kinds.Jobs.Kind, job))
+	case !over && !r.deleted(job.UID) && !r.replaced(job):
+		r.hints = append(r.hints, hint{name: "UnexpectedJob " + string(job.UID), notice: r.notice(corev1.EventTypeWarning,
+			"UnexpectedJob", "Saw a job that the controller did not create or forgot: "+job.Name)})
+	}
+	if unseen {
+		r.reach(moment)
+	}
+}
+
+// born takes in a run whose Job the last turn started, if that has gone already.
+func (r *review) born() {
+	for _, did := range r.did {
+		if moment, ours := momentOf(r.cronJob, did.Ref.Name, ""); ours && did.OK() && !did.Removed && r.after(moment) && r.absent(did.UID) {
+			r.reach(moment)
+		}
+	}
+}
+
+// after tells whether a moment lies after that of the last run in the status.
+func (r *review) after(moment time.Time) bool {
+	last := r.cronJob.Status.LastScheduleTime
+	return last == nil || moment.After(last.Time)
+}
+
+func (r *review) reach(moment time.Time) {
+	if r.last == nil || moment.After(r.last.Time) {
+		at := metav1.NewTime(moment)
+		r.last = &at
+	}
+}
+
+func (r *review) job(uid types.UID) (*batchv1.Job, bool) {
+	at := slices.IndexFunc(r.jobs, func(job *batchv1.Job) bool { return job.UID == uid })
+	if at < 0 {
+		return nil, false
+	}
+	return r.jobs[at], true
+}
+
+func (r *review) absent(uid types.UID) bool {
+	_, there := r.job(uid)
+	return !there
+}
+
+// deleted tells whether the last turn took a Job away.
+func (r *review) deleted(uid types.UID) bool {
+	return slices.ContainsFunc(r.did, func(did events.Result) bool { return did.OK() && did.Removed && did.UID == uid })
+}
+
+// replaced tells whether a Job makes way for the next run.
+func (r *review) replaced(job *batchv1.Job) bool {
+	return r.cronJob.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && job.DeletionTimestamp != nil
+}
+
+// working are the active Jobs that are there.
+func (r *review) working() []*batchv1.Job {
+	var working []*batchv1.Job
+	for _, ref := range r.active {
+		if job, there := r.job(ref.UID); there && job.DeletionTimestamp == nil {
+			working = append(working, job)
+		}
+	}
+	return working
+}
+
+func (r *review) tell(level, reason, message string) {
+	r.news = append(r.news, r.notice(level, reason, message))
+}
+
+// report writes the status where it is not what it should be, and tells what has
+// not been told.
+func (r *review) report() reconcile.Decision {
+	status := *r.cronJob.Status.DeepCopy()
+	status.Active, status.LastScheduleTime, status.LastSuccessfulTime = r.active, r.last, r.well
+	if equality.Semantic.DeepEqual(status, r.cronJob.Status) {
+		return r.tellHints()
+	}
+	cj := *r.cronJob // shallow: the parts are only read
+	cj.TypeMeta = metav1.TypeMeta{APIVersion: kinds.CronJobs.APIVersion(), Kind: kinds.CronJobs.Kind.Kind}
+	cj.Status = status
+	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.CronJobs.Kind, &cj))
+	for _, n := range r.news {
+		d.Commands = append(d.Commands, reconcile.Record(*n))
+	}
+	d.Commands = append(d.Commands, r.records()...)
+	d.Sure = true
+	return d
+}
+
+// tellHints tells what is to be told once, all of it or nothing: the last report is
+// remembered, and none before it.
+func (r *review) tellHints() reconcile.Decision {
+	if !slices.ContainsFunc(r.hints, func(h hint) bool { return !slices.Contains(r.told, h.name) }) {
+		return reconcile.Decision{}
+	}
+	return reconcile.Do("there is something to be told", r.records()...)
+}
+
+func (r *review) records() []events.Command {
+	var commands []events.Command
+	for _, h := range r.hints {
+		c := reconcile.Record(*h.notice)
+		c.Kind, c.Version, c.Namespace, c.Name = kinds.Events.Name, kinds.Events.Version, r.cronJob.Namespace, h.name
+		commands = append(commands, c)
+	}
+	return commands
+}
