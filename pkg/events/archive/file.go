@@ -73,7 +73,6 @@ func New(name string, from io.ReaderAt, size int64) (*File, error) {
 	}
 	f := &File{name: name, from: from, unpack: unpack, close: func() error { return nil }, done: make(chan struct{})}
 	if err := f.readIndex(size); err != nil {
-		unpack.Close()
 		return nil, err
 	}
 	return f, nil

@@ -35,7 +35,7 @@ type posting struct {
 
 // NewWriter begins a file. What about says of the format is filled in.
 func NewWriter(out io.Writer, about About) (*Writer, error) {
-	pack, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	pack, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(2*blockSize))
 	if err != nil {
 		return nil, fmt.Errorf("set up zstd: %w", err)
 	}

@@ -311,7 +311,7 @@ func (n *Notary) store(ctx context.Context, name string, h *head, state bus.Stat
 		return err
 	}
 	p.Checkpoint = Checkpoint{
-		Stream: name, Created: state.Created, Size: h.tree.Size, Root: root,
+		Stream: name, Created: state.Created, Number: h.page.Number + 1, Size: h.tree.Size, Root: root,
 		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: state.Keeps, Break: h.breaks,
 	}
 	stored, err := p.Sign(n.Signer)

@@ -22,6 +22,8 @@ type Checkpoint struct {
 	// Stream, and when it was made: another one of the same name is another.
 	Stream  string
 	Created time.Time
+	// Number of the page in its tree, from 1.
+	Number uint64
 	// Size and Root are the tree's.
 	Size int64
 	Root tlog.Hash
@@ -65,7 +67,7 @@ func (c Checkpoint) text(page []byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(page)
 	fmt.Fprintf(&b, "%s %s %d\n%d\n%s\n", origin, c.Stream, c.Created.UnixNano(), c.Size, c.Root)
-	fmt.Fprintf(&b, "messages %d %d\n", c.First, c.Last)
+	fmt.Fprintf(&b, "number %d messages %d %d\n", c.Number, c.First, c.Last)
 	fmt.Fprintf(&b, "time %s\n", c.Time.UTC().Format(time.RFC3339Nano))
 	fmt.Fprintf(&b, "keeps %d %d\n", int64(c.Keeps.Age), c.Keeps.Bytes)
 	fmt.Fprintf(&b, "page %s\n", base64.StdEncoding.EncodeToString(sum[:]))
@@ -91,7 +93,7 @@ func parseCheckpoint(text string) (c Checkpoint, sum []byte, err error) {
 	}{
 		{lines[0], origin + " %s %d", []any{&c.Stream, &created}},
 		{lines[1], "%d", []any{&c.Size}},
-		{lines[3], "messages %d %d", []any{&c.First, &c.Last}},
+		{lines[3], "number %d messages %d %d", []any{&c.Number, &c.First, &c.Last}},
 		{lines[4], "time %s", []any{&at}},
 		{lines[5], "keeps %d %d", []any{&age, &c.Keeps.Bytes}},
 		{lines[6], "page %s", []any{&packed}},
@@ -211,6 +213,9 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nobody who is known has signed it: %w", err)
 	}
+	if err := exact(n); err != nil {
+		return nil, err
+	}
 	p := &Page{}
 	var sum []byte
 	if p.Checkpoint, sum, err = parseCheckpoint(n.Text); err != nil {
@@ -223,6 +228,20 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 		return nil, err
 	}
 	return p, p.check()
+}
+
+// exact sees that nothing was added to a note, and that its signatures are written
+// as a signer writes them: then no byte of it can be another.
+func exact(n *note.Note) error {
+	if len(n.UnverifiedSigs) > 0 {
+		return errors.New("it bears a signature that nobody knows")
+	}
+	for _, s := range n.Sigs {
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
+			return fmt.Errorf("its signature is not as it was written: %w", err)
+		}
+	}
+	return nil
 }
 
 // check computes the tree.
@@ -253,7 +272,7 @@ func (p *Page) check() error {
 
 // follows tells whether a page goes on where another one ended.
 func (p *Page) follows(before *Page) bool {
-	if p.Before != before.Size || !p.Created.Equal(before.Created) || p.First != before.Last+1 {
+	if p.Number != before.Number+1 || p.Before != before.Size || !p.Created.Equal(before.Created) || p.First != before.Last+1 {
 		return false
 	}
 	t, err := Continue(p.Before, p.Edge)

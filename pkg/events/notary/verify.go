@@ -91,15 +91,20 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{Signed: t.Known != nil, Streams: []Standing{}, Findings: []Finding{}}
+	var there []string
 	for _, name := range streams {
 		s, err := v.stream(ctx, name)
+		if errors.Is(err, bus.ErrNoStream) {
+			continue // the pages tell whether it ever was
+		}
 		if err != nil {
 			return nil, fmt.Errorf("verify %s: %w", name, err)
 		}
+		there = append(there, name)
 		r.Streams = append(r.Streams, s.Standing)
 		r.Findings = append(r.Findings, s.findings...)
 	}
-	lost, err := v.lost(ctx, streams)
+	lost, err := v.lost(ctx, there)
 	r.Findings = append(r.Findings, lost...)
 	return r, err
 }
@@ -202,6 +207,9 @@ func (s *scan) open(stored []events.Message) {
 			s.keeps = append(s.keeps, p.Keeps)
 		}
 	}
+	if len(s.pages) == 0 && s.Last > 0 {
+		s.find(0, "there is no page that could be trusted: nobody vouches for any of it")
+	}
 	if len(s.pages) > 0 {
 		s.Since, s.Until = s.pages[0].Time, s.pages[len(s.pages)-1].Time
 		if last := s.pages[len(s.pages)-1]; !last.Created.Equal(s.state.Created) {
@@ -300,6 +308,7 @@ func (s *scan) unproven(m events.Message) bool {
 	case m.Sequence > last.Last:
 		if s.Unproven++; s.From == 0 {
 			s.From = m.Sequence
+			s.late(m)
 		}
 		return true
 	case m.Sequence < s.state.Whole:
@@ -313,6 +322,16 @@ func (s *scan) unproven(m events.Message) bool {
 		return false
 	}
 }
+
+// late finds that nobody has signed what should have been signed long since.
+func (s *scan) late(m events.Message) {
+	if waited := s.Now.Sub(m.Time); waited > patience && !s.Trust.Until {
+		s.find(m.Sequence, "nobody has signed what was stored from here on, %v ago and later: the notary stands still, or its last pages were removed", waited.Round(time.Second))
+	}
+}
+
+// patience is how long it may take until what is stored is signed.
+const patience = 5 * time.Minute
 
 // slack is how far the clocks may be apart that say when a message's time has come.
 const slack = 5 * time.Second
