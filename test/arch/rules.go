@@ -126,6 +126,11 @@ var layers = []Layer{
 		Because: "whoever reads the past knows the bus and the vocabulary, and neither a service nor a controller",
 	},
 	{
+		Name: "record's test kit", Packages: []string{"pkg/events/record/recordtest"},
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus"}),
+		Because: "who tells a bus what happened, for tests, knows the bus and the vocabulary; no program of ours imports it",
+	},
+	{
 		Name: "archive (L2)", Packages: []string{"pkg/events/archive"},
 		May: list(vocabulary, []string{
 			"pkg/events/bus", "pkg/events/record", "pkg/events/stream/memory", "pkg/events/stream/streamtest",

@@ -40,7 +40,7 @@ type page struct {
 }
 
 //go:embed site
-var site embed.FS
+var built embed.FS
 
 // New serves the page of what a bus, or a copy of one, keeps.
 func New(archive bus.Archive, options Options) http.Handler {
@@ -65,11 +65,11 @@ func files() http.HandlerFunc {
 		text []byte
 	}
 	all := map[string]file{}
-	_ = fs.WalkDir(site, "site", func(at string, d fs.DirEntry, err error) error { // it is built in: reading it cannot fail
+	_ = fs.WalkDir(built, "site", func(at string, d fs.DirEntry, err error) error { // it is built in: reading it cannot fail
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := site.ReadFile(at)
+		text, err := built.ReadFile(at)
 		sum := sha256.Sum256(text)
 		all[at[len("site"):]] = file{`"` + hex.EncodeToString(sum[:8]) + `"`, text}
 		return err
