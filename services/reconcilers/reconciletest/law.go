@@ -47,6 +47,7 @@ func Universal[V any]() []Law[V] {
 		{Name: "patient", Holds: patient[V]},
 		{Name: "punctual", Holds: punctual[V]},
 		{Name: "robust", Holds: robust[V]},
+		{Name: "blind", Holds: blind[V]},
 	}
 }
 

@@ -128,6 +128,18 @@ func TestEveryLawCatchesItsCheat(t *testing.T) {
 		{"content", "never has enough", func(nap, time.Time) reconcile.Decision {
 			return reconcile.Do("more", reconcile.Record(events.Notice{Reason: "More"}))
 		}},
+		{"blind", "goes by a variable of a container", func(v nap, _ time.Time) reconcile.Decision {
+			if len(v.Pods) == 0 || len(v.Pods[0].Spec.Containers) == 0 || len(v.Pods[0].Spec.Containers[0].Env) == 0 {
+				return reconcile.Nothing("nobody says anything")
+			}
+			return reconcile.Nothing("it says " + v.Pods[0].Spec.Containers[0].Env[0].Value)
+		}},
+		{"blind", "goes by somebody's note", func(v nap, _ time.Time) reconcile.Decision {
+			if len(v.Pods) == 0 {
+				return reconcile.Nothing("nobody is here")
+			}
+			return reconcile.Nothing("it says " + v.Pods[0].Annotations["example.com/planted"])
+		}},
 		{"robust", "trusts that conditions are there", func(v nap, _ time.Time) reconcile.Decision {
 			for _, p := range v.Pods {
 				_ = p.Status.Conditions[0]
