@@ -81,7 +81,7 @@ func TestOfASecretItsMetadataIsShownAndSaidToBeAll(t *testing.T) {
 		}
 		var b body
 		s.ask(http.StatusOK, "object", of("secret", "keys"), &b)
-		if b.Form != kinds.Metadata || !strings.Contains(b.YAML, "a: b") || strings.Contains(b.YAML, "data:") {
+		if b.Form != kinds.Metadata || !strings.Contains(b.YAML, "a: b") || strings.Contains(b.YAML, "\ndata:") {
 			s.Errorf("it is shown as %+v", b)
 		}
 		var now scene
