@@ -33,33 +33,48 @@ func patience(failures int, last time.Time) time.Time {
 }
 
 // rest is until when no pod is born because of those that failed since the last
-// success. Failures that are gone count as one: the last thing done was to let go
-// of pods that are not there.
+// success.
 //
 // Upstream: pkg/controller/job/backoff_utils.go, which counts as it sees them end.
 func (s *sight) rest() time.Time {
-	var success time.Time
+	var success, last time.Time
 	for _, p := range s.pods {
-		if at := endedAt(p); s.valid(p) && p.Status.Phase == corev1.PodSucceeded && at.After(success) {
-			success = at
+		if s.valid(p) && p.Status.Phase == corev1.PodSucceeded {
+			success = later(success, endedAt(p))
 		}
 	}
-	seen, failures, last := 0, 0, time.Time{}
-	for _, p := range s.pods {
-		if !s.valid(p) || !s.hasFailed(p) {
-			continue
+	failures := 0
+	for _, at := range s.failures() {
+		if at.After(success) {
+			failures, last = failures+1, later(last, at)
 		}
-		seen++
-		if at := endedAt(p); at.After(success) {
-			failures++
-			last = later(last, at)
-		}
-	}
-	if gone := s.view.LetGo; gone != nil && s.failed > seen && gone.After(success) {
-		failures++
-		last = later(last, gone.Truncate(time.Second))
 	}
 	return patience(failures, last)
+}
+
+// failures are when pods failed. A pod on its way out that is not kept was either
+// counted as a failure or was one too many, which nobody can see; so such pods are
+// failures as far as the status has more of them than are seen. What it has beyond
+// that is gone, and counts as one, if the last thing that was done was to let go of
+// pods that are not there.
+func (s *sight) failures() []time.Time {
+	var sure, unsure []time.Time
+	for _, p := range s.pods {
+		switch {
+		case !s.valid(p) || !s.hasFailed(p):
+		case counted(p) || p.DeletionTimestamp == nil:
+			sure = append(sure, endedAt(p))
+		default:
+			unsure = append(unsure, endedAt(p))
+		}
+	}
+	slices.SortFunc(unsure, func(a, b time.Time) int { return b.Compare(a) })
+	missing := max(0, s.failed-len(sure))
+	all := append(sure, unsure[:min(missing, len(unsure))]...)
+	if gone := s.view.LetGo; gone != nil && missing > len(unsure) {
+		all = append(all, gone.Truncate(time.Second))
+	}
+	return all
 }
 
 func later(a, b time.Time) time.Time {
