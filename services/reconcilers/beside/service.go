@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"maps"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,8 +73,18 @@ func New(config Config) (*Service, error) {
 	}
 	return &Service{
 		config: config, metrics: newMetrics(config.Controllers), state: errors.New("not started"),
-		roster: roster.New(roster.Config{Bus: config.Bus, Service: "shadows", ID: config.ID}),
+		roster: roster.New(roster.Config{Bus: config.Bus, Service: company(known), ID: config.ID}),
 	}, nil
+}
+
+// company is whom replicas share their work with: those that compare the same
+// controllers.
+func company(controllers map[string]bool) string {
+	sum := fnv.New64a()
+	for _, name := range slices.Sorted(maps.Keys(controllers)) {
+		_, _ = sum.Write([]byte(name + "\x00")) // a hash never fails
+	}
+	return fmt.Sprintf("shadows-%x", sum.Sum64())
 }
 
 // again is the pause before a session that broke off is followed by another one.
@@ -93,7 +107,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer all.Wait()
 	all.Go(func() { s.roster.Run(ctx) })
 	for ctx.Err() == nil {
-		err := newSession(s).run(ctx)
+		err := s.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -104,6 +118,17 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.become(errors.New("ended"))
 	return nil
+}
+
+// session is one comparison. A panic ends it, and not those who act in the same
+// process.
+func (s *Service) session(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("compare: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return newSession(s).run(ctx)
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -12,16 +12,21 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
-// remembered is how many changes of each kind can be gone back.
-const remembered = 4096
+const (
+	// remembered is how many changes of each kind can be gone back.
+	remembered = 4096
+	// behind is how long ago KCM may have seen what it acts on: its caches are hardly
+	// behind, but its limit on requests may hold back what it has decided.
+	behind = 15 * time.Second
+)
 
 // world is what there is, and what there was a while ago.
 type world struct {
 	sight *shell.Hindsight
 	kinds map[kinds.Name]kinds.Kind
 	at    events.Position
-	// trail are the last changes of each kind, newest last: where they are, and in
-	// which namespace.
+	// trail are the last changes of each kind, newest last: where they are, in which
+	// namespace, and when they were.
 	trail  map[kinds.Name][]mark
 	epochs events.Epochs
 	now    time.Time // of the last change, or of a wake
@@ -30,6 +35,7 @@ type world struct {
 type mark struct {
 	sequence  uint64
 	namespace string
+	at        time.Time
 }
 
 func newWorld() *world {
@@ -60,7 +66,7 @@ func (w *world) fold(a arrival) pass {
 	w.pass(a.delta.At)
 	if ref.Name != "" {
 		p.now = w.object(w.at, a.kind, ref)
-		w.trail[name] = append(w.trail[name], mark{a.message.Sequence, ref.Namespace})
+		w.trail[name] = append(w.trail[name], mark{a.message.Sequence, ref.Namespace, w.now})
 		if surplus := len(w.trail[name]) - remembered/2; surplus > remembered/4 {
 			w.trail[name] = append([]mark(nil), w.trail[name][surplus:]...)
 		}
@@ -96,6 +102,9 @@ func (w *world) back(at events.Position, kind kinds.Name, changes int, namespace
 	trail := w.trail[kind]
 	for i := len(trail) - 1; i >= 0 && changes > 0; i-- {
 		m := trail[i]
+		if w.now.Sub(m.at) > behind {
+			break
+		}
 		if m.sequence > at[kind] || namespace != "" && m.namespace != "" && m.namespace != namespace {
 			continue
 		}

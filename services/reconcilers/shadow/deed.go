@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,6 +62,9 @@ func isKCM(m events.Manager) bool { return m.Name == events.FieldManager }
 // wrote through the same door.
 func (d *Deed) sign(writers []events.Manager) {
 	if d.Verb == events.VerbUpdate {
+		if bound(d.Was.Object, d.Now.Object) {
+			return
+		}
 		d.Status = len(d.fields(false)) == 0
 	}
 	for _, m := range writers {
@@ -74,6 +78,14 @@ func (d *Deed) sign(writers []events.Manager) {
 	}
 }
 
+// bound tells whether a scheduler has given a pod its node. A binding is the one write
+// that leaves the field managers as they were.
+func bound(was, now metav1.Object) bool {
+	before, ok := was.(*corev1.Pod)
+	after, also := now.(*corev1.Pod)
+	return ok && also && before.Spec.NodeName != after.Spec.NodeName
+}
+
 // fields are the leaves that a change has changed.
 func (d *Deed) fields(status bool) []fields.Change {
 	return fields.Apart(part(treeOf(d.Was.Object), status), part(treeOf(d.Now.Object), status))
@@ -82,7 +94,7 @@ func (d *Deed) fields(status bool) []fields.Change {
 // object is the newest state of what was written that there is.
 func (d *Deed) object() metav1.Object {
 	if d.Now.None() {
-		return d.Was
+		return d.Was.Object
 	}
-	return d.Now
+	return d.Now.Object
 }

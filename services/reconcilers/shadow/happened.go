@@ -85,33 +85,33 @@ func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
 }
 
 // died judges the end of an object. Nobody can tell who deleted it, so where no end
-// was wanted at all it is taken for somebody else's doing.
+// was wanted it is taken for somebody else's doing.
 func (m *Matcher) died(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	death := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
-	if o, now := b.find(func(o *open) bool { return death(o) && o.UID == d.UID }); now {
-		return b.take(o).as(events.Agreed, "")
-	} else if o != nil {
-		return b.instead(o, death).as(events.Late, "it was wanted on an earlier view")
+	wanted, now := b.find(func(o *open) bool { return death(o) && o.UID == d.UID })
+	if now {
+		return b.take(wanted).as(events.Agreed, "")
+	}
+	at := slices.IndexFunc(b.standing, death)
+	switch {
+	case wanted != nil:
+		return b.instead(wanted, death).as(events.Late, "it was wanted on an earlier view")
+	case at < 0:
+		return events.Finding{}, false
 	}
 	for _, o := range b.standing {
 		if death(o) && ask.AsGood(b.key, o.Ref, d.Ref) {
 			return b.take(o).as(events.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
 		}
 	}
-	o, _ := b.find(death)
-	if o == nil {
-		return events.Finding{}, false
-	}
+	o := b.take(b.standing[at])
 	note, explained := m.elsewhere(b, d, ask, func(wants []Want) bool {
 		return slices.ContainsFunc(wants, func(w Want) bool { return w.Verb == events.VerbDelete && w.UID == d.UID })
 	})
 	if explained {
-		return b.instead(o, death).as(events.Late, note)
+		return o.as(events.Late, note)
 	}
-	if !slices.Contains(b.standing, o) {
-		return events.Finding{}, false // it was wanted once, and may have been done
-	}
-	return b.take(o).as(events.Differs, o.Ref.Name+" was to go")
+	return o.as(events.Differs, o.Ref.Name+" was to go")
 }
 
 // instead strikes off one of those that were wanted in place of what was done.
@@ -175,7 +175,7 @@ func (b *book) wasToBeBorn(d Deed, fits func(Want) bool) *open {
 func unlike(ours, theirs fields.Tree) []events.Difference {
 	var found []events.Difference
 	metadata := func(t fields.Tree) fields.Tree { return fields.Tree{"metadata": t["metadata"]} }
-	if _, made := theirs["metadata"].(map[string]any)["name"]; !made {
+	if meta, _ := theirs["metadata"].(map[string]any); meta["name"] == nil {
 		ours = unnamed(ours) // the API server made the name up
 	}
 	for _, c := range fields.Apart(metadata(theirs), metadata(ours)) {
@@ -218,7 +218,7 @@ func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	if note, explained := m.elsewhere(b, d, ask, covers); explained {
 		return o.as(events.Late, note)
 	}
-	if d.Status && m.reports(b, d.Now, ask, covers) {
+	if d.Status && m.reports(b, d.Now.Object, ask, covers) {
 		return o.as(events.Unseen, "KCM reports what the API server answered it")
 	}
 	if d.Doubtful || !m.lives(b.key, "", ask) {

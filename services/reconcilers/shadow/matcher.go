@@ -62,8 +62,8 @@ type Answer struct {
 	// for none, and Because is their reason.
 	Acts, Tells uint64
 	Because     string
-	Wants   []Want
-	At      time.Time
+	Wants       []Want
+	At          time.Time
 }
 
 func (a Answer) turn(w Want) uint64 {

@@ -1,0 +1,326 @@
+package shadow
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/services/reconcilers/beside"
+	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+)
+
+const first, second = "registry.example/app:1", "registry.example/app:2"
+
+var both = []string{"deployment-controller", "replicaset-controller"}
+
+// TestBesideTheRealOne plays what users do, and holds what Millrace's controllers
+// would have done against what kube-controller-manager did.
+func TestBesideTheRealOne(t *testing.T) {
+	s := begin(t)
+	s.lookOn(t, mutants()...)
+	namespace := s.namespace(t, "beside")
+	for _, act := range []func(*testing.T, string){
+		s.life, s.pausing, s.healing, s.recreating, s.forgetting, s.sets, s.refusals,
+	} {
+		act(t, namespace)
+	}
+	s.caughtUp(t, namespace)
+
+	parities, err := record.New(s.bus).Parities(t.Context(), both, record.Compared{Show: events.Agreements, Most: 40})
+	must(t, err)
+	if len(parities) != len(both) {
+		t.Fatalf("there are shadows of %d controllers", len(parities))
+	}
+	for _, p := range parities {
+		t.Logf("%s: %v", p.Controller, p.Findings)
+		if p.Findings[events.Agreed] < 10 {
+			t.Errorf("%s agrees only %d times: nothing was compared", p.Controller, p.Findings[events.Agreed])
+		}
+		for _, e := range p.Examples {
+			if !e.Agreement.Explained() {
+				t.Errorf("%s: %s", p.Controller, text(e))
+			} else if testing.Verbose() && e.Agreement != events.Agreed {
+				t.Logf("%s: %s", p.Controller, text(e))
+			}
+		}
+	}
+	t.Run("nothing of ours was written", s.nothingWritten)
+	t.Run("who is wrong is found out", s.foundOut)
+}
+
+func text(e record.Example) string {
+	return fmt.Sprintf("%s %v: %s (%s) because %q, %+v", e.Agreement, e.Key, e.What, e.Note, e.Because, e.Differences)
+}
+
+// life is that of a Deployment from its birth to its end.
+func (s *site) life(t *testing.T, namespace string) {
+	s.deploy(t, namespace, "web", 3)
+	for _, replicas := range []int{5, 2, 6} {
+		s.patch(t, namespace, "web", fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+		s.settled(t, namespace, "web", first)
+	}
+	for _, image := range []string{second, first} { // rolled out, and back
+		s.image(t, namespace, "web", image)
+		s.settled(t, namespace, "web", image)
+	}
+	s.image(t, namespace, "web", second)
+	s.patch(t, namespace, "web", `{"spec":{"replicas":9}}`) // in the middle of it
+	s.settled(t, namespace, "web", second)
+	background := metav1.DeletePropagationBackground
+	must(t, s.kube.AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
+	eventually(t, "nothing of web is left", func() string { return s.pods(t, namespace, "web", 0) })
+}
+
+func (s *site) pausing(t *testing.T, namespace string) {
+	s.deploy(t, namespace, "paused", 3)
+	s.patch(t, namespace, "paused", `{"spec":{"paused":true}}`)
+	s.image(t, namespace, "paused", second)
+	s.patch(t, namespace, "paused", `{"spec":{"replicas":4}}`)
+	eventually(t, "the paused one has grown", func() string { return s.pods(t, namespace, "paused", 4) })
+	s.patch(t, namespace, "paused", `{"spec":{"paused":false}}`)
+	s.settled(t, namespace, "paused", second)
+}
+
+func (s *site) healing(t *testing.T, namespace string) {
+	s.deploy(t, namespace, "hurt", 3)
+	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=hurt"})
+	must(t, err)
+	must(t, s.kube.CoreV1().Pods(namespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}))
+	lost := pods.Items[1]
+	lost.Labels["app"] = "free" // it is let go, and another one takes its place
+	_, err = s.kube.CoreV1().Pods(namespace).Update(t.Context(), &lost, metav1.UpdateOptions{})
+	must(t, err)
+	eventually(t, "three others are there", func() string { return s.pods(t, namespace, "hurt", 3) })
+	s.settled(t, namespace, "hurt", first)
+}
+
+func (s *site) recreating(t *testing.T, namespace string) {
+	d := application("again", 3, first)
+	d.Spec.Strategy.Type = "Recreate"
+	d.Spec.MinReadySeconds = 1
+	_, err := s.kube.AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	must(t, err)
+	s.settled(t, namespace, "again", first)
+	s.image(t, namespace, "again", second)
+	s.settled(t, namespace, "again", second)
+}
+
+// forgetting has old revisions thrown away.
+func (s *site) forgetting(t *testing.T, namespace string) {
+	s.deploy(t, namespace, "short", 2)
+	s.patch(t, namespace, "short", `{"spec":{"revisionHistoryLimit":1}}`)
+	for _, image := range []string{second, first + "1", first + "2"} {
+		s.image(t, namespace, "short", image)
+		s.settled(t, namespace, "short", image)
+	}
+	eventually(t, "two sets are left", func() string {
+		sets, err := s.kube.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=short"})
+		if err != nil || len(sets.Items) != 2 {
+			return fmt.Sprint(len(sets.Items), err)
+		}
+		return ""
+	})
+}
+
+// sets are ReplicaSets without a Deployment.
+func (s *site) sets(t *testing.T, namespace string) {
+	set := replicaSet(application("alone", 10, first))
+	_, err := s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "ten are ready", func() string { return s.ready(t, namespace, "alone", 10) })
+	s.scaleSet(t, namespace, "alone", 3)
+	eventually(t, "three are left", func() string { return s.ready(t, namespace, "alone", 3) })
+}
+
+// refusals has the API server refuse births, and then no more.
+func (s *site) refusals(t *testing.T, _ string) {
+	namespace := s.namespace(t, "poor")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("2")}}}
+	quota, err := s.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the quota is in force", func() string {
+		q, err := s.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), "two", metav1.GetOptions{})
+		if err != nil || q.Status.Hard == nil {
+			return fmt.Sprint("no status yet ", err)
+		}
+		quota = q
+		return ""
+	})
+	_, err = s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), replicaSet(application("rich", 4, first)), metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the refusal is reported", func() string {
+		set, err := s.kube.AppsV1().ReplicaSets(namespace).Get(t.Context(), "rich", metav1.GetOptions{})
+		if err != nil || len(set.Status.Conditions) == 0 {
+			return fmt.Sprint("no condition ", err)
+		}
+		return ""
+	})
+	eventually(t, "the quota is raised", func() string {
+		q, err := s.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), "two", metav1.GetOptions{})
+		if err == nil {
+			q.Spec.Hard["pods"] = quantity("9")
+			_, err = s.kube.CoreV1().ResourceQuotas(namespace).Update(t.Context(), q, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	eventually(t, "four are ready", func() string { return s.ready(t, namespace, "rich", 4) })
+}
+
+// caughtUp waits until the shadow has compared the last write there is.
+func (s *site) caughtUp(t *testing.T, namespace string) {
+	t.Helper()
+	s.deploy(t, namespace, "last", 1)
+	eventually(t, "the last write has been compared, and nothing is open", func() string {
+		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "last", metav1.GetOptions{})
+		must(t, err)
+		parities, err := record.New(s.bus).Parities(t.Context(), both[:1], record.Compared{Show: events.Agreements, Most: 1000})
+		must(t, err)
+		for _, p := range parities {
+			for _, e := range p.Examples {
+				if e.Version == d.ResourceVersion {
+					return s.open(t)
+				}
+			}
+		}
+		return "version " + d.ResourceVersion + " has no finding"
+	})
+}
+
+// nothingWritten: the audit log has no request of ours that is not a read.
+func (s *site) nothingWritten(t *testing.T) {
+	ours := s.requests(t)
+	if len(ours) == 0 {
+		t.Error("the audit log has no request of ours at all: it cannot tell")
+	}
+	for _, r := range ours {
+		if !slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+			t.Errorf("%s %s %s/%s as %s", r.Verb, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name, r.User.Username)
+		}
+	}
+	for _, controller := range both {
+		for _, stream := range []string{"TURN_", "OUTCOME_"} {
+			if state, err := s.bus.StreamState(t.Context(), stream+controller); err == nil {
+				t.Errorf("there is a stream %s%s with %d messages", stream, controller, state.Messages)
+			}
+		}
+	}
+}
+
+// mutant is a controller with a mistake, and what it must be found out by.
+type mutant struct {
+	reconcile.Any
+	by []events.Agreement
+}
+
+// mutants are controllers that are wrong in one thing each, under names of their own.
+func mutants() []mutant {
+	surge := deployment.Controller
+	surge.Name, surge.Decide = "one-more-surge", func(v deployment.View, now time.Time) reconcile.Decision {
+		d := v.Deployment.DeepCopy()
+		if r := d.Spec.Strategy.RollingUpdate; r != nil {
+			most := intstr.FromInt32(int32(1 + *d.Spec.Replicas/2))
+			r.MaxSurge = &most
+		}
+		v.Deployment = d
+		return deployment.Controller.Decide(v, now)
+	}
+	oldest := replicaset.Controller
+	oldest.Name, oldest.Decide = "costly-deaths", func(v replicas.View, now time.Time) reconcile.Decision {
+		pods := make([]*corev1.Pod, len(v.Pods))
+		for i, p := range v.Pods {
+			pods[i] = p.DeepCopy()
+			pods[i].Annotations = map[string]string{corev1.PodDeletionCost: fmt.Sprint(p.CreationTimestamp.Unix() * -1 % 1000)}
+			if i%2 == 0 {
+				pods[i].Spec.NodeName = ""
+			}
+		}
+		v.Pods = pods
+		return replicaset.Controller.Decide(v, now)
+	}
+	fewer := replicaset.Controller
+	fewer.Name, fewer.Decide = "one-pod-less", func(v replicas.View, now time.Time) reconcile.Decision {
+		set := v.Set.DeepCopy()
+		if *set.Spec.Replicas > 1 {
+			*set.Spec.Replicas--
+		}
+		v.Set = set
+		return replicaset.Controller.Decide(v, now)
+	}
+	blind := replicaset.Controller
+	blind.Name, blind.Decide = "unready", func(v replicas.View, now time.Time) reconcile.Decision {
+		pods := make([]*corev1.Pod, len(v.Pods))
+		for i, p := range v.Pods {
+			pods[i] = p.DeepCopy()
+			pods[i].Status.Conditions = nil
+		}
+		v.Pods = pods
+		return replicaset.Controller.Decide(v, now)
+	}
+	return []mutant{
+		{surge, []events.Agreement{events.Differs}},
+		{oldest, []events.Agreement{events.Differs}},
+		{fewer, []events.Agreement{events.KCMOnly, events.WeOnly, events.Differs}},
+		{blind, []events.Agreement{events.Differs, events.KCMOnly}},
+	}
+}
+
+// lookOn runs controllers in shadow in this process, until the test ends.
+func (s *site) lookOn(t *testing.T, wrong ...mutant) {
+	t.Helper()
+	config := beside.Config{Bus: s.bus, Code: "test", Settings: shadow.Settings{Patience: 20 * time.Second}}
+	for _, m := range wrong {
+		config.Controllers = append(config.Controllers, m.Any)
+	}
+	service, err := beside.New(config)
+	must(t, err)
+	var running sync.WaitGroup
+	ctx, cancel := withCancel(t)
+	running.Go(func() {
+		if err := service.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	eventually(t, "the mutants look on", func() string {
+		for _, check := range service.Checks() {
+			if err := check(); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	})
+}
+
+// foundOut: each mutant has unexplained differences of the kind that it makes.
+func (s *site) foundOut(t *testing.T) {
+	for _, m := range mutants() {
+		name := m.Describe().Name
+		eventually(t, name+" is found out", func() string {
+			parities, err := record.New(s.bus).Parities(t.Context(), []string{name}, record.Compared{})
+			must(t, err)
+			if len(parities) == 0 {
+				return "no shadow"
+			}
+			if !slices.ContainsFunc(m.by, func(a events.Agreement) bool { return parities[0].Findings[a] > 0 }) {
+				return fmt.Sprint(parities[0].Findings)
+			}
+			t.Logf("%s: %v", name, parities[0].Findings)
+			return ""
+		})
+	}
+}
