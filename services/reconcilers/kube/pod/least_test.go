@@ -25,9 +25,9 @@ func TestLeast(t *testing.T) {
 		running("pending", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
 		running("unknown", func(p *corev1.Pod) { p.Status.Phase = corev1.PodUnknown }),
 		running("not ready", func(p *corev1.Pod) { p.Status.Conditions = nil }),
-		running("ready since nobody knows when", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.Time{} }),
+		running("ready since nobody knows when", func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = metav1.Time{} }),
 		running("ready a second later", func(p *corev1.Pod) {
-			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Second - time.Hour))
+			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(now.Add(time.Second - time.Hour))
 		}),
 		running("restarted", func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 3}} }),
 		running("restarted beside", func(p *corev1.Pod) {
