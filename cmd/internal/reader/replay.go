@@ -159,11 +159,11 @@ func differences(c replay.Case) []fields.Change {
 	if c.Now == nil {
 		return nil
 	}
-	return fields.Diff(told(c.Turn), told(*c.Now))
+	return fields.Diff(asStory(c.Turn), asStory(*c.Now))
 }
 
-// told is a turn's decision as a story tells it.
-func told(t events.Turn) fields.Tree {
+// asStory is a turn's decision as a story tells it.
+func asStory(t events.Turn) fields.Tree {
 	tree := fields.Tree{}
 	text, err := story.Render(replay.Decision(t))
 	if err == nil {
