@@ -172,7 +172,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: defaultLogAge,
+		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: defaultLogAge, hide: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
@@ -252,7 +252,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 		return err
 	}
 	r := h.state.Compare("", false)
-	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
+	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
 	k.found(h)
 	for _, sequence := range r.Missing() {
 		if err := k.bury(ctx, sequence); err != nil {

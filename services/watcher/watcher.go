@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/source"
@@ -55,6 +56,9 @@ type Config struct {
 	Every bool
 	// ID tells watchers apart; empty: one is made up.
 	ID string
+	// Hide is what must not be told of objects. Whoever gives it has made sure that
+	// no controller decides on it.
+	Hide redact.Rules
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 }
