@@ -73,7 +73,7 @@ in the file given by --config; the command line wins, then the environment.`,
 		SilenceErrors: true,
 		Version:       Version,
 	}
-	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck())
+	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
 	root.AddCommand(reader.Commands(Version)...)

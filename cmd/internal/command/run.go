@@ -22,17 +22,19 @@ type everything struct {
 	service serviceOptions
 	watch   watcherOptions
 	write   writerOptions
+	notary  notaryOptions
 }
 
 func newEverything() *everything {
 	return &everything{
 		ctrl: newControllerOptions(), bus: newBusOptions(), server: newServerOptions(),
 		service: newServiceOptions(), write: newWriterOptions(),
+		notary: newNotaryOptions(),
 	}
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
-	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add}
+	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add}
 }
 
 // newRun is the command of everything in one process.
@@ -62,7 +64,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.write.check(), o.watch.check(), o.bus.checkRetention()); err != nil {
+	if err := errors.Join(o.write.check(), o.watch.check(chosen.all()), o.bus.checkRetention()); err != nil {
 		return err
 	}
 	spans, err := o.service.tracing.Start(ctx, Version)
@@ -99,11 +101,15 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 			return err
 		}
 	}
+	signing, err := o.notary.part(b)
+	if err != nil {
+		return err
+	}
 	for _, c := range chosen.acting {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
 	for _, c := range chosen.looking {
 		klog.FromContext(ctx).Info("Starting controller in shadow", "controller", c.Describe().Name)
 	}
-	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching, auditPart(b)}, tracingPart(spans)))
+	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{auditPart(b)}, tracingPart(spans)))
 }

@@ -74,9 +74,17 @@ func New(b bus.Notarized, o Options) *Notary {
 	return &Notary{bus: b, Options: o, heads: map[string]*head{}, seen: map[string]Checkpoint{}, kept: -1, failed: errors.New("no round has been made yet")}
 }
 
-// Run signs, round after round, until the context ends. What fails is tried again
-// in the next round.
+// farewell bounds the last round.
+const farewell = 3 * time.Second
+
+// Run signs, round after round, until the context ends, and then once more what is
+// left. What fails is tried again in the next round.
 func (n *Notary) Run(ctx context.Context) error {
+	defer func() {
+		last, end := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer end()
+		_ = n.Round(last) // whoever comes next signs what this could not
+	}()
 	for {
 		err := n.Round(ctx)
 		if ctx.Err() != nil {

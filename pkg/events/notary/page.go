@@ -20,22 +20,23 @@ import (
 // Checkpoint is what a notary signs about a stream.
 type Checkpoint struct {
 	// Stream, and when it was made: another one of the same name is another.
-	Stream  string
-	Created time.Time
+	Stream  string    `json:"stream"`
+	Created time.Time `json:"created"`
 	// Number of the page in its tree, from 1.
-	Number uint64
+	Number uint64 `json:"number"`
 	// Size and Root are the tree's.
-	Size int64
-	Root tlog.Hash
+	Size int64     `json:"size"`
+	Root tlog.Hash `json:"root"`
 	// First and Last are the messages that the page is about: all from First to Last
 	// that there were. Last is First-1 where there was none.
-	First, Last uint64
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 	// Time is when it was signed, by the bus's clock.
-	Time time.Time
+	Time time.Time `json:"time"`
 	// Keeps is how much the stream kept then.
-	Keeps bus.Retention
+	Keeps bus.Retention `json:"keeps"`
 	// Break says why a tree begins anew; empty: it does not, or is the first.
-	Break string
+	Break string `json:"break,omitempty"`
 }
 
 // Entry is a message in a page.

@@ -56,6 +56,8 @@ type Standing struct {
 	Until time.Time `json:"until,omitzero"`
 	// Gaps are the watcher's own notes that changes may be missing.
 	Gaps int `json:"gaps,omitempty"`
+	// Head is the newest checkpoint; nil: there is none that could be trusted.
+	Head *Checkpoint `json:"head,omitempty"`
 }
 
 // Report is what came of verifying a record.
@@ -75,6 +77,9 @@ type Trust struct {
 	Now time.Time
 	// Until is true of a record that was cut off at its end on purpose.
 	Until bool
+	// Witness are the newest checkpoints that were seen of the streams at an earlier
+	// time: the record must lead to them, or have them behind it.
+	Witness map[string]Checkpoint
 }
 
 // Verify reads a record through, and tells what of it is proven and what is not as
@@ -212,12 +217,30 @@ func (s *scan) open(stored []events.Message) {
 	}
 	if len(s.pages) > 0 {
 		s.Since, s.Until = s.pages[0].Time, s.pages[len(s.pages)-1].Time
-		if last := s.pages[len(s.pages)-1]; !last.Created.Equal(s.state.Created) {
+		s.Head = &s.pages[len(s.pages)-1].Checkpoint
+		if last := s.Head; !last.Created.Equal(s.state.Created) {
 			s.find(0, "the stream was made anew on %s, and no page tells why", s.state.Created.UTC().Format(time.RFC3339))
 		}
 	}
+	s.witness()
 	for i := len(s.keeps) - 2; i >= 0; i-- { // the least that was kept since
 		s.keeps[i] = lesser(s.keeps[i], s.keeps[i+1])
+	}
+}
+
+// witness holds the pages against what was seen of them at an earlier time.
+func (s *scan) witness() {
+	seen, ok := s.Witness[s.Stream]
+	switch {
+	case !ok:
+	case s.Head == nil || s.Head.Time.Before(seen.Time):
+		s.find(seen.Last, "the record went back: on %s it was vouched for up to here", seen.Time.UTC().Format(time.RFC3339))
+	default:
+		for _, p := range s.pages {
+			if p.Size == seen.Size && p.Created.Equal(seen.Created) && p.Number == seen.Number && p.Root != seen.Root {
+				s.find(seen.Last, "the record is another one than on %s: up to here it was vouched for otherwise", seen.Time.UTC().Format(time.RFC3339))
+			}
+		}
 	}
 }
 

@@ -97,9 +97,14 @@ func Audit(file string) ([]check.Write, error) {
 	return all, nil
 }
 
+// ours tells whether a user is the writer, by its certificate or as a service account.
+func ours(user string) bool {
+	return user == writer || strings.HasPrefix(user, "system:serviceaccount:") && strings.HasSuffix(user, ":"+writer)
+}
+
 func (l line) write() check.Write {
 	w := check.Write{
-		ID: l.AuditID, Foreign: l.User.Username != writer, As: l.Impersonated.Username, Verb: l.Verb, Subresource: l.Object.Subresource,
+		ID: l.AuditID, Foreign: !ours(l.User.Username), As: l.Impersonated.Username, Verb: l.Verb, Subresource: l.Object.Subresource,
 		Ref: events.Ref{Kind: kinds.NameOf(l.Object.APIGroup, l.Object.Resource), Namespace: l.Object.Namespace, Name: l.Object.Name},
 		At:  l.At, Ended: l.Stage == "ResponseComplete" || l.Stage == "Panic", Code: l.Status.Code, DryRun: strings.Contains(l.RequestURI, "dryRun="),
 		OnlyUID: l.Request.Preconditions.UID,

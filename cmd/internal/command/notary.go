@@ -1,0 +1,134 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// notaryOptions are the notary's.
+type notaryOptions struct {
+	key   string
+	known []string
+	every time.Duration
+}
+
+func newNotaryOptions() notaryOptions { return notaryOptions{every: 10 * time.Second} }
+
+func (o *notaryOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.key, "notary-key", o.key, "`file` with the private key with which the record is signed, from millrace notary keys (default: it is not signed)")
+	f.StringSliceVar(&o.known, "notary-known", o.known, "`files` with public keys of notaries whose work this one goes on with, as after a change of the key")
+	f.DurationVar(&o.every, "notary-interval", o.every, "how often what is new in the record is signed")
+}
+
+// part is the notary of this process; none where there is no key.
+func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
+	if o.key == "" {
+		return nil, nil
+	}
+	if o.every < time.Second {
+		return nil, fmt.Errorf("read --notary-interval: %v is less than 1 s", o.every)
+	}
+	text, err := os.ReadFile(o.key)
+	if err != nil {
+		return nil, fmt.Errorf("read --notary-key: %w", err)
+	}
+	signer, own, err := notary.Signer(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("read --notary-key: %s: %w", o.key, err)
+	}
+	known := []note.Verifier{own}
+	for _, file := range o.known {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read --notary-known: %w", err)
+		}
+		keys, err := notary.Verifiers(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("read --notary-known: %s: %w", file, err)
+		}
+		known = append(known, keys...)
+	}
+	n := notary.New(b, notary.Options{Signer: signer, Known: note.VerifierList(known...), Every: o.every, Log: logger("notary")})
+	return []part{{name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}}}, nil
+}
+
+// newNotary is the command of a notary alone.
+func newNotary() *cobra.Command {
+	bus, service, o := newBusOptions(), newServiceOptions(), newNotaryOptions()
+	cmd := program{
+		use: "notary", short: "Sign the record, so that millrace verify finds whatever is changed in it",
+		long: `Follows every log, the turns and the outcomes, and stores signed checkpoints of what
+they hold in a stream of its own. Whoever has the public key finds out with millrace
+verify what was changed, removed, inserted or reordered. Any number may run with the
+same key. It needs the bus and its key, and nothing of Kubernetes: run it where those
+who run the bus cannot read the key. millrace run does the same with --notary-key.`,
+		flags: []func(*pflag.FlagSet){bus.add, service.add, o.add},
+		run: func(ctx context.Context) error {
+			if o.key == "" {
+				return errors.New("--notary-key is missing: name the file with the private key; millrace notary keys makes one")
+			}
+			b, err := bus.open(ctx, "notary", nil)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			parts, err := o.part(b)
+			if err != nil {
+				return err
+			}
+			return service.run(ctx, append(parts, auditPart(b)))
+		},
+	}.cobra()
+	cmd.AddCommand(newNotaryKeys())
+	return cmd
+}
+
+func newNotaryKeys() *cobra.Command {
+	return &cobra.Command{
+		Use: "keys NAME FILE", Short: "Make the key of a notary in FILE, and its public part in FILE.pub",
+		Long: `Makes a new Ed25519 key. NAME tells people whose it is, such as
+notary.prod.example.com, and is a part of it. FILE is the notary's secret: whoever has
+it can sign a forged record. FILE.pub is for everybody who verifies, and is printed.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			private, public, err := notary.Generate(args[0])
+			if err != nil {
+				return err
+			}
+			if err := create(args[1], private, 0o600); err != nil {
+				return err
+			}
+			if err := create(args[1]+".pub", public, 0o644); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), public)
+			return nil
+		},
+	}
+}
+
+// create writes a file that is not there yet: a key that is lost is lost for good.
+func create(name, text string, mode os.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: name another file, or remove it if nobody needs that key any more", name)
+	}
+	if err != nil {
+		return fmt.Errorf("write the key: %w", err)
+	}
+	_, err = fmt.Fprintln(f, text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/notary"
+)
+
+// ErrFound: the record is not as it should be.
+var ErrFound = errors.New("the record is not whole")
+
+// verifying are the flags of verify.
+type verifying struct {
+	keys    []string
+	audit   string
+	witness string
+}
+
+func newVerify() *cobra.Command {
+	v := verifying{}
+	return Program{
+		Use: "verify", Short: "Find out whether the record is whole, and whether anybody has changed it",
+		Long: `Reads the whole record and holds it against itself: sums, links, versions, and the
+count of the objects. That finds accidents. With --key it is also held against what the
+notary has signed: whatever was changed, removed, inserted or reordered is named, with
+its stream and sequence, and so is what nobody has signed yet. That works offline, over
+a file: --record=FILE. With --witness the newest checkpoints are remembered in a file,
+and next time a record that went back behind them is found. With --audit-log the writes
+in the API server's audit log are held against the outcomes on record. The command ends
+with an error when anything is found.`,
+		Example: "  millrace verify --key=notary.pub\n  millrace verify --key=notary.pub --record=incident.millrace\n" +
+			"  millrace verify --key=notary.pub --witness=checkpoints.json --audit-log=/var/log/kubernetes/audit.log",
+		Args: cobra.NoArgs, Lasting: true,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Flags: func(f *pflag.FlagSet) {
+			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, one a line")
+			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
+			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
+		},
+		Run: func(ctx context.Context, s *Session, _ []string) error { return v.run(ctx, s) },
+	}.Command()
+}
+
+func (v *verifying) run(ctx context.Context, s *Session) error {
+	trust, err := v.trust(s)
+	if err != nil {
+		return err
+	}
+	report, err := notary.Verify(ctx, s.Bus, trust)
+	if err != nil {
+		return err
+	}
+	if v.audit != "" {
+		found, err := s.audit(ctx, v.audit)
+		if err != nil {
+			return err
+		}
+		report.Findings = append(report.Findings, found...)
+	}
+	if err := s.Print(report, func(p *Paper) { drawReport(p, report) }); err != nil {
+		return err
+	}
+	if n := len(report.Findings); n > 0 {
+		return fmt.Errorf("%w: %d findings", ErrFound, n)
+	}
+	return v.remember(report)
+}
+
+// trust reads what the record is held against.
+func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
+	var keys []note.Verifier
+	for _, name := range v.keys {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return t, fmt.Errorf("read --key: %w", err)
+		}
+		found, err := notary.Verifiers(string(text))
+		if err != nil {
+			return t, fmt.Errorf("read --key: %s: %w", name, err)
+		}
+		keys = append(keys, found...)
+	}
+	if len(keys) > 0 {
+		t.Known = note.VerifierList(keys...)
+	}
+	t.Now = time.Now()
+	if f, is := s.Bus.(*archive.File); is {
+		if t.Until = !f.About().Until.IsZero(); f.About().Exported.Before(t.Now) {
+			t.Now = f.About().Exported
+		}
+	}
+	if v.witness == "" {
+		return t, nil
+	}
+	if t.Known == nil {
+		return t, errors.New("--witness without --key: only a checkpoint whose signature was checked is worth remembering")
+	}
+	text, err := os.ReadFile(v.witness)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &t.Witness)
+	}
+	if err != nil {
+		return t, fmt.Errorf("read --witness: %w", err)
+	}
+	return t, nil
+}
+
+// remember writes the newest checkpoints, and keeps those of streams that are not in
+// this record.
+func (v *verifying) remember(report *notary.Report) error {
+	if v.witness == "" {
+		return nil
+	}
+	seen := map[string]notary.Checkpoint{}
+	if text, err := os.ReadFile(v.witness); err == nil {
+		if err := json.Unmarshal(text, &seen); err != nil {
+			return fmt.Errorf("read --witness: %w", err)
+		}
+	}
+	for _, s := range report.Streams {
+		if s.Head != nil {
+			seen[s.Stream] = *s.Head
+		}
+	}
+	text, err := json.MarshalIndent(seen, "", "  ")
+	if err == nil {
+		err = os.WriteFile(v.witness+".part", append(text, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(v.witness+".part", v.witness)
+	}
+	if err != nil {
+		return fmt.Errorf("write --witness: %w", err)
+	}
+	return nil
+}
+
+func drawReport(p *Paper, r *notary.Report) {
+	var messages, proven, unproven int
+	rows := make([][]Cell, len(r.Streams))
+	for i, s := range r.Streams {
+		messages, proven, unproven = messages+s.Messages, proven+s.Proven, unproven+s.Unproven
+		since, until := "-", "-"
+		if s.Head != nil {
+			since, until = moment(s.Since), moment(s.Until)
+		}
+		row := Cells(s.Stream, fmt.Sprint(s.Messages), fmt.Sprint(s.Proven), fmt.Sprint(s.Unproven), fmt.Sprint(s.Expired), fmt.Sprint(s.Gaps), since, until)
+		if s.Unproven > 0 && r.Signed {
+			row[3].Colour = Yellow
+		}
+		rows[i] = row
+	}
+	p.Table([]string{"STREAM", "MESSAGES", "PROVEN", "NOT SIGNED", "EXPIRED", "GAPS", "FIRST SIGNED", "LAST SIGNED"}, rows)
+	for _, f := range r.Findings {
+		p.Line("%s", p.In(Red, f.String()))
+	}
+	switch {
+	case len(r.Findings) > 0:
+	case !r.Signed:
+		p.Line("%s", p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; without --key nobody can tell whether they were forged", messages)))
+	case unproven > 0:
+		p.Line("%s", p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed yet", proven, unproven)))
+	default:
+		p.Line("%s", p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed", proven)))
+	}
+}
