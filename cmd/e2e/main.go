@@ -58,7 +58,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), or nobody (the negative control, in which tests must fail)")
+	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), shadow (kcm, with millrace beside it, which is compared), or nobody (the negative control, in which tests must fail)")
 	flag.StringVar(&o.which, "controllers", strings.Join(replaced, ","), "the controllers under test; kube-controller-manager runs all others")
 	flag.StringVar(&o.tests, "tests", "", "file of test names (default: test/e2e/tests.txt)")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
@@ -105,11 +105,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	results, err := play(ctx, cluster, o, tests)
+	results, err := play(ctx, cluster.Cluster, o, tests)
+	different := cluster.agreement(ctx, os.Stdout, o)
 	if err := errors.Join(err, cluster.Stop()); err != nil {
 		return err
 	}
-	return report(os.Stdout, filepath.Join(o.out, "results.tsv"), tests, left, results)
+	return errors.Join(report(os.Stdout, filepath.Join(o.out, "results.tsv"), tests, left, results), different)
 }
 
 // complete makes every path absolute: the suite runs in the result directory.
@@ -130,44 +131,60 @@ func (o *options) complete(root string) {
 	}
 }
 
+// stage is the cluster, and the Millrace in it, if there is one.
+type stage struct {
+	*localcluster.Cluster
+	health, nats string // where it listens
+}
+
 // start starts the cluster and whoever runs the controllers under test.
-func start(ctx context.Context, o options) (*localcluster.Cluster, error) {
+func start(ctx context.Context, o options) (*stage, error) {
 	controllers := localcluster.Without(strings.Split(o.which, ",")...)
 	switch o.by {
-	case "kcm":
+	case "kcm", "shadow":
 		controllers = localcluster.AllControllers
 	case "millrace", "nobody":
 	default:
-		return nil, fmt.Errorf("--by=%s: it is millrace, kcm or nobody", o.by)
+		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or nobody", o.by)
 	}
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: true, Output: os.Stderr,
 		KCM: []localcluster.KCM{{Controllers: controllers}},
 	})
-	if err != nil || o.by != "millrace" {
-		return cluster, err
+	if err != nil {
+		return nil, err
 	}
-	if err := startMillrace(ctx, cluster, o); err != nil {
+	s := &stage{Cluster: cluster}
+	switch o.by {
+	case "millrace":
+		err = s.startMillrace(ctx, o, localcluster.Millrace)
+	case "shadow": // it could not write if it tried
+		err = s.startMillrace(ctx, o, localcluster.Watcher, "--shadow=*")
+	}
+	if err != nil {
 		return nil, errors.Join(err, cluster.Stop())
 	}
-	return cluster, nil
+	return s, nil
 }
 
-func startMillrace(ctx context.Context, cluster *localcluster.Cluster, o options) error {
-	port, err := localcluster.FreePort()
-	if err != nil {
-		return err
+func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.User, more ...string) error {
+	for _, address := range []*string{&s.health, &s.nats} {
+		port, err := localcluster.FreePort()
+		if err != nil {
+			return err
+		}
+		*address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
-	data := filepath.Join(cluster.Dir, "millrace")
+	data := filepath.Join(s.Dir, "millrace")
 	if err := os.RemoveAll(data); err != nil {
 		return fmt.Errorf("drop data of an earlier run: %w", err)
 	}
-	health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	p, err := cluster.Run("millrace", o.binary, "run",
-		"--kubeconfig="+cluster.Kubeconfig(localcluster.Millrace), "--data-dir="+data, "--root-ca-file="+cluster.RootCAFile(),
-		"--controllers="+o.which, "--health-address="+health)
+	p, err := s.Run("millrace", o.binary, append([]string{
+		"run", "--kubeconfig=" + s.Kubeconfig(as), "--data-dir=" + data, "--root-ca-file=" + s.RootCAFile(),
+		"--controllers=" + o.which, "--health-address=" + s.health, "--nats-listen=" + s.nats,
+	}, more...)...)
 	if err != nil {
 		return err
 	}
-	return p.Ready(ctx, "http://"+health+"/readyz")
+	return p.Ready(ctx, "http://"+s.health+"/readyz")
 }

@@ -1,0 +1,454 @@
+package shadow
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+var (
+	noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	key  = events.Key{Namespace: "default", Name: "web"}
+	kcm  = events.Manager{Name: events.FieldManager}
+	told = events.Manager{Name: events.FieldManager, Subresource: "status"}
+	user = events.Manager{Name: "kubectl"}
+)
+
+// description is that of a controller which keeps pods of ReplicaSets.
+var description = reconcile.Description{
+	Name: "replicaset-controller", Owns: &kinds.ReplicaSets.Kind,
+	Inputs: []reconcile.Input{{Kind: kinds.ReplicaSets.Kind}, {Kind: kinds.Pods.Kind}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.Pods.Name}, {Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name}, {Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
+	},
+}
+
+// scene is a matcher with whoever answers its questions.
+type scene struct {
+	*Matcher
+	set     *appsv1.ReplicaSet
+	earlier func(View) []Want
+	equal   bool
+	now     time.Time
+	version int
+}
+
+func begin() *scene {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "set"}}
+	return &scene{Matcher: New(description, Settings{}), set: set, now: noon}
+}
+
+func (s *scene) Ask(_ events.Key, v View) ([]Want, bool) {
+	if s.earlier == nil {
+		return nil, true
+	}
+	return s.earlier(v), true
+}
+
+func (s *scene) AsGood(events.Key, events.Ref, events.Ref) bool { return s.equal }
+
+func (s *scene) Object(events.Key) metav1.Object {
+	if s.set == nil {
+		return nil
+	}
+	return s.set
+}
+
+func (s *scene) wants(commands ...events.Command) []events.Finding {
+	s.now = s.now.Add(time.Millisecond)
+	return s.Decided(Answer{Key: key, Acts: 7, Tells: 8, Because: "so", At: s.now, Wants: s.effects(commands...)})
+}
+
+func (s *scene) effects(commands ...events.Command) []Want {
+	return Wants(commands, func(ref events.Ref) metav1.Object {
+		if ref.Kind == kinds.ReplicaSets.Name {
+			return s.set
+		}
+		return pod(ref.Name, nil)
+	})
+}
+
+// pod is one of the set's; change may be nil.
+func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
+	yes := true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name), GenerateName: "web-", Labels: map[string]string{"app": "web"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "set", Controller: &yes}},
+	}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "app:1"}}}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func birth(name string) events.Command {
+	p := pod("", nil)
+	p.UID, p.Namespace = "", ""
+	return reconcile.Create(kinds.Pods.Kind, "default", name, reconcile.Body(p))
+}
+
+func death(name string) events.Command { return reconcile.Delete(kinds.Pods.Kind, pod(name, nil)) }
+
+// status is the report of so many replicas, of which some are ready.
+func (s *scene) status(replicas, ready int32) events.Command {
+	set := s.set.DeepCopy()
+	set.Status.Replicas, set.Status.ReadyReplicas = replicas, ready
+	return reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set)
+}
+
+func (s *scene) sees(op events.Op, by events.Manager, was, now metav1.Object, kind kinds.Kind) []events.Finding {
+	s.now, s.version = s.now.Add(time.Millisecond), s.version+1
+	wrap := func(o metav1.Object) reconcile.Object {
+		if o == nil || reflect.ValueOf(o).IsNil() {
+			return reconcile.Object{}
+		}
+		return reconcile.Object{Kind: kind, Object: o}
+	}
+	some := now
+	if wrap(now).None() {
+		some = was
+	}
+	d := events.Delta{
+		Kind: kind.Name, Ref: events.Ref{Kind: kind.Name, Namespace: "default", Name: some.GetName()}, Op: op, UID: some.GetUID(), By: by,
+		ResourceVersion: fmt.Sprint(s.version), Deleting: some.GetDeletionTimestamp() != nil, At: s.now,
+	}
+	deed, ok := DeedOf(d, events.Trigger{Sequence: uint64(s.version)}, wrap(was), wrap(now))
+	if !ok {
+		return nil
+	}
+	return s.Happened(deed, s)
+}
+
+func (s *scene) born(by events.Manager, p *corev1.Pod) []events.Finding {
+	return s.sees(events.Is, by, nil, p, kinds.Pods.Kind)
+}
+
+func (s *scene) died(name string) []events.Finding {
+	return s.sees(events.Gone, events.Manager{}, pod(name, nil), nil, kinds.Pods.Kind)
+}
+
+// reports has somebody write the status of the set.
+func (s *scene) reports(by events.Manager, change func(*appsv1.ReplicaSetStatus)) []events.Finding {
+	now := s.set.DeepCopy()
+	change(&now.Status)
+	found := s.sees(events.Is, by, s.set, now, kinds.ReplicaSets.Kind)
+	s.set = now
+	return found
+}
+
+func counts(replicas, ready int32) func(*appsv1.ReplicaSetStatus) {
+	return func(st *appsv1.ReplicaSetStatus) { st.Replicas, st.ReadyReplicas = replicas, ready }
+}
+
+func expect(t *testing.T, what string, found []events.Finding, want ...events.Agreement) {
+	t.Helper()
+	var got []events.Agreement
+	for _, f := range found {
+		got = append(got, f.Agreement)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: found %v %+v, want %v", what, got, found, want)
+	}
+}
+
+func TestBirths(t *testing.T) {
+	s := begin()
+	expect(t, "two are wanted", s.wants(birth("web-a"), birth("web-b")))
+	expect(t, "the first", s.born(kcm, pod("web-x1", nil)), events.Agreed)
+	expect(t, "one more is wanted", s.wants(birth("web-b")))
+	f := s.born(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission has it
+		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access"}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access", MountPath: "/var"}}
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "k"}, {Key: "k", Effect: "NoExecute"}}
+	}))
+	expect(t, "the second", f, events.Agreed)
+	if len(f) == 1 && (f[0].Turn != 7 || f[0].Because != "so" || f[0].Key != key || f[0].UID != "uid-web-x2" || f[0].Delta.Sequence != 2) {
+		t.Errorf("the finding is %+v", f[0])
+	}
+	expect(t, "none is wanted", s.wants())
+	expect(t, "a third", s.born(kcm, pod("web-x3", nil)), events.KCMOnly)
+	expect(t, "a user's", s.born(user, pod("web-x4", nil)))
+	expect(t, "one of another owner", s.born(kcm, pod("other", func(p *corev1.Pod) { p.OwnerReferences = nil })))
+}
+
+func TestAnotherBirth(t *testing.T) {
+	for path, change := range map[string]func(*corev1.Pod){
+		"metadata.labels.app":   func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		"metadata.labels.extra": func(p *corev1.Pod) { p.Labels["extra"] = "x" },
+		"spec.containers":       func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2" },
+	} {
+		s := begin()
+		s.wants(birth("web-a"))
+		found := s.born(kcm, pod("web-x", change))
+		expect(t, path, found, events.Differs)
+		if len(found) == 1 && (len(found[0].Differences) != 1 || found[0].Differences[0].Path != path) {
+			t.Errorf("%s: differs in %+v", path, found[0].Differences)
+		}
+		expect(t, "what was to be born is done with", s.wants())
+	}
+}
+
+// KCM may act on a view of before, but not twice.
+func TestBirthsThatWereWanted(t *testing.T) {
+	s := begin()
+	s.wants(birth("web-a"))
+	expect(t, "not wanted any more", s.wants(), events.Vanished)
+	expect(t, "born all the same", s.born(kcm, pod("web-x1", nil)), events.Late)
+	expect(t, "and another one", s.born(kcm, pod("web-x2", nil)), events.KCMOnly)
+}
+
+func TestDeaths(t *testing.T) {
+	s := begin()
+	s.wants(death("a"), death("b"))
+	expect(t, "the first", s.died("a"), events.Agreed)
+	s.wants(death("b"))
+	s.equal = true
+	expect(t, "one that is as good", s.died("c"), events.Agreed)
+	expect(t, "that is enough", s.wants())
+	expect(t, "somebody else's doing", s.died("d"))
+	s.equal = false
+	s.wants(death("e"))
+	found := s.died("f")
+	expect(t, "the wrong one", found, events.Differs)
+	if len(found) == 1 && !strings.Contains(found[0].Note, "e was to go") {
+		t.Errorf("the note is %q", found[0].Note)
+	}
+	s.wants(death("g"))
+	expect(t, "something else", s.wants(death("h")), events.Coalesced)
+	expect(t, "what was wanted before", s.died("g"), events.Late)
+	expect(t, "and that was it", s.wants())
+}
+
+func TestStatus(t *testing.T) {
+	s := begin()
+	s.wants(s.status(3, 1))
+	expect(t, "the same", s.reports(told, counts(3, 1)), events.Agreed)
+	expect(t, "only a time", s.reports(told, func(st *appsv1.ReplicaSetStatus) {
+		st.Conditions = []appsv1.ReplicaSetCondition{{LastTransitionTime: metav1.NewTime(noon)}}
+	}))
+	s.set.Status.Conditions = nil
+	s.wants(s.status(5, 2))
+	expect(t, "half of it", s.reports(told, counts(5, 1)), events.Coalesced)
+	expect(t, "the rest is wanted", s.wants(s.status(5, 2)))
+	expect(t, "the rest", s.reports(told, counts(5, 2)), events.Agreed)
+
+	s.wants(s.status(6, 2))
+	expect(t, "more is wanted", s.wants(s.status(7, 2)), events.Coalesced)
+	expect(t, "what was wanted before", s.reports(told, counts(6, 2)), events.Late)
+	s.wants(s.status(7, 2))
+	found := s.reports(told, counts(9, 2))
+	expect(t, "another number", found, events.Differs)
+	want := []events.Difference{{Path: "status.replicas", Before: 6.0, Ours: 7.0, Theirs: 9.0}}
+	if len(found) == 1 && !reflect.DeepEqual(found[0].Differences, want) {
+		t.Errorf("differs in %+v, want %+v", found[0].Differences, want)
+	}
+	expect(t, "a user's", s.reports(events.Manager{Name: "kubectl", Subresource: "status"}, counts(1, 1)))
+}
+
+func TestNothingWasToChange(t *testing.T) {
+	s := begin()
+	expect(t, "a status", s.reports(told, counts(3, 1)), events.KCMOnly)
+	adopted := func(p *corev1.Pod) { p.Labels["new"] = "x" }
+	expect(t, "a label", s.sees(events.Is, kcm, pod("a", nil), pod("a", adopted), kinds.Pods.Kind), events.KCMOnly)
+	node := func(p *corev1.Pod) { p.Spec.NodeName, p.Labels["zone"] = "n", "z" }
+	expect(t, "a binding", s.sees(events.Is, kcm, pod("a", nil), pod("a", node), kinds.Pods.Kind))
+	s.set.DeletionTimestamp = &metav1.Time{Time: noon}
+	expect(t, "of a set on its way out", s.sees(events.Is, kcm, pod("a", nil), pod("a", adopted), kinds.Pods.Kind))
+}
+
+func TestOtherViews(t *testing.T) {
+	s := begin()
+	s.earlier = func(v View) []Want {
+		if v.Back[kinds.Pods.Name] == 2 {
+			return s.effects(s.status(4, 4))
+		}
+		return nil
+	}
+	found := s.reports(told, counts(4, 4))
+	expect(t, "on an older view of pods", found, events.Late)
+	if len(found) == 1 && !strings.Contains(found[0].Note, "pods 2 changes behind") {
+		t.Errorf("the note is %q", found[0].Note)
+	}
+	s.earlier = func(v View) []Want {
+		if v.Ahead > 0 {
+			return s.effects(s.status(4, 3))
+		}
+		return nil
+	}
+	expect(t, "a moment later", s.reports(told, counts(4, 3)), events.Late)
+}
+
+// Only KCM knows what the API server answered it. What it reports is believed, if the
+// controller would report the same.
+func TestRefusals(t *testing.T) {
+	s := begin()
+	failing := func(st *appsv1.ReplicaSetStatus) {
+		st.Conditions = []appsv1.ReplicaSetCondition{{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "exceeded quota"}}
+	}
+	s.earlier = func(v View) []Want {
+		if v.Last == nil || v.Last.Results[0].Message != "exceeded quota" || v.Last.Results[0].Ref.Name != "web-a" {
+			return s.effects(birth("web-a"))
+		}
+		set := s.set.DeepCopy()
+		failing(&set.Status)
+		return s.effects(birth("web-a"), reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
+	}
+	s.wants(birth("web-a"))
+	if _, known := s.Last(key, events.Act); known {
+		t.Error("a failure is known before anybody told of it")
+	}
+	expect(t, "the refusal", s.reports(told, failing), events.Unseen)
+	if o, known := s.Last(key, events.Act); !known || o.Results[0].Message != "exceeded quota" {
+		t.Errorf("the failure is %+v, %t", o, known)
+	}
+	expect(t, "what is refused", s.Advance(s.now.Add(2*time.Minute), s), events.Unseen)
+	expect(t, "is told once", s.Advance(s.now.Add(4*time.Minute), s))
+	s.earlier = func(v View) []Want {
+		if v.Last != nil {
+			return nil
+		}
+		set := s.set.DeepCopy()
+		set.Status.Conditions = nil
+		return s.effects(reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
+	}
+	expect(t, "the end of it", s.reports(told, func(st *appsv1.ReplicaSetStatus) { st.Conditions = nil }), events.Late)
+	if _, known := s.Last(key, events.Act); known {
+		t.Error("a failure is known that is over")
+	}
+}
+
+func TestPatience(t *testing.T) {
+	s := begin()
+	s.wants(death("a"), s.status(2, 2))
+	expect(t, "at once", s.Advance(s.now, s))
+	later := s.now.Add(2 * time.Minute)
+	found := s.Advance(later, s)
+	expect(t, "after a while", found, events.WeOnly, events.WeOnly)
+	expect(t, "and once", s.Advance(later.Add(time.Hour), s))
+	expect(t, "nor again when it ends", s.wants())
+	for _, f := range found {
+		if f.Turn == 0 || f.Ref.Name == "" || f.What == "" {
+			t.Errorf("the finding is %+v", f)
+		}
+	}
+}
+
+// Two writers in one second: nobody can tell whose a write was, so nothing that is
+// unexplained is laid at KCM's door.
+func TestDoubt(t *testing.T) {
+	s := begin()
+	was := pod("a", nil)
+	now := pod("a", func(p *corev1.Pod) { p.Labels["new"] = "x" })
+	d := events.Delta{
+		Kind: kinds.Pods.Name, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "a"}, Op: events.Is, UID: was.UID, By: kcm,
+		Beside: []events.Manager{user}, ResourceVersion: "1", At: noon,
+	}
+	deed, ok := DeedOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now})
+	if !ok || !deed.KCM || !deed.Doubtful {
+		t.Fatalf("the deed is %+v, %t", deed, ok)
+	}
+	expect(t, "a doubtful write", s.Happened(deed, s))
+	d.Sync = true
+	if _, ok := DeedOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}); ok {
+		t.Error("what is said again is no deed")
+	}
+}
+
+// Owner references are merged as the API server merges them.
+func TestPatches(t *testing.T) {
+	body := json.RawMessage(`{"metadata":{"uid":"uid-a","ownerReferences":[{"$patch":"delete","uid":"set"}]}}`)
+	wants := Wants([]events.Command{reconcile.Patch(kinds.Pods.Kind, pod("a", nil), types.StrategicMergePatchType, body)},
+		func(events.Ref) metav1.Object { return pod("a", nil) })
+	if len(wants) != 1 || wants[0].Verb != events.VerbUpdate || len(wants[0].Fields) == 0 {
+		t.Fatalf("wants %+v", wants)
+	}
+	for _, f := range wants[0].Fields {
+		if !strings.HasPrefix(f.Path, "metadata.ownerReferences") || f.Is != nil {
+			t.Errorf("changes %+v", f)
+		}
+	}
+	body = json.RawMessage(`{"metadata":{"labels":{"app":null,"new":"x"}}}`)
+	wants = Wants([]events.Command{reconcile.Patch(kinds.Pods.Kind, pod("a", nil), types.MergePatchType, body)},
+		func(events.Ref) metav1.Object { return pod("a", nil) })
+	if len(wants) != 1 || len(wants[0].Fields) != 2 {
+		t.Fatalf("wants %+v", wants)
+	}
+}
+
+// TestWhoDoesWhatIsWanted: KCM that does what is wanted at any moment, in whatever
+// portions, agrees; and every write of its own gives one finding.
+func TestWhoDoesWhatIsWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := begin()
+		replicas, living, born := int32(0), int32(0), 0
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "scaled") {
+				replicas = rapid.Int32Range(0, 5).Draw(t, "replicas")
+			}
+			var commands []events.Command
+			for n := living; n < replicas; n++ {
+				commands = append(commands, birth(fmt.Sprint("web-", n)))
+			}
+			if s.set.Status.Replicas != living {
+				commands = append(commands, s.status(living, s.set.Status.ReadyReplicas))
+			}
+			found := s.wants(commands...)
+			switch rapid.IntRange(0, 2).Draw(t, "does") {
+			case 0:
+				if living < replicas {
+					living, born = living+1, born+1
+					found = append(found, one(t, s.born(kcm, pod(fmt.Sprint("x", born), nil)))...)
+				}
+			case 1:
+				if s.set.Status.Replicas != living {
+					found = append(found, one(t, s.reports(told, counts(living, s.set.Status.ReadyReplicas)))...)
+				}
+			}
+			for _, f := range found {
+				if !f.Agreement.Explained() {
+					t.Fatalf("found %+v", f)
+				}
+			}
+		}
+	})
+}
+
+func one(t *rapid.T, found []events.Finding) []events.Finding {
+	if len(found) != 1 {
+		t.Fatalf("one write has %d findings", len(found))
+	}
+	return found
+}
+
+// TestNobodyWantsIt: whatever KCM writes that was never wanted is found out.
+func TestNobodyWantsIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := begin()
+		wanted := rapid.Int32Range(1, 4).Draw(t, "wanted")
+		other := rapid.Int32Range(5, 9).Draw(t, "other")
+		for n := range wanted {
+			s.wants(s.status(n+1, 0))
+		}
+		found := one(t, s.reports(told, counts(other, 0)))
+		if found[0].Agreement != events.Differs || len(found[0].Differences) != 1 || found[0].Differences[0].Theirs != float64(other) {
+			t.Fatalf("found %+v", found)
+		}
+	})
+}
