@@ -31,6 +31,7 @@ var replaced = []string{
 	"replicaset-controller",
 	"replicationcontroller-controller",
 	"endpointslice-controller",
+	"statefulset-controller",
 	"persistentvolume-protection-controller",
 	"persistentvolumeclaim-protection-controller",
 	"clusterrole-aggregation-controller",

@@ -38,7 +38,10 @@ const manager = "millrace"
 // wait until their own writes were seen, with the beginnings of the names.
 //
 // Upstream: pkg/controller/*/metrics.
-var staleSkips = map[string]string{"replicaset-controller": "replicaset_controller"}
+var staleSkips = map[string]string{
+	"replicaset-controller":  "replicaset_controller",
+	"statefulset-controller": "statefulset_controller",
+}
 
 // rootCAPublisher is the one controller whose syncs have metrics of their own.
 const rootCAPublisher = "root-ca-certificate-publisher-controller"

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -91,7 +92,7 @@ var catalog = []Entry{
 	have(deployment.Controller),
 	have(replicaset.Controller),
 	have(replicationcontroller.Controller),
-	{Name: "statefulset-controller", Aliases: []string{"statefulset"}},
+	have(statefulset.Controller),
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
 	have(job.Controller),
 	have(cronjob.Controller),

@@ -23,7 +23,17 @@ func Pod(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.
 
 // PodUnder is such a body with a generateName of the caller's own.
 func PodUnder(generateName string, t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) json.RawMessage {
-	return reconcile.Body(&corev1.Pod{
+	return reconcile.Body(under(generateName, t, kind, parent))
+}
+
+// Object is the pod of which that is the body, for an owner that makes each of its
+// pods another one. It shares its parts with the template.
+func Object(t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) *corev1.Pod {
+	return under(names.Prefix(parent.GetName()), t, kind, parent)
+}
+
+func under(generateName string, t *corev1.PodTemplateSpec, kind kinds.Kind, parent metav1.Object) *corev1.Pod {
+	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: kinds.Pods.APIVersion(), Kind: kinds.Pods.Kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName:    generateName,
@@ -33,5 +43,5 @@ func PodUnder(generateName string, t *corev1.PodTemplateSpec, kind kinds.Kind, p
 			OwnerReferences: []metav1.OwnerReference{owner.Reference(kind, parent)},
 		},
 		Spec: t.Spec,
-	})
+	}
 }

@@ -1,0 +1,167 @@
+// Package statefulset keeps the pods of each StatefulSet, every one with a name,
+// a number and volumes of its own.
+//
+// Pods are born in the order of their numbers and go in the opposite one, each when
+// all before it are available, or all at once if the set wants that. What the pods
+// are to be is kept in ControllerRevisions, so that a set can be between two of them:
+// pods below the partition stay with the current revision, those above are replaced
+// one by one, the highest number first. Claims stay when their pods go, unless the set
+// says otherwise. Since names are fixed, no pod is born while another has its name.
+package statefulset
+
+import (
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Burst is how many births or deaths one turn decides at most, where a set lets
+// all of them happen at once.
+const Burst = 500
+
+// Controller keeps the pods of StatefulSets.
+var Controller = reconcile.Controller[View]{
+	Name:    "statefulset-controller",
+	Aliases: []string{"statefulset"},
+	Queue:   "statefulset",
+	Owns:    &kinds.StatefulSets.Kind,
+	Inputs: []reconcile.Input{
+		reconcile.Own(kinds.StatefulSets.Kind),
+		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+		{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.StatefulSets, selectorOf)},
+		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+		{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
+		{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status"},
+	},
+	Observe: observe,
+	Decide:  decide,
+}
+
+func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+
+// View is what one turn can see.
+type View struct {
+	Set *appsv1.StatefulSet `json:"set"`
+	// Pods are those that the set controls, and the orphans that it selects.
+	Pods []*corev1.Pod `json:"pods,omitempty"`
+	// Claims are those that have the names of the set's.
+	Claims []*corev1.PersistentVolumeClaim `json:"claims,omitempty"`
+	// Revisions are those that the set controls, and the orphans that it selects.
+	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
+	// Taken are the names of other revisions that begin with the set's name.
+	Taken []string `json:"taken,omitempty"`
+	// Squatters are the names of the set's pods that pods of somebody else have.
+	Squatters []string `json:"squatters,omitempty"`
+}
+
+// keysOfPod maps a pod to the sets of its owners, as for all sets, and to the one
+// that waits for its name.
+func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	keys := owner.Keys(kinds.StatefulSets, selectorOf)(s, was, now)
+	p := now
+	if p.None() {
+		p = was
+	}
+	dash := strings.LastIndex(p.GetName(), "-")
+	if dash < 0 {
+		return keys
+	}
+	key := events.Key{Namespace: p.GetNamespace(), Name: p.GetName()[:dash]}
+	if _, ok := s.Get(kinds.StatefulSets.Name, key.Namespace, key.Name); ok && !slices.Contains(keys, key) {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// keysOfClaim maps a claim to the sets whose template it may be made of.
+//
+// Upstream: claims make nobody's turn; whoever waits for one tries again.
+func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	c := now
+	if c.None() {
+		c = was
+	}
+	var keys []events.Key
+	for _, set := range reconcile.List(s, kinds.StatefulSets, c.GetNamespace()) {
+		if ofSet(set, c.GetName()) {
+			keys = append(keys, events.Key{Namespace: set.Namespace, Name: set.Name})
+		}
+	}
+	return keys
+}
+
+// ofSet tells whether a claim has the name of one of the set's.
+func ofSet(set *appsv1.StatefulSet, claim string) bool {
+	return slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(t corev1.PersistentVolumeClaim) bool {
+		number, ok := strings.CutPrefix(claim, t.Name+"-"+set.Name+"-")
+		return ok && number != "" && strings.Trim(number, "0123456789") == ""
+	})
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	set, ok := reconcile.Get(s, kinds.StatefulSets, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Set: set}
+	selector, ok := label.Selector(set.Spec.Selector)
+	if !ok {
+		return v, true
+	}
+	v.Pods = dependents(s, kinds.Pods, set, selector)
+	v.Revisions = dependents(s, kinds.ControllerRevisions, set, selector)
+	for at := range v.wanted() {
+		name := v.name(v.start() + at)
+		if p, ok := reconcile.Get(s, kinds.Pods, set.Namespace, name); ok && !slices.Contains(v.Pods, p) {
+			v.Squatters = append(v.Squatters, name)
+		}
+	}
+	for _, c := range reconcile.List(s, kinds.PersistentVolumeClaims, set.Namespace) {
+		if ofSet(set, c.Name) {
+			v.Claims = append(v.Claims, c)
+		}
+	}
+	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.Namespace) {
+		own := slices.ContainsFunc(v.Revisions, func(mine *appsv1.ControllerRevision) bool { return mine.Name == r.Name })
+		if !own && strings.HasPrefix(r.Name, revisionPrefix(set)) {
+			v.Taken = append(v.Taken, r.Name)
+		}
+	}
+	return v, true
+}
+
+// dependents are what the set controls, and the orphans that it selects.
+func dependents[T metav1.Object](s reconcile.Snapshot, kind kinds.Of[T], set *appsv1.StatefulSet, selector labels.Selector) []T {
+	var all []T
+	for _, obj := range reconcile.ControlledBy(s, kind, set.UID) {
+		if obj.GetNamespace() == set.Namespace {
+			all = append(all, obj)
+		}
+	}
+	for _, obj := range reconcile.Orphans(s, kind, set.Namespace) {
+		if selector.Matches(labels.Set(obj.GetLabels())) {
+			all = append(all, obj)
+		}
+	}
+	return all
+}

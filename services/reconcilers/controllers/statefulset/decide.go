@@ -1,0 +1,237 @@
+package statefulset
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide claims what is the set's, has the revision that it wants, brings the pods
+// to what that says, and reports what is there.
+func decide(v View, now time.Time) reconcile.Decision {
+	selector, ok := label.Selector(v.Set.Spec.Selector)
+	if !ok {
+		return reconcile.Nothing("the selector is invalid or empty")
+	}
+	claimant := owner.Claimant{Kind: kinds.StatefulSets.Kind, Owner: v.Set, Selector: selector}
+	pods := owner.Claims(claimant, kinds.Pods, v.members())
+	revisions := owner.Claims(claimant, kinds.ControllerRevisions, v.Revisions)
+	if changes := slices.Concat(revisions.Commands, pods.Commands, v.releases()); len(changes) > 0 {
+		return reconcile.Do("pods or revisions change hands", changes[:min(len(changes), Burst)]...)
+	}
+	h, birth := v.history()
+	switch {
+	case birth != nil && v.Set.DeletionTimestamp != nil:
+		return reconcile.Nothing("the set is being deleted")
+	case birth != nil:
+		// First and alone: whoever sees a pod can look up what it was made of.
+		return reconcile.Do("the template is of another revision", *birth)
+	}
+	s := v.stage(pods.Mine, h, now)
+	return reconcile.Join(s.act(), s.truncate(), s.report(), s.nextAvailable())
+}
+
+// stage is a set with its pods in their places.
+type stage struct {
+	View
+	history
+	now time.Time
+	// pods are all of the set's.
+	pods []*corev1.Pod
+	// replicas are the pods that there should be, by position; nil where one is
+	// missing. condemned are those beyond, highest number first.
+	replicas, condemned []*corev1.Pod
+}
+
+func (v View) stage(mine []*corev1.Pod, h history, now time.Time) stage {
+	s := stage{View: v, history: h, now: now, pods: mine, replicas: make([]*corev1.Pod, v.wanted())}
+	for _, p := range mine {
+		switch at := v.ordinal(p) - v.start(); {
+		case at >= 0 && at < len(s.replicas):
+			s.replicas[at] = p
+		default:
+			s.condemned = append(s.condemned, p)
+		}
+	}
+	slices.SortStableFunc(s.condemned, func(a, b *corev1.Pod) int { return v.ordinal(b) - v.ordinal(a) })
+	return s
+}
+
+// act is what happens to pods and claims: first to those that there should be,
+// then to those that there should not, then to those of another revision.
+//
+// Upstream: pkg/controller/statefulset, updateStatefulSet.
+func (s stage) act() reconcile.Decision {
+	if s.Set.DeletionTimestamp != nil {
+		return reconcile.Nothing("the set is being deleted")
+	}
+	for _, step := range []func() (reconcile.Decision, bool){s.fill, s.keep, s.shrink, s.roll} {
+		if d, over := step(); over {
+			return d
+		}
+	}
+	return reconcile.Nothing("the pods are as they should be")
+}
+
+// fill goes through the pods that there should be. Where order matters, the first
+// that is not well ends it.
+func (s stage) fill() (reconcile.Decision, bool) {
+	var claims, commands []events.Command
+	for at := range s.replicas {
+		made, done, wait := s.replica(at)
+		claims, commands = append(claims, made...), append(commands, done...)
+		if wait != "" && !s.atOnce() {
+			if d := s.steps(claims, commands); len(d.Commands) > 0 {
+				return d, true
+			}
+			return reconcile.Nothing(wait), true
+		}
+	}
+	d := s.steps(claims, commands)
+	return d, len(d.Commands) > 0
+}
+
+// steps has claims made before the pods that need them.
+func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
+	if len(claims) > 0 {
+		return reconcile.Do("claims are not as they should be", claims[:min(len(claims), Burst)]...)
+	}
+	return reconcile.Do("pods are not as they should be", commands[:min(len(commands), Burst)]...)
+}
+
+// replica is what happens to the pod at a position and its claims. wait is why
+// those after it have to wait, if they do.
+//
+// Upstream: processReplica. There a pod whose volumes are not the set's is updated,
+// which the API allows for none; here it is left as it is.
+func (s stage) replica(at int) (claims, commands []events.Command, wait string) {
+	p, ordinal := s.replicas[at], s.start()+at
+	switch {
+	case p == nil && slices.Contains(s.Squatters, s.name(ordinal)):
+		return nil, nil, "a pod of somebody else has the name"
+	case p == nil && s.stale(ordinal):
+		return nil, nil, "a claim still goes with the pod before"
+	case p == nil:
+		missing, blocked := s.missing(ordinal)
+		if blocked {
+			return missing, nil, "a claim is on its way out"
+		}
+		if len(missing) > 0 {
+			return missing, nil, "claims come before their pod"
+		}
+		return nil, []events.Command{s.birth(ordinal)}, "a pod is born after the other"
+	case pod.Terminal(p) && p.DeletionTimestamp == nil:
+		return nil, []events.Command{s.death(p)}, "a pod has ended"
+	case pod.Terminal(p):
+		return nil, nil, "a pod has ended"
+	}
+	if p.Status.Phase == corev1.PodPending {
+		claims, _ = s.missing(ordinal)
+	}
+	switch {
+	case s.atOnce():
+	case p.DeletionTimestamp != nil:
+		return claims, nil, "a pod is on its way out"
+	case !running(p):
+		return claims, nil, "a pod is not ready"
+	case !s.available(p):
+		return claims, nil, "a pod is not available"
+	}
+	claims = append(claims, s.owned(p)...)
+	if p.Labels[appsv1.StatefulSetPodNameLabel] != p.Name {
+		commands = append(commands, s.rename(p))
+	}
+	return claims, commands, ""
+}
+
+// keep has the claims of the pods that there should not be go with them, or not.
+func (s stage) keep() (reconcile.Decision, bool) {
+	var commands []events.Command
+	for _, p := range s.condemned {
+		commands = append(commands, s.owned(p)...)
+	}
+	return reconcile.Do("claims of pods that go", commands...), len(commands) > 0
+}
+
+// shrink deletes pods that there should not be: the highest number first, and the
+// next one when that is gone and all others are well. The lowest that is not well
+// need not be.
+//
+// Upstream: processCondemned.
+func (s stage) shrink() (reconcile.Decision, bool) {
+	var commands []events.Command
+	for _, p := range s.condemned {
+		switch {
+		case p.DeletionTimestamp != nil && s.atOnce():
+		case p.DeletionTimestamp != nil:
+			return reconcile.Nothing("a pod is on its way out"), true
+		case s.atOnce():
+			commands = append(commands, s.death(p))
+		case !(running(p) && s.available(p)) && p != s.firstUnavailable():
+			return reconcile.Nothing("a pod is not well, and others go when all are"), true
+		default:
+			return reconcile.Do("there are too many pods", s.death(p)), true
+		}
+	}
+	return reconcile.Do("there are too many pods", commands[:min(len(commands), Burst)]...), len(commands) > 0
+}
+
+// roll deletes one pod of another revision, the highest number first, when those
+// above it are available.
+func (s stage) roll() (reconcile.Decision, bool) {
+	if s.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		return reconcile.Nothing("pods are replaced when somebody deletes them"), true
+	}
+	for at := len(s.replicas) - 1; at >= s.partition(); at-- {
+		p := s.replicas[at]
+		switch {
+		case p == nil:
+			return reconcile.Nothing("a pod is missing"), true
+		case revisionOf(p) != s.update.Name && p.DeletionTimestamp == nil:
+			return reconcile.Do("a pod is of another revision", s.death(p)), true
+		case s.unavailable(p):
+			return reconcile.Nothing("a pod is not available"), true
+		}
+	}
+	return reconcile.Decision{}, false
+}
+
+// firstUnavailable is the lowest pod that is not well; nil when all are, or when one
+// is missing below it.
+func (s stage) firstUnavailable() *corev1.Pod {
+	for _, p := range s.replicas {
+		if p == nil || s.unavailable(p) {
+			return p
+		}
+	}
+	for _, p := range slices.Backward(s.condemned) {
+		if s.unavailable(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// nextAvailable asks for a turn when the next ready pod becomes available.
+func (s stage) nextAvailable() reconcile.Decision {
+	var next time.Time
+	for _, p := range s.pods {
+		at, ok := pod.AvailableAt(p, s.Set.Spec.MinReadySeconds)
+		if ok && at.After(s.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() || s.Set.Spec.MinReadySeconds == 0 {
+		return reconcile.Decision{}
+	}
+	return reconcile.Wake(next, "a ready pod is not available yet")
+}

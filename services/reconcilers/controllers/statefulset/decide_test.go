@@ -1,0 +1,226 @@
+package statefulset
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+		reconciletest.Indifferent(shuffled),
+		reconciletest.Content(40, applied),
+		reconciletest.Law[View]{Name: "careful", Holds: careful},
+		reconciletest.Law[View]{Name: "orderly", Holds: orderly},
+	)
+}
+
+// careful: no name is given that somebody has, and only the set's own pods are
+// deleted.
+func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name })
+		switch {
+		case command.Kind != kinds.Pods.Name:
+		case command.Verb == events.VerbCreate && (at >= 0 || slices.Contains(v.Squatters, command.Name)):
+			return fmt.Errorf("%s is to be born, and is there", command.Name)
+		case command.Verb == events.VerbDelete && !owner.Controls(v.Set, v.Pods[at]):
+			return fmt.Errorf("%s is not the set's to delete", command.Name)
+		}
+	}
+	return nil
+}
+
+// orderly: where order matters, one pod at a time is born or deleted, and none is
+// born after one that is not available.
+func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	if v.atOnce() {
+		return nil
+	}
+	var moved []events.Command
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Kind == kinds.Pods.Name && command.Verb != events.VerbPatch {
+			moved = append(moved, command)
+		}
+	}
+	if len(moved) > 1 {
+		return fmt.Errorf("%d pods are born or deleted at once", len(moved))
+	}
+	if len(moved) == 0 || moved[0].Verb != events.VerbCreate {
+		return nil
+	}
+	s := v.stage(v.members(), history{}, now)
+	for at := range v.ordinal(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: moved[0].Name}}) - v.start() {
+		if p := s.replicas[at]; p == nil || s.unavailable(p) {
+			return fmt.Errorf("%s is born, and the pod before it is not available", moved[0].Name)
+		}
+	}
+	return nil
+}
+
+func anyView(t *rapid.T) View {
+	set := stateful("web", int32(rapid.IntRange(0, 4).Draw(t, "replicas")))
+	set.Spec.PodManagementPolicy = rapid.SampledFrom([]appsv1.PodManagementPolicyType{appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement}).Draw(t, "policy")
+	set.Spec.MinReadySeconds = rapid.SampledFrom([]int32{0, 0, 30}).Draw(t, "minReadySeconds")
+	set.Spec.RevisionHistoryLimit = ptr.To(int32(rapid.IntRange(0, 1).Draw(t, "history")))
+	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "partition")))
+	retention := rapid.SampledFrom([]appsv1.PersistentVolumeClaimRetentionPolicyType{appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType})
+	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: retention.Draw(t, "when deleted"), WhenScaled: retention.Draw(t, "when scaled"),
+	}
+	if rapid.IntRange(0, 5).Draw(t, "start") == 0 {
+		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1}
+	}
+	if rapid.IntRange(0, 5).Draw(t, "deletes itself") == 0 {
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+	}
+	v := View{Set: set}
+	images := []string{"nginx:1", "nginx:2", "nginx:3"}[:rapid.IntRange(0, 3).Draw(t, "revisions")]
+	for i, image := range images {
+		past := set.DeepCopy()
+		past.Spec.Template.Spec.Containers[0].Image = image
+		r := View{Set: past}.revision(patch(&past.Spec.Template), int64(i+1))
+		r.UID, r.ResourceVersion = types.UID(r.Name), "1"
+		v.Revisions = append(v.Revisions, r)
+		set.Status.CurrentRevision = r.Name
+	}
+	set.Spec.Template.Spec.Containers[0].Image = rapid.SampledFrom([]string{"nginx:1", "nginx:3"}).Draw(t, "image")
+	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		if rapid.IntRange(0, 4).Draw(t, "missing") > 0 {
+			v.Pods = append(v.Pods, anyPod(t, fmt.Sprintf("web-%d", i), v))
+		}
+		if rapid.Bool().Draw(t, "claim") {
+			v.Claims = append(v.Claims, anyClaim(t, i, v))
+		}
+	}
+	if rapid.IntRange(0, 7).Draw(t, "deleted") == 0 {
+		reconciletest.Deleted[*appsv1.StatefulSet](now)(set)
+	}
+	return v
+}
+
+func anyPod(t *rapid.T, name string, v View) *corev1.Pod {
+	p := reconciletest.Pod(name, reconciletest.On("n1"))
+	p.Labels = map[string]string{"app": "web", appsv1.StatefulSetPodNameLabel: name}
+	if len(v.Revisions) > 0 {
+		p.Labels[appsv1.StatefulSetRevisionLabel] = rapid.SampledFrom(v.Revisions).Draw(t, "revision").Name
+	}
+	if rapid.IntRange(0, 5).Draw(t, "orphan") > 0 {
+		of(v.Set)(p)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "ready") > 0 {
+		reconciletest.ReadySince(now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "since")) * time.Second))(p)
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "odd pod") {
+	case 0:
+		p.Status.Phase = corev1.PodFailed
+	case 1:
+		p.Status.Phase = corev1.PodPending
+	case 2:
+		reconciletest.Deleted[*corev1.Pod](now)(p)
+	case 3:
+		delete(p.Labels, appsv1.StatefulSetPodNameLabel)
+	}
+	return p
+}
+
+func anyClaim(t *rapid.T, i int, v View) *corev1.PersistentVolumeClaim {
+	c := claimed(fmt.Sprintf("data-web-%d", i))
+	switch rapid.IntRange(0, 4).Draw(t, "owner") {
+	case 0:
+		c.OwnerReferences = []metav1.OwnerReference{owner.Reference(kinds.StatefulSets.Kind, v.Set)}
+	case 1:
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprintf("web-%d", i), UID: "before", Controller: ptr.To(true)}}
+	case 2:
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "x", Controller: ptr.To(true)}}
+	}
+	return c
+}
+
+func shuffled(t *rapid.T, v View) View {
+	v.Pods = rapid.Permutation(v.Pods).Draw(t, "pods in another order")
+	v.Claims = rapid.Permutation(v.Claims).Draw(t, "claims in another order")
+	v.Revisions = rapid.Permutation(v.Revisions).Draw(t, "revisions in another order")
+	return v
+}
+
+// applied is what the view is after every command succeeded and new pods became
+// ready long ago.
+func applied(v View, d reconcile.Decision, _ time.Time) View {
+	v.Pods, v.Claims, v.Revisions = slices.Clone(v.Pods), slices.Clone(v.Claims), slices.Clone(v.Revisions)
+	for _, c := range d.Commands {
+		switch c.Kind {
+		case kinds.Pods.Name:
+			v.Pods = changed(v.Pods, c)
+			if c.Verb == events.VerbPatch {
+				v = patched(v, c.Name)
+			}
+		case kinds.PersistentVolumeClaims.Name:
+			v.Claims = changed(v.Claims, c)
+		case kinds.ControllerRevisions.Name:
+			v.Revisions = changed(v.Revisions, c)
+		case kinds.StatefulSets.Name:
+			v.Set = read[appsv1.StatefulSet](c.Body)
+		}
+	}
+	return v
+}
+
+func patched(v View, name string) View {
+	at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+	p := v.Pods[at].DeepCopy()
+	p.Labels[appsv1.StatefulSetPodNameLabel] = p.Name
+	p.OwnerReferences = nil
+	of(v.Set)(p)
+	v.Pods[at] = p
+	return v
+}
+
+func changed[T any, P interface {
+	*T
+	metav1.Object
+}](all []P, c events.Command) []P {
+	at := slices.IndexFunc(all, func(o P) bool { return o.GetName() == c.Name })
+	switch c.Verb {
+	case events.VerbCreate:
+		born := P(read[T](c.Body))
+		born.SetName(c.Name)
+		born.SetUID(types.UID("uid-" + c.Name))
+		born.SetResourceVersion("1")
+		if p, ok := any(born).(*corev1.Pod); ok {
+			p.Status.Phase = corev1.PodRunning
+			reconciletest.ReadySince(now.Add(-time.Hour))(p)
+		}
+		return append(all, born)
+	case events.VerbUpdate:
+		all[at] = read[T](c.Body)
+	case events.VerbDelete:
+		return slices.Delete(all, at, at+1)
+	}
+	return all
+}
+
+func read[T any](body json.RawMessage) *T {
+	var value T
+	if err := json.Unmarshal(body, &value); err != nil {
+		panic(err)
+	}
+	return &value
+}

@@ -1,0 +1,142 @@
+package statefulset
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// wanted is how many pods there should be. The API sets a missing number to 1.
+func (v View) wanted() int {
+	if v.Set.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*v.Set.Spec.Replicas)
+}
+
+// start is the lowest number.
+func (v View) start() int {
+	if v.Set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(v.Set.Spec.Ordinals.Start)
+}
+
+// partition is the position below which pods stay with the current revision.
+func (v View) partition() int {
+	if r := v.Set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil {
+		return int(*r.Partition)
+	}
+	return 0
+}
+
+// atOnce is true for a set that cares for no order.
+func (v View) atOnce() bool { return v.Set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement }
+
+// ordinal is the number of a pod, -1 for one that is named otherwise.
+func (v View) ordinal(p *corev1.Pod) int {
+	text, ok := strings.CutPrefix(p.Name, v.Set.Name+"-")
+	number, err := strconv.ParseInt(text, 10, 32)
+	if !ok || err != nil || number < 0 || strconv.FormatInt(number, 10) != text {
+		return -1
+	}
+	return int(number)
+}
+
+func (v View) name(ordinal int) string { return v.Set.Name + "-" + strconv.Itoa(ordinal) }
+
+// members are the pods with a name of the set's, in the order of names.
+func (v View) members() []*corev1.Pod {
+	var members []*corev1.Pod
+	for _, p := range v.Pods {
+		if v.ordinal(p) >= 0 {
+			members = append(members, p)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return members
+}
+
+// releases give up the pods that have the set's reference and no name of its.
+func (v View) releases() []events.Command {
+	var commands []events.Command
+	for _, p := range v.Pods {
+		if v.ordinal(p) < 0 && owner.Controls(v.Set, p) && v.Set.DeletionTimestamp == nil {
+			commands = append(commands, owner.Release(kinds.Pods.Kind, p, v.Set.UID))
+		}
+	}
+	slices.SortStableFunc(commands, func(a, b events.Command) int { return cmp.Compare(a.Name, b.Name) })
+	return commands
+}
+
+// running is true for a pod that runs and says that it can serve.
+func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && pod.Ready(p) }
+
+func (s stage) available(p *corev1.Pod) bool {
+	return pod.Available(p, s.Set.Spec.MinReadySeconds, s.now)
+}
+
+func (s stage) unavailable(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !s.available(p) }
+
+// birth is a new pod with a number, of the revision that this is to have.
+//
+// Upstream: pkg/controller/statefulset, newVersionedStatefulSetPod.
+func (s stage) birth(ordinal int) events.Command {
+	revision := s.update
+	strategy := s.Set.Spec.UpdateStrategy
+	if rolls := strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType; rolls {
+		below := s.start() + s.partition()
+		if strategy.RollingUpdate == nil {
+			below = s.start() + int(s.Set.Status.CurrentReplicas)
+		}
+		if ordinal < below {
+			revision = s.current
+		}
+	}
+	t := s.template(revision)
+	born := template.Object(t, kinds.StatefulSets.Kind, s.Set)
+	name := s.name(ordinal)
+	born.Labels = label.With(label.With(label.With(t.Labels,
+		appsv1.StatefulSetPodNameLabel, name), appsv1.PodIndexLabel, strconv.Itoa(ordinal)), appsv1.StatefulSetRevisionLabel, revision.Name)
+	born.Spec.Hostname, born.Spec.Subdomain = name, s.Set.Spec.ServiceName
+	born.Spec.Volumes = s.volumes(ordinal, t.Spec.Volumes)
+	return reconcile.Create(kinds.Pods.Kind, s.Set.Namespace, name, reconcile.Body(born), s.tell("Create"))
+}
+
+func (s stage) death(p *corev1.Pod) events.Command {
+	return reconcile.Delete(kinds.Pods.Kind, p, s.tell("Delete"))
+}
+
+// rename sets the labels right that say which pod it is.
+func (s stage) rename(p *corev1.Pod) events.Command {
+	patch := map[string]any{"metadata": map[string]any{"uid": p.UID, "labels": map[string]string{
+		appsv1.StatefulSetPodNameLabel: p.Name, appsv1.PodIndexLabel: strconv.Itoa(s.ordinal(p)),
+	}}}
+	return reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(patch), s.tell("Update"))
+}
+
+// tell has users told, on the set, what became of a pod.
+func (s stage) tell(verb string) reconcile.Option {
+	of := verb + " Pod {name} in StatefulSet " + s.Set.Name
+	return reconcile.Tell(
+		s.notice(corev1.EventTypeNormal, "Successful"+verb, of+" successful"),
+		s.notice(corev1.EventTypeWarning, "Failed"+verb, of+" failed error: {error}"),
+	)
+}
+
+func (v View) notice(level, reason, message string) *events.Notice {
+	return &events.Notice{About: reconcile.About(kinds.StatefulSets.Kind, v.Set), Type: level, Reason: reason, Message: message}
+}

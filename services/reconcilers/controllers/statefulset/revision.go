@@ -1,0 +1,178 @@
+package statefulset
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// hashLabel tells revisions apart. longest is what is left of a set's name in that
+// of a revision.
+const (
+	hashLabel = "controller.kubernetes.io/hash"
+	longest   = 223
+)
+
+// history is what a set was and is to be.
+type history struct {
+	// past are all revisions, the oldest first.
+	past []*appsv1.ControllerRevision
+	// current is what pods are that are not updated yet, update what they are to be.
+	current, update *appsv1.ControllerRevision
+}
+
+// history finds the revisions of the set. birth is not nil where there is none yet
+// for its template, or where one of before becomes the newest again.
+//
+// Upstream: getStatefulSetRevisions. It also takes the newest for the update if that
+// comes to the same when the defaults of a newer API are filled in; these cannot be
+// had outside of Kubernetes.
+func (v View) history() (h history, birth *events.Command) {
+	h.past = slices.Clone(v.Revisions)
+	slices.SortStableFunc(h.past, func(a, b *appsv1.ControllerRevision) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	data, newest := patch(&v.Set.Spec.Template), int64(0)
+	for _, r := range h.past {
+		newest = max(newest, r.Revision)
+		if same(r.Data.Raw, data) {
+			h.update = r
+		}
+	}
+	switch {
+	case h.update == nil:
+		h.update = v.revision(data, newest+1)
+		command := reconcile.Create(kinds.ControllerRevisions.Kind, v.Set.Namespace, h.update.Name, reconcile.Body(h.update))
+		birth = &command
+	case h.update != h.past[len(h.past)-1]:
+		again := *h.update // shallow: only the number changes
+		again.Revision = newest + 1
+		h.update = &again
+		command := reconcile.Update(kinds.ControllerRevisions.Kind, &again)
+		birth = &command
+	}
+	h.current = h.update
+	for _, r := range h.past {
+		if r.Name == v.Set.Status.CurrentRevision {
+			h.current = r
+		}
+	}
+	return h, birth
+}
+
+// patch is a template as revisions hold it: what makes a set one of that template.
+//
+// Upstream: getPatch. Its bytes are hashed into names.
+func patch(t *corev1.PodTemplateSpec) []byte {
+	var body map[string]any
+	if err := json.Unmarshal(reconcile.Body(t), &body); err != nil {
+		return nil // impossible: it was written a line above
+	}
+	body["$patch"] = "replace"
+	return reconcile.Body(map[string]any{"spec": map[string]any{"template": body}})
+}
+
+// same compares what two texts say, for they may have been written down anew on
+// their way.
+func same(a, b []byte) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return bytes.Equal(a, b)
+	}
+	return bytes.Equal(reconcile.Body(x), reconcile.Body(y))
+}
+
+// template is what a revision says that pods are made of. One that cannot be read
+// says what the set does.
+func (v View) template(r *appsv1.ControllerRevision) *corev1.PodTemplateSpec {
+	var said struct {
+		Spec struct {
+			Template *corev1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Data.Raw, &said); err != nil || said.Spec.Template == nil {
+		return &v.Set.Spec.Template
+	}
+	return said.Spec.Template
+}
+
+func revisionPrefix(set *appsv1.StatefulSet) string {
+	return set.Name[:min(len(set.Name), longest)] + "-"
+}
+
+// revision is a new one. Its name is a hash of what it holds, and of a number that
+// makes it another one where that name is taken.
+func (v View) revision(data []byte, number int64) *appsv1.ControllerRevision {
+	taken := slices.Clone(v.Taken)
+	for _, r := range v.Revisions {
+		taken = append(taken, r.Name)
+	}
+	collisions := int64(0)
+	if v.Set.Status.CollisionCount != nil {
+		collisions = int64(*v.Set.Status.CollisionCount)
+	}
+	hash := hashOf(data, collisions)
+	for slices.Contains(taken, revisionPrefix(v.Set)+hash) {
+		collisions++
+		hash = hashOf(data, collisions)
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, v.Set.Spec.Template.Labels)
+	labels[hashLabel] = hash
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v.Set.Namespace, Name: revisionPrefix(v.Set) + hash, Labels: labels, Annotations: v.Set.Annotations,
+			OwnerReferences: []metav1.OwnerReference{owner.Reference(kinds.StatefulSets.Kind, v.Set)},
+		},
+		Data: runtime.RawExtension{Raw: data}, Revision: number,
+	}
+}
+
+// Upstream: pkg/controller/history, HashControllerRevision.
+func hashOf(data []byte, collisions int64) string {
+	sum := fnv.New32()
+	_, _ = sum.Write(data) // a hash never fails
+	_, _ = sum.Write([]byte(strconv.FormatInt(collisions, 10)))
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(sum.Sum32()), 10))
+}
+
+// revisionOf is the name of the revision that a pod was made of.
+func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisionLabel] }
+
+// truncate forgets the oldest revisions that nothing is of, beyond as many as the
+// set wants to keep.
+func (s stage) truncate() reconcile.Decision {
+	live := map[string]bool{s.current.Name: true, s.update.Name: true}
+	for _, p := range s.pods {
+		live[revisionOf(p)] = true
+	}
+	var old []events.Command
+	for _, r := range s.past {
+		if !live[r.Name] {
+			old = append(old, reconcile.Delete(kinds.ControllerRevisions.Kind, r))
+		}
+	}
+	limit := 10
+	if s.Set.Spec.RevisionHistoryLimit != nil {
+		limit = int(*s.Set.Spec.RevisionHistoryLimit)
+	}
+	if limit < 0 || len(old) <= limit {
+		return reconcile.Decision{}
+	}
+	return reconcile.Do("there are more old revisions than wanted", old[:len(old)-limit]...)
+}

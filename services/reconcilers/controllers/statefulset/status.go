@@ -1,0 +1,73 @@
+package statefulset
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// report writes the status where it is not what it should be. How often names of
+// revisions were taken is no reason to.
+func (s stage) report() reconcile.Decision {
+	next, had := s.status(), s.Set.Status
+	if next.ObservedGeneration <= had.ObservedGeneration && counts(next) == counts(had) {
+		return reconcile.Decision{}
+	}
+	next.Conditions = had.Conditions
+	reported := *s.Set // shallow: the parts are only read
+	reported.TypeMeta = metav1.TypeMeta{APIVersion: kinds.StatefulSets.APIVersion(), Kind: kinds.StatefulSets.Kind.Kind}
+	reported.Status = next
+	return reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.StatefulSets.Kind, &reported))
+}
+
+// figures are what is compared of a status.
+type figures struct {
+	replicas, ready, available, current, updated int32
+	currentRevision, updateRevision              string
+}
+
+func counts(s appsv1.StatefulSetStatus) figures {
+	return figures{s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas, s.CurrentRevision, s.UpdateRevision}
+}
+
+// status is what is seen. When all pods that there should be are of the update
+// revision and ready, that is the current one.
+//
+// Upstream: computeReplicaStatus and completeRollingUpdate. It takes a pod that it
+// deletes from the current ones at once; here that is so when it is seen.
+func (s stage) status() appsv1.StatefulSetStatus {
+	next := appsv1.StatefulSetStatus{
+		ObservedGeneration: s.Set.Generation, CurrentRevision: s.current.Name, UpdateRevision: s.update.Name,
+		CollisionCount: ptr.To(ptr.Deref(s.Set.Status.CollisionCount, 0)),
+	}
+	for _, p := range s.pods {
+		if p.Status.Phase == "" {
+			continue
+		}
+		next.Replicas++
+		if running(p) {
+			next.ReadyReplicas++
+			if s.available(p) {
+				next.AvailableReplicas++
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		if revisionOf(p) == s.current.Name {
+			next.CurrentReplicas++
+		}
+		if revisionOf(p) == s.update.Name {
+			next.UpdatedReplicas++
+		}
+	}
+	wanted := int32(s.wanted())
+	if s.Set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
+		next.UpdatedReplicas == wanted && next.ReadyReplicas == wanted && next.Replicas == wanted {
+		next.CurrentReplicas, next.CurrentRevision = next.UpdatedReplicas, next.UpdateRevision
+	}
+	return next
+}
