@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -144,16 +145,20 @@ func one(p part, err error) ([]part, error) {
 
 func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
 	full, every := controllers.Kinds(chosen)
-	if err := o.check(); err != nil {
+	if err := o.check(chosen); err != nil {
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Trace: tracer,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Hide: redact.Rules(o.redact), Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	return part{name: "watcher", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
+	run := func(ctx context.Context) error {
+		o.redact.remark(ctx, chosen)
+		return service.Run(ctx)
+	}
+	return part{name: "watcher", run: run, checks: service.Checks(), collectors: service.Collectors()}, nil
 }
 
 // reconcilersParts are the controllers that act, and those that only look on.
@@ -209,19 +214,23 @@ func (c concurrency) byName() map[string]int {
 
 // watcherOptions are the watcher's.
 type watcherOptions struct {
-	kinds []string
+	kinds  []string
+	redact redaction
 }
 
 func (o *watcherOptions) add(f *pflag.FlagSet) {
+	f.Var(&o.redact, "redact",
+		"values that are hidden before anything is recorded, such as configmaps!kube-root-ca.crt:.data (of all but that one) or pods:.spec.containers[*].env[*].value; the content of Secrets is never recorded")
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 
-// check finds kinds that cannot be asked for, before anything is started.
-func (o *watcherOptions) check() error {
+// check finds kinds that cannot be asked for, and values that cannot be hidden from
+// the controllers that run, before anything is started.
+func (o *watcherOptions) check(chosen []reconcile.Any) error {
 	for _, k := range o.kinds {
 		if k != "*" {
 			return fmt.Errorf("read --kinds: %q is not '*', which is all that can be asked for", k)
 		}
 	}
-	return nil
+	return o.redact.check(chosen)
 }
