@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -85,12 +84,8 @@ func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
 	if err := r.make(ctx, b); err != nil {
 		return p, fmt.Errorf("make a record: %w", err)
 	}
-	again := func(name string, settings json.RawMessage) (reconcile.Any, error) {
-		e, _ := catalogue.Find(name)
-		return e.Again(settings)
-	}
 	begun := time.Now()
-	p.Summary, err = replay.Run(ctx, b, replay.Options{Make: again}, func(replay.Case) error { return nil })
+	p.Summary, err = replay.Run(ctx, b, replay.Options{Make: catalogue.Again}, func(replay.Case) error { return nil })
 	p.took = time.Since(begun)
 	if err == nil && (p.Same != p.Turns || p.Turns != r.turns) {
 		err = fmt.Errorf("of %d turns %d were the same: %+v", r.turns, p.Same, p.Summary)
@@ -134,8 +129,7 @@ func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
 	if err := r.populate(ctx); err != nil {
 		return err
 	}
-	entry, _ := catalogue.Find(rehearsed)
-	controller, err := entry.Again(nil)
+	controller, err := catalogue.Again(rehearsed, nil)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check"
 	"github.com/millrace/millrace/cmd/internal/fault"
 	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
+	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
 // report is what a run found.
@@ -29,6 +30,7 @@ type report struct {
 	Unclean  string         `json:"unclean,omitempty"` // how services did not end well
 
 	Figures    check.Figures     `json:"figures"`
+	Replay     replay.Summary    `json:"replay"`
 	Violations []check.Violation `json:"violations"`
 }
 
@@ -89,6 +91,7 @@ func (s *session) figures() {
 	s.say("writes         %d carried out, %d of them repeated without effect; %d without a certain answer", f.Writes, f.Repeated, f.Unanswered)
 	s.say("unsure         %d results say that nobody knows; %d of those commands had been carried out", f.Unsure, f.Late)
 	s.say("unseen         %d owners went before a dependent that the log had not told of yet", f.Unseen)
+	s.say("replay         %d of %d turns are decided as they were", r.Replay.Same, r.Replay.Turns)
 	s.say("busiest object %d writes in a minute", f.Busiest)
 	s.say("rest           %v after the last fault", r.Rest.Round(100*time.Millisecond))
 	s.say("ends           %d processes ended by themselves", len(r.Crashes))

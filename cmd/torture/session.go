@@ -203,19 +203,22 @@ func (s *session) judge(ctx context.Context) error {
 	if h.Writes, err = ledger.Audit(s.plant.audit); err != nil {
 		return err
 	}
-	if err := s.read(ctx, &h); err != nil {
+	otherwise, err := s.read(ctx, &h)
+	if err != nil {
 		return err
 	}
 	if err := keep(filepath.Join(s.dir, "history.json.gz"), &h); err != nil {
 		return err
 	}
 	s.report.Figures, s.report.Violations = check.Judge(&h)
+	s.report.Violations = append(s.report.Violations, otherwise...)
 	s.report.Samples, s.report.Done, s.report.Failed = s.probe.Samples(), s.crowd.Done(), s.crowd.Failed()
 	return nil
 }
 
-// read reads the streams, and looks for the canary in whatever was written to disk.
-func (s *session) read(ctx context.Context, h *check.History) error {
+// read reads the streams, looks for the canary in whatever was written to disk, and
+// gives what is decided otherwise when it is decided again.
+func (s *session) read(ctx context.Context, h *check.History) ([]check.Violation, error) {
 	var names []string
 	for _, e := range controllers.Catalog() {
 		if e.Exists() {
@@ -228,17 +231,17 @@ func (s *session) read(ctx context.Context, h *check.History) error {
 	}
 	b, err := stream.Connect(ctx, stream.Options{URL: url[1:], Name: "torture", Replicas: s.options.size.buses})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer b.Close()
 	record := ledger.NewRecord(b, names, canary)
 	if err := record.Read(ctx, h); err != nil {
-		return err
+		return nil, err
 	}
 	for _, dir := range []string{filepath.Join(s.dir, "data"), filepath.Join(s.dir, "cluster", "logs")} {
 		if err := record.Search(dir, h); err != nil {
-			return fmt.Errorf("look for the canary: %w", err)
+			return nil, fmt.Errorf("look for the canary: %w", err)
 		}
 	}
-	return nil
+	return s.replay(ctx, b)
 }

@@ -15,16 +15,10 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// asRecorded makes the controllers of this code with the settings that turns have.
-func asRecorded(controller string, settings json.RawMessage) (reconcile.Any, error) {
-	entry, _ := controllers.Find(controller)
-	return entry.Again(settings)
-}
-
 func replayed(t *testing.T, w *sim.World, o replay.Options, each func(replay.Case) error) replay.Summary {
 	t.Helper()
 	if o.Make == nil {
-		o.Make = asRecorded
+		o.Make = controllers.Again
 	}
 	s, err := replay.Run(context.Background(), w.Archive(), o, each)
 	if err != nil {
@@ -104,7 +98,7 @@ func TestAReplayNoticesOtherCode(t *testing.T) {
 		"a panic":      func(events.Key, *reconcile.Decision) { panic("broken") },
 	} {
 		o := replay.Options{Controllers: []string{"replicaset-controller"}, Make: func(name string, settings json.RawMessage) (reconcile.Any, error) {
-			c, err := asRecorded(name, settings)
+			c, err := controllers.Again(name, settings)
 			return slip{c, wrong}, err
 		}}
 		differ := 0

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
 	"github.com/millrace/millrace/services/reconcilers/story"
@@ -102,7 +103,7 @@ func (s *Session) turnOf(ctx context.Context, args []string) (controller string,
 
 // decideAgain replays one turn.
 func (s *Session) decideAgain(ctx context.Context, controller string, turn uint64) (found replay.Case, err error) {
-	o := replay.Options{Controllers: []string{controller}, Turns: []uint64{turn}, Make: asRecorded, Views: true}
+	o := replay.Options{Controllers: []string{controller}, Turns: []uint64{turn}, Make: controllers.Again, Views: true}
 	summary, err := replay.Run(ctx, s.Bus, o, func(c replay.Case) error { found = c; return nil })
 	switch {
 	case err != nil:

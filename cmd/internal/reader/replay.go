@@ -2,7 +2,6 @@ package reader
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/fields"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
-	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
 	"github.com/millrace/millrace/services/reconcilers/story"
 )
@@ -90,7 +88,7 @@ func (x *replaying) options(ctx context.Context, s *Session) (o replay.Options, 
 		}
 		o.Controllers = append(o.Controllers, e.Name)
 	}
-	o.Wanted, o.Make = x.wanted(s.Given()), asRecorded
+	o.Wanted, o.Make = x.wanted(s.Given()), controllers.Again
 	return o, s.haveControllers(ctx, o.Controllers)
 }
 
@@ -104,15 +102,6 @@ func (x *replaying) wanted(namespace string) func(events.Key) bool {
 		return (namespace == "" || k.Namespace == namespace) &&
 			(x.key == "" || x.key == k.String() || x.key == plain.String() || x.key == k.Name && namespace != "")
 	}
-}
-
-// asRecorded makes a controller of this program with the settings that a turn has.
-func asRecorded(controller string, settings json.RawMessage) (reconcile.Any, error) {
-	e, ok := controllers.Find(controller)
-	if !ok {
-		return nil, fmt.Errorf("make %s again: this version does not know it", controller)
-	}
-	return e.Again(settings)
 }
 
 func (x *replaying) run(ctx context.Context, s *Session) error {

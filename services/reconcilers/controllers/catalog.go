@@ -83,6 +83,16 @@ func (e Entry) Again(settings json.RawMessage) (reconcile.Any, error) {
 	return e.make(config), nil
 }
 
+// Again makes a controller as it was when it recorded its settings in a turn; see
+// [Entry.Again].
+func Again(name string, settings json.RawMessage) (reconcile.Any, error) {
+	e, ok := Find(name)
+	if !ok {
+		return nil, fmt.Errorf("make %s again: this version does not know it", name)
+	}
+	return e.Again(settings)
+}
+
 // Catalog is every controller, grouped by what it is about.
 func Catalog() []Entry { return slices.Clone(catalog) }
 

@@ -140,6 +140,9 @@ func TestControllersAreMadeAgainFromWhatTheyRecord(t *testing.T) {
 			t.Errorf("made with %q: %v, want an error with %q", settings, err, want)
 		}
 	}
+	if _, err := Again("nonsense", nil); err == nil || !strings.Contains(err.Error(), "does not know it") {
+		t.Errorf("made what nobody knows: %v", err)
+	}
 	missing, _ := Find("cloud-node-lifecycle")
 	if _, err := missing.Again(nil); err == nil || !strings.Contains(err.Error(), "does not have it") {
 		t.Errorf("made what does not exist: %v", err)
