@@ -15,7 +15,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build image images compose-test run demo test unit sim sieve oracle system e2e observability torture bench mutants check lint stories tidy clean
+.PHONY: help build image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
 demo: ## play create, heal, roll, undo and delete against what `make run` started
 	$(GO) run ./cmd/demo
 
-test: unit oracle sim system observability ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+test: unit oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
 unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
 	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
@@ -64,6 +64,9 @@ system: build ## real etcd, kube-apiserver and JetStream, built on first use
 observability: ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...
 	$(GO) test ./test/observability/... -timeout 40m
+
+ui: ## the web page of the record in a browser (installs Debian's chromium where there is none)
+	$(GO) test ./test/ui/... -timeout 20m
 
 e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e

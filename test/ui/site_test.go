@@ -1,0 +1,268 @@
+package ui
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/test/ui/browser"
+)
+
+// patience is how long a process may take to start or to end.
+const patience = 2 * time.Minute
+
+// crowd is how many Pods are in namespace "crowd".
+const crowd = 10_000
+
+// place is a bus with a shop on it, and the page of it.
+type place struct {
+	*recordtest.Shop
+	dir     string
+	port    int
+	bus     *process
+	page    *process
+	address string // of the page
+}
+
+// all is what the tests share: building, starting and filling take longer than
+// looking.
+var all struct {
+	once    sync.Once
+	dir     string
+	binary  string
+	browser *browser.Browser
+	place   *place
+	err     error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if all.browser != nil {
+		all.browser.Close()
+	}
+	if all.place != nil {
+		all.place.close()
+	}
+	if err := os.RemoveAll(all.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// here is the shared place.
+func here(t *testing.T) *place {
+	t.Helper()
+	all.once.Do(func() { all.err = begin() })
+	if all.err != nil {
+		t.Fatal(all.err)
+	}
+	return all.place
+}
+
+func begin() (err error) {
+	ctx := context.Background()
+	if all.dir, err = os.MkdirTemp("", "millrace-ui-"); err != nil {
+		return err
+	}
+	all.binary = filepath.Join(all.dir, "millrace")
+	if out, err := exec.Command("go", "build", "-o", all.binary, "github.com/millrace/millrace/cmd/millrace").CombinedOutput(); err != nil {
+		return fmt.Errorf("build millrace: %w\n%s", err, out)
+	}
+	if all.browser, err = browser.Open(ctx, os.Stderr); err != nil {
+		return err
+	}
+	if all.place, err = open(ctx, filepath.Join(all.dir, "shared")); err != nil {
+		return err
+	}
+	return all.place.Crowd(ctx, crowd)
+}
+
+// open starts a bus and a page, and tells the story of a shop.
+func open(ctx context.Context, dir string) (p *place, err error) {
+	p = &place{dir: dir}
+	if p.port, err = clustertest.FreePort(); err != nil {
+		return nil, err
+	}
+	if err := p.startBus(); err != nil {
+		return nil, err
+	}
+	b, err := stream.Connect(ctx, stream.Options{URL: p.nats(), Name: "ui-test"})
+	if err != nil {
+		return nil, errors.Join(err, p.bus.stop())
+	}
+	teller, err := recordtest.New(ctx, b, append([]kinds.Kind{kinds.ClusterRoles.Kind}, recordtest.ShopKinds...), []string{recordtest.Deployments, recordtest.ReplicaSets})
+	if err != nil {
+		return nil, errors.Join(err, p.bus.stop())
+	}
+	if p.Shop, err = recordtest.OpenShop(ctx, teller); err != nil {
+		return nil, errors.Join(err, p.bus.stop())
+	}
+	if p.page, err = start("The page is at ", "ui", "--nats-url="+p.nats(), "--listen=127.0.0.1:0"); err != nil {
+		return nil, errors.Join(err, p.bus.stop())
+	}
+	p.address = strings.TrimSuffix(p.page.said, "/")
+	return p, nil
+}
+
+func (p *place) nats() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
+
+func (p *place) startBus() (err error) {
+	p.bus, err = start("", "bus", "--data-dir="+p.dir, fmt.Sprintf("--nats-listen=127.0.0.1:%d", p.port), "--health-address=")
+	return err
+}
+
+func (p *place) close() {
+	for _, one := range []*process{p.page, p.bus} {
+		if err := one.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// process is one of the program.
+type process struct {
+	cmd  *exec.Cmd
+	said string // what it said behind the words that were waited for
+}
+
+// start starts the program, and waits for a line that begins with some words.
+func start(words string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(all.binary, args...)}
+	p.cmd.Dir, p.cmd.SysProcAttr = all.dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	found, log := make(chan string, 1), &strings.Builder{}
+	go func() {
+		defer close(found)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			fmt.Fprintln(log, lines.Text())
+			if said, ok := strings.CutPrefix(lines.Text(), words); ok {
+				found <- said
+				_, _ = io.Copy(io.Discard, out)
+				return
+			}
+		}
+	}()
+	select {
+	case said, ok := <-found:
+		if !ok && words != "" {
+			return nil, errors.Join(fmt.Errorf("start millrace %s: it ended\n%s", args[0], log), p.stop())
+		}
+		p.said = said
+		return p, nil
+	case <-time.After(patience):
+		return nil, errors.Join(fmt.Errorf("start millrace %s: it does not say %q", args[0], words), p.stop())
+	}
+}
+
+// stop ends a process, and kills it where it does not.
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	return p.cmd.Wait()
+}
+
+// visit opens a view of a place, in a size and a theme. At the end the browser must
+// not have complained, but for what the test expects.
+func visit(t *testing.T, p *place, width, height int, theme, query string, expected ...string) *look {
+	t.Helper()
+	page, err := all.browser.Page(width, height)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &look{t, page}
+	t.Cleanup(func() {
+		for _, trouble := range page.Troubles() {
+			ok := false
+			for _, words := range expected {
+				ok = ok || strings.Contains(trouble, words)
+			}
+			if !ok {
+				t.Errorf("the browser complains: %s", trouble)
+			}
+		}
+		page.Close()
+	})
+	l.must(page.Theme(theme))
+	l.must(page.Go(p.address + "/" + query))
+	l.until(`document.querySelector("main h1")`)
+	return l
+}
+
+// look is a page that a test looks at.
+type look struct {
+	*testing.T
+	*browser.Page
+}
+
+func (l *look) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *look) until(expression string) {
+	l.Helper()
+	l.must(l.Until(expression))
+}
+
+func (l *look) keys(keys string) {
+	l.Helper()
+	l.must(l.Keys(keys))
+}
+
+// value evaluates an expression.
+func value[T any](l *look, expression string) T {
+	l.Helper()
+	v, err := browser.Eval[T](l.Page, expression)
+	l.must(err)
+	return v
+}
+
+// text is what is seen of the elements that a selector finds, with single spaces.
+func (l *look) text(selector string) string {
+	l.Helper()
+	return value[string](l, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.innerText).join("\n").replace(/[ \t\u00a0]+/g, " ").trim()`, selector))
+}
+
+// says waits until the elements that a selector finds show some words.
+func (l *look) says(selector string, words ...string) {
+	l.Helper()
+	for _, w := range words {
+		l.until(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((e) => e.innerText.replace(/\s+/g, " ").includes(%q))`, selector, w))
+	}
+}
+
+// at is the address of what is shown.
+func (l *look) at() url.Values {
+	l.Helper()
+	v, err := url.ParseQuery(strings.TrimPrefix(value[string](l, "location.search"), "?"))
+	l.must(err)
+	return v
+}
