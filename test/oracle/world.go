@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,6 +148,10 @@ func decoded(resource, body string) (object, error) {
 		obj = &appsv1.ReplicaSet{}
 	case "pods":
 		obj = &corev1.Pod{}
+	case "jobs":
+		obj = &batchv1.Job{}
+	case "cronjobs":
+		obj = &batchv1.CronJob{}
 	default:
 		return nil, fmt.Errorf("the resource %q is not part of a world", resource)
 	}
@@ -164,6 +169,10 @@ func resourceOf(obj runtime.Object) string {
 		return "replicasets"
 	case *corev1.Pod:
 		return "pods"
+	case *batchv1.Job:
+		return "jobs"
+	case *batchv1.CronJob:
+		return "cronjobs"
 	}
 	return ""
 }

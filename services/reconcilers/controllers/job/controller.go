@@ -126,7 +126,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		if _, failed := last.Failure(); failed {
 			v.Attempt = last.Turn
 		}
-		if v.misses(last.Results) {
+		if misses(s, last.Results) {
 			v.LetGo = &last.At
 		}
 	}
@@ -134,8 +134,12 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 }
 
 // misses tells whether one of the pods that something was done to is not there.
-func (v View) misses(results []events.Result) bool {
+func misses(s reconcile.Snapshot, results []events.Result) bool {
 	return slices.ContainsFunc(results, func(r events.Result) bool {
-		return r.OK() && r.Ref.Kind == kinds.Pods.Name && !slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == r.UID })
+		if !r.OK() || r.Ref.Kind != kinds.Pods.Name {
+			return false
+		}
+		p, there := reconcile.Get(s, kinds.Pods, r.Ref.Namespace, r.Ref.Name)
+		return !there || p.UID != r.UID
 	})
 }

@@ -51,10 +51,19 @@ func (s *sight) ending() *ending {
 	if s.job.Spec.Completions == nil {
 		enough = s.succeeded > 0
 	}
-	if enough && len(s.active) == 0 {
+	if enough && len(s.active) == s.excess() {
 		return success(batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 	}
 	return nil
+}
+
+// excess is how many of the pods at work go anyway, so that nothing is left to wait
+// for when that is all of them.
+func (s *sight) excess() int {
+	if s.job.DeletionTimestamp != nil {
+		return 0
+	}
+	return min(len(s.surplus()), Burst)
 }
 
 func failure(reason, message string) *ending {

@@ -117,7 +117,7 @@ func (s *sight) lookAtIndexes() {
 		if p.Status.Phase == corev1.PodSucceeded {
 			done = append(done, index)
 		}
-		if s.perIndex() && s.hopeless(p) {
+		if s.perIndex() && s.hopeless(p) && !s.leftFor(p, batchv1.JobFailureTarget) {
 			lost = append(lost, index)
 		}
 	}
@@ -146,12 +146,12 @@ func (s *sight) hasFailed(p *corev1.Pod) bool {
 
 // dismissed tells whether a pod was deleted because the Job had succeeded without
 // it: what becomes of it does not count.
-func (s *sight) dismissed(p *corev1.Pod) bool {
-	if p.DeletionTimestamp == nil {
-		return false
-	}
-	met, ok := conditionOf(s.job.Status.Conditions, batchv1.JobSuccessCriteriaMet)
-	return ok && !leftAt(p).Before(met.LastTransitionTime.Time)
+func (s *sight) dismissed(p *corev1.Pod) bool { return s.leftFor(p, batchv1.JobSuccessCriteriaMet) }
+
+// leftFor tells whether a pod was deleted since the Job says that it is to end.
+func (s *sight) leftFor(p *corev1.Pod, target batchv1.JobConditionType) bool {
+	c, ok := conditionOf(s.job.Status.Conditions, target)
+	return ok && p.DeletionTimestamp != nil && !leftAt(p).Before(c.LastTransitionTime.Time)
 }
 
 // leftAt is when a pod was deleted; its deletionTimestamp is when it has to be gone.

@@ -1,0 +1,372 @@
+package oracle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// Some controllers take several turns of ours for one sync of upstream's, because
+// each of our steps rests on the one before as it came back. Of these not one sync
+// is compared but where it ends: both are left alone with a world that carries out
+// what they want, until they want nothing more.
+
+// Settled is a world in which a controller wants nothing more, and the Events that
+// it told on the way, sorted.
+type Settled struct {
+	World []runtime.Object
+	Told  []string
+}
+
+// ground carries out writes as an API server does whose nodes do nothing: a pod that
+// is deleted stays as long as a node or a finalizer holds it.
+type ground struct {
+	now    func() time.Time
+	births int
+}
+
+// born completes a new object.
+func (g *ground) born(obj object, name string) {
+	g.births++
+	if name == "" {
+		name = fmt.Sprintf("%s%05d", obj.GetGenerateName(), g.births)
+	}
+	obj.SetName(name)
+	obj.SetUID(types.UID("uid-" + name))
+	obj.SetResourceVersion("1")
+	obj.SetCreationTimestamp(metav1.NewTime(g.now().Truncate(time.Second)))
+	if p, ok := obj.(*corev1.Pod); ok {
+		p.Status.Phase = corev1.PodPending
+	}
+}
+
+// deleted is an object after a delete; nil when it goes at once.
+func (g *ground) deleted(was object) object {
+	p, isPod := was.(*corev1.Pod)
+	if len(was.GetFinalizers()) == 0 && (!isPod || p.Spec.NodeName == "") {
+		return nil
+	}
+	next := was.DeepCopyObject().(object)
+	next.SetResourceVersion(newer(was.GetResourceVersion()))
+	if next.GetDeletionTimestamp() == nil {
+		at := metav1.NewTime(g.now().Truncate(time.Second))
+		next.SetDeletionTimestamp(&at)
+	}
+	return next
+}
+
+// patched is an object after a patch; nil when nothing holds it any more.
+func (g *ground) patched(was object, patch []byte) (object, error) {
+	text, err := json.Marshal(was)
+	if err != nil {
+		return nil, fmt.Errorf("write the object: %w", err)
+	}
+	if text, err = strategicpatch.StrategicMergePatch(text, patch, was); err != nil {
+		return nil, fmt.Errorf("merge the patch: %w", err)
+	}
+	next, err := decoded(resourceOf(was), string(text))
+	if err != nil {
+		return nil, err
+	}
+	next.SetResourceVersion(newer(was.GetResourceVersion()))
+	if next.GetDeletionTimestamp() != nil && g.deleted(next) == nil {
+		return nil, nil
+	}
+	return next, nil
+}
+
+// SettleTheirs leaves upstream's controller alone with a world, for so long. It must
+// be called in a synctest bubble whose time has not passed now.
+func SettleTheirs(build Build, world []runtime.Object, now time.Time, long time.Duration) (Settled, error) {
+	time.Sleep(time.Until(now))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewClientset(world...)
+	live := &live{tracker: client.Tracker(), ground: ground{now: time.Now}}
+	client.PrependReactor("*", "*", live.react)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	run, err := build(ctx, factory, client)
+	if err != nil {
+		return Settled{}, err
+	}
+	factory.Start(ctx.Done())
+	synctest.Wait()
+	var running sync.WaitGroup
+	running.Go(run)
+	time.Sleep(long)
+	synctest.Wait()
+	settled, err := live.settled(world)
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	return settled, err
+}
+
+// live answers a fake client as a [ground] does.
+type live struct {
+	ground
+	tracker clienttesting.ObjectTracker
+	mu      sync.Mutex
+	told    []string
+}
+
+func (l *live) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch a := action.(type) {
+	case clienttesting.PatchActionImpl:
+		if a.GetResource().Resource == "events" {
+			return true, &corev1.Event{}, nil
+		}
+		return l.changed(a, func(was object) (object, error) { return l.patched(was, a.GetPatch()) })
+	case clienttesting.CreateActionImpl:
+		if e, ok := a.GetObject().(*corev1.Event); ok {
+			l.told = append(l.told, told(e.InvolvedObject.Name, e.Type, e.Reason, e.Message).String())
+			return true, e, nil
+		}
+		next := a.GetObject().DeepCopyObject().(object)
+		l.born(next, next.GetName())
+		next.SetNamespace(a.GetNamespace())
+		return true, next, l.tracker.Create(a.GetResource(), next, a.GetNamespace())
+	case clienttesting.DeleteActionImpl:
+		return l.changed(a, func(was object) (object, error) { return l.deleted(was), nil })
+	}
+	return false, nil, nil
+}
+
+// named is an action on one object.
+type named interface {
+	clienttesting.Action
+	GetName() string
+}
+
+func (l *live) changed(a named, change func(object) (object, error)) (bool, runtime.Object, error) {
+	was, err := l.tracker.Get(a.GetResource(), a.GetNamespace(), a.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	next, err := change(was.(object))
+	switch {
+	case err != nil:
+		return true, nil, err
+	case next == nil:
+		return true, was, l.tracker.Delete(a.GetResource(), a.GetNamespace(), a.GetName())
+	default:
+		return true, next, l.tracker.Update(a.GetResource(), next, a.GetNamespace())
+	}
+}
+
+// settled is what is there of the kinds of a world.
+func (l *live) settled(world []runtime.Object) (Settled, error) {
+	s := Settled{Told: slices.Sorted(slices.Values(l.told))}
+	for _, kind := range []kinds.Kind{kinds.CronJobs.Kind, kinds.Jobs.Kind, kinds.Pods.Kind} {
+		list, err := l.tracker.List(kind.GVR(), kind.GVK(), namespaceOf(world))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return s, fmt.Errorf("list %s: %w", kind.Name, err)
+		}
+		if err != nil {
+			continue
+		}
+		switch list := list.(type) {
+		case *batchv1.CronJobList:
+			for i := range list.Items {
+				s.World = append(s.World, &list.Items[i])
+			}
+		case *batchv1.JobList:
+			for i := range list.Items {
+				s.World = append(s.World, &list.Items[i])
+			}
+		case *corev1.PodList:
+			for i := range list.Items {
+				s.World = append(s.World, &list.Items[i])
+			}
+		}
+	}
+	return s, nil
+}
+
+func namespaceOf(world []runtime.Object) string { return world[0].(object).GetNamespace() }
+
+// ErrRestless is given when a controller still wants something after many turns.
+var ErrRestless = errors.New("it does not come to rest")
+
+// SettleOurs asks our controller about a world and carries out what it wants, again
+// and again, at one moment.
+func SettleOurs(c reconcile.Any, world []runtime.Object, now time.Time) (Settled, error) {
+	w := &turns{ground: ground{now: func() time.Time { return now }}, controller: c, objects: copied(world)}
+	for range 60 {
+		moved, err := w.round(now)
+		if err != nil {
+			return Settled{}, err
+		}
+		if !moved {
+			slices.Sort(w.told)
+			return Settled{World: w.objects, Told: w.told}, nil
+		}
+	}
+	return Settled{}, ErrRestless
+}
+
+// turns is a world in which our controller has its turns.
+type turns struct {
+	ground
+	controller reconcile.Any
+	objects    []runtime.Object
+	told       []string
+	last       map[events.Lane]events.Outcome
+	sequence   uint64
+}
+
+// round gives every key its turn.
+func (w *turns) round(now time.Time) (moved bool, err error) {
+	for _, key := range w.keys() {
+		s := w.snapshot()
+		for _, o := range w.last {
+			if o.Key == key {
+				s.Remember(o)
+			}
+		}
+		d, ok := w.controller.Ask(s, key, now)
+		if !ok || len(d.Commands) == 0 {
+			continue
+		}
+		moved = true
+		if err := w.carry(key, d, now); err != nil {
+			return false, err
+		}
+	}
+	return moved, nil
+}
+
+func (w *turns) snapshot() *reconciletest.World {
+	s := reconciletest.NewWorld(kinds.Jobs.Kind, kinds.CronJobs.Kind, kinds.Pods.Kind)
+	for _, obj := range w.objects {
+		s.Put(kindOf(obj), obj.(object))
+	}
+	return s
+}
+
+// keys are everybody's whose turn it may be.
+func (w *turns) keys() []events.Key {
+	s := w.snapshot()
+	var keys []events.Key
+	for _, obj := range w.objects {
+		for _, key := range s.Keys(w.controller, kindOf(obj), nil, obj.(object)) {
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.SortFunc(keys, func(a, b events.Key) int { return cmp.Compare(a.String(), b.String()) })
+	return keys
+}
+
+// carry carries out a decision, and remembers what came of it.
+func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error {
+	w.sequence++
+	if w.last == nil {
+		w.last = map[events.Lane]events.Outcome{}
+	}
+	for _, lane := range []events.Lane{events.Act, events.Tell} {
+		part := d.In(lane)
+		if len(part.Commands) == 0 {
+			continue
+		}
+		o := events.Outcome{Key: key, Lane: lane, Turn: w.sequence, At: now}
+		for i, c := range part.Commands {
+			r, err := w.carryOut(c)
+			if err != nil {
+				return fmt.Errorf("%s %v: %w", c.Verb, c.Ref(), err)
+			}
+			r.Command, r.Ref = i, c.Ref()
+			o.Results = append(o.Results, r)
+		}
+		w.last[lane] = o
+	}
+	return nil
+}
+
+func (w *turns) carryOut(c events.Command) (events.Result, error) {
+	r := events.Result{Status: events.Applied}
+	if n := c.OnApplied; n != nil {
+		message := strings.ReplaceAll(n.Message, "{name}", c.Name)
+		w.told = append(w.told, told(n.About.Name, n.Type, n.Reason, message).String())
+	}
+	at := slices.IndexFunc(w.objects, func(o runtime.Object) bool {
+		return kindOf(o).Name == c.Kind && o.(object).GetName() == c.Name
+	})
+	switch {
+	case c.Verb == events.VerbRecord:
+		return r, nil
+	case c.Verb == events.VerbCreate:
+		next, err := decoded(c.Kind.Resource(), string(c.Body))
+		if err != nil {
+			return r, err
+		}
+		w.born(next, c.Name)
+		next.SetNamespace(c.Namespace)
+		w.objects = append(w.objects, next)
+		r.UID = next.GetUID()
+		return r, nil
+	case at < 0:
+		return r, errors.New("there is no such object")
+	}
+	was := w.objects[at].(object)
+	r.UID = was.GetUID()
+	var next object
+	var err error
+	switch c.Verb {
+	case events.VerbDelete:
+		next = w.deleted(was)
+	case events.VerbPatch:
+		next, err = w.patched(was, c.Body)
+	default:
+		next, err = decoded(c.Kind.Resource(), string(c.Body))
+	}
+	if err != nil {
+		return r, err
+	}
+	if r.Removed = next == nil; r.Removed {
+		w.objects = slices.Delete(w.objects, at, at+1)
+		return r, nil
+	}
+	if c.Verb == events.VerbUpdate {
+		next.SetResourceVersion(newer(was.GetResourceVersion()))
+	}
+	w.objects[at] = next
+	return r, nil
+}
+
+func kindOf(obj runtime.Object) kinds.Kind {
+	switch obj.(type) {
+	case *batchv1.CronJob:
+		return kinds.CronJobs.Kind
+	case *batchv1.Job:
+		return kinds.Jobs.Kind
+	default:
+		return kinds.Pods.Kind
+	}
+}
