@@ -3,6 +3,7 @@ package streamtest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,8 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	archivePassages(k, b, one, objects, rounds)
 	archiveSingle(k, b, one)
 	archiveState(k, b, one)
+	archiveSame(k, b, subject.LogStream("pods"))
+	archiveSame(k, b, subject.TurnStream(controller))
 	archiveNames(k, b)
 }
 
@@ -118,6 +121,21 @@ func archiveSingle(k *kit, b bus.Archive, one string) {
 			k.Errorf("message %d is %+v, %v", sequence, m, err)
 		}
 	}
+}
+
+// archiveSame tests that a message is the same to the byte however it is found.
+func archiveSame(k *kit, b bus.Archive, stream string) {
+	k.must(read(k, b, bus.Passage{Stream: stream, To: 3}, func(m events.Message) {
+		at, _, err := b.At(k.ctx, stream, m.Sequence)
+		k.must(err)
+		next, _, err := b.Next(k.ctx, stream, m.Subject, m.Sequence)
+		k.must(err)
+		for _, found := range []events.Message{at, next} {
+			if m.Time, found.Time = m.Time.UTC(), found.Time.UTC(); !reflect.DeepEqual(m, found) {
+				k.Errorf("message %d of %s is %+v, and found alone %+v", m.Sequence, stream, m, found)
+			}
+		}
+	}))
 }
 
 // archiveState tests that the state of a kind has the last message of each object.
