@@ -162,7 +162,8 @@ var layers = []Layer{
 	},
 	{
 		Name: "replay (L3)", Packages: []string{"services/reconcilers/replay/..."},
-		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/record", grammar, "services/reconcilers/shell"}),
+		// Its tests tell what happened on a bus in memory.
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/stream/memory", "pkg/events/record", grammar, "services/reconcilers/shell", "services/reconcilers/story"}),
 		Because: "the past is decided again by the shell's own memory, over whatever bus has it, and by no controller in particular",
 	},
 	{

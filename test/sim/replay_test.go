@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
+	"github.com/millrace/millrace/services/reconcilers/story"
 	"github.com/millrace/millrace/test/sim"
 )
 
@@ -112,4 +115,57 @@ func TestAReplayNoticesOtherCode(t *testing.T) {
 			t.Errorf("%s: %d turns differ, and %d are shown", what, s.Differ, differ)
 		}
 	}
+}
+
+// Whatever a controller has decided on can be told as a story, which says the same when
+// it is played.
+func TestEveryTurnIsAStory(t *testing.T) {
+	told := map[string]int{}
+	for seed := range uint64(10) {
+		options := shapes["everything"].options
+		options.Seed, options.Mute, options.Faults = seed, true, 2
+		w := lives(t, options, everything())
+		replayed(t, w, replay.Options{Views: true}, func(c replay.Case) error {
+			if c.Verdict != replay.Same {
+				return nil
+			}
+			s, err := c.Story()
+			if err != nil {
+				return err
+			}
+			if s, err = story.Parse(s.Format()); err != nil {
+				return err
+			}
+			if err := plays(c, s); err != nil {
+				return fmt.Errorf("%w\n%s", err, s.Format())
+			}
+			told[c.Controller]++
+			return nil
+		})
+	}
+	for _, c := range everything() {
+		if name := c.Describe().Name; told[name] == 0 {
+			t.Errorf("no turn of %s was told", name)
+		}
+	}
+}
+
+// plays is an error unless a story holds with the controller of this code.
+func plays(c replay.Case, s story.Story) error {
+	controller, err := controllers.Again(c.Controller, c.Turn.Settings)
+	if err != nil {
+		return err
+	}
+	view, err := yaml.YAMLToJSON(s.View)
+	if err != nil {
+		return err
+	}
+	d, err := controller.Judge(view, s.Now)
+	if err != nil {
+		return err
+	}
+	if again, err := story.Render(d); err != nil || string(again) != string(s.Decision) {
+		return fmt.Errorf("the story of turn %d of %s says another thing when it is played: %s %v", c.Sequence, c.Controller, again, err)
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ The view has the objects as they are on record. Read it before you share it.`,
 			if err != nil {
 				return err
 			}
-			told, err := storyOf(c)
+			told, err := c.Story()
 			if err != nil {
 				return err
 			}
@@ -112,32 +112,8 @@ func (s *Session) decideAgain(ctx context.Context, controller string, turn uint6
 		return found, fmt.Errorf("turn %d of %s set its key aside and decided nothing; millrace parked shows the reason", turn, controller)
 	case summary.Turns == 0:
 		return found, fmt.Errorf("turn %d of %s is not on record", turn, controller)
-	case found.Verdict == replay.Unjudged && found.View == nil:
-		return found, fmt.Errorf("turn %d of %s cannot be explained: %s: %s", turn, controller, found.Why, found.Detail)
-	case found.View == nil:
-		return found, fmt.Errorf("turn %d of %s: this program sees nothing to decide about in what it saw %s", turn, controller, found.Broken)
 	}
 	return found, nil
-}
-
-// storyOf tells a turn. What this program decides is the whole decision, of which a
-// turn is one lane; where it decides something else, the story has what was recorded.
-func storyOf(c replay.Case) (story.Story, error) {
-	decision := c.Decision
-	words := fmt.Sprintf("%s.\nTurn %d of %s, about %v, decided at %s by %s.", upper(c.Turn.Because), c.Sequence, c.Controller, c.Turn.Key,
-		c.Turn.Now.UTC().Format(time.RFC3339), codeOf(c.Turn))
-	if c.Verdict != replay.Same {
-		decision = replay.Decision(c.Turn)
-		words += "\nThe program that wrote this down decides otherwise; this is what was decided in the lane of the turn (" + string(c.Turn.Lane) + ")."
-	}
-	return story.Of(words, c.Turn.Now, c.View, decision)
-}
-
-func upper(text string) string {
-	if text == "" {
-		return text
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 func (s *Session) save(file string, told story.Story, overwrite bool) error {

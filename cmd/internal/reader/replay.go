@@ -207,7 +207,7 @@ func turnName(p *Paper, c replay.Case) string {
 func drawDifference(p *Paper, d difference) {
 	t := d.Turn
 	p.Line("%s  %s", turnName(p, d.Case), p.In(Red, "differs"))
-	p.Line("    %s", p.In(Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", moment(t.Now), codeOf(t), t.ResourceVersion, generation(t.Generation))))
+	p.Line("    %s", p.In(Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", moment(t.Now), d.Code(), t.ResourceVersion, generation(t.Generation))))
 	p.Line("    then: %s (%d commands)", p.In(Cyan, t.Because), len(t.Commands))
 	if d.Broken != "" {
 		p.Line("    now:  %s", p.In(Red, d.Broken))
@@ -215,11 +215,4 @@ func drawDifference(p *Paper, d difference) {
 	}
 	p.Line("    now:  %s (%d commands)", p.In(Cyan, d.Now.Because), len(d.Now.Commands))
 	drawChanges(p, "    ", d.Changes)
-}
-
-func codeOf(t events.Turn) string {
-	if t.Code == "" {
-		return "a version without a name"
-	}
-	return t.Code
 }
