@@ -31,6 +31,7 @@ var replaced = []string{
 	"replicaset-controller",
 	"replicationcontroller-controller",
 	"endpointslice-controller",
+	"pod-garbage-collector-controller",
 	"statefulset-controller",
 	"persistentvolume-protection-controller",
 	"persistentvolumeclaim-protection-controller",
@@ -40,6 +41,9 @@ var replaced = []string{
 	"serviceaccount-controller",
 	"root-ca-certificate-publisher-controller",
 	"garbage-collector-controller",
+	"job-controller",
+	"cronjob-controller",
+	"ttl-after-finished-controller",
 }
 
 // errFailed says that tests failed; everything about them has been printed.

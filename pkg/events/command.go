@@ -67,7 +67,8 @@ type If struct {
 	// fields that change.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	// Absent are owners of the object that must not exist, checked live just
-	// before the command. An owner that is there, with that UID, refuses it.
+	// before the command. An owner that is there, with that UID, refuses it; one
+	// without a UID is of whatever there is of that name.
 	Absent []metav1.OwnerReference `json:"absent,omitempty"`
 	// Leaving are owners that must not live, checked likewise: they are gone, or
 	// they are being deleted and wait for their dependents to go first.

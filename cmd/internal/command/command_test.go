@@ -21,7 +21,9 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 	// Upstream: the flags that people's manifests for kube-controller-manager hold.
 	want := map[string][]string{
 		"run": {"kubeconfig", "master", "controllers", "root-ca-file", "enable-garbage-collector", "use-service-account-credentials", "profiling",
-			"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-gc-syncs",
+			"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-rc-syncs", "concurrent-statefulset-syncs",
+			"concurrent-endpoint-syncs", "concurrent-service-endpoint-syncs", "concurrent-gc-syncs",
+			"max-endpoints-per-slice", "terminated-pod-gc-threshold",
 			"nats-url", "data-dir", "mode", "health-address", "config", "v", "logging-format"},
 		"watcher":     {"kubeconfig", "controllers", "nats-url", "health-address"},
 		"reconcilers": {"controllers", "nats-url", "health-address"},

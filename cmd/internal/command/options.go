@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -31,6 +32,9 @@ type controllerOptions struct {
 	shadow      []string
 	rootCAFile  string
 	collect     bool
+	// endpoints is how many endpoints a slice holds, finished how many pods that have
+	// ended are kept.
+	endpoints, finished int
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -47,12 +51,15 @@ func newConcurrency() concurrency {
 		{"deployment-controller", "concurrent-deployment-syncs", "deployments", 50},
 		{"replicaset-controller", "concurrent-replicaset-syncs", "replica sets", 50},
 		{"replicationcontroller-controller", "concurrent-rc-syncs", "replication controllers", 50},
+		{"statefulset-controller", "concurrent-statefulset-syncs", "stateful sets", 50},
+		{"endpoints-controller", "concurrent-endpoint-syncs", "the endpoints of services", 50},
+		{"endpointslice-controller", "concurrent-service-endpoint-syncs", "the endpoint slices of services", 50},
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
 	}
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, finished: 12500}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -61,12 +68,32 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.shadow, "shadow", o.shadow,
 		"controllers of --controllers that only look on: they decide beside kube-controller-manager, write nothing, and are compared with it; '*' all of them")
 	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")
+	f.IntVar(&o.endpoints, "max-endpoints-per-slice", o.endpoints, "endpoints that an EndpointSlice holds at most, from 1 to 1000")
+	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
 	o.addRootCA(f)
 }
 
 func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
 	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
 		"`file` with the root certificate that root-ca-certificate-publisher-controller publishes; without it that controller is off")
+}
+
+// config is what the flags tell controllers.
+//
+// Errors: a number makes no sense; the root certificate cannot be read.
+func (o *controllerOptions) config() (controllers.Config, error) {
+	if o.endpoints < 1 || o.endpoints > 1000 {
+		return controllers.Config{}, fmt.Errorf("read --max-endpoints-per-slice: %d is not from 1 to 1000", o.endpoints)
+	}
+	ca, err := o.rootCA()
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	kept := o.finished
+	if kept <= 0 {
+		kept = -1
+	}
+	return controllers.Config{RootCA: ca, EndpointsPerSlice: o.endpoints, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

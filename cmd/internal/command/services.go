@@ -123,11 +123,10 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 
 // choose gives the controllers that the flags ask for.
 func (o *controllerOptions) choose() (choice, error) {
-	ca, err := o.rootCA()
+	config, err := o.config()
 	if err != nil {
 		return choice{}, err
 	}
-	config := controllers.Config{RootCA: ca}
 	chosen, err := controllers.Select(o.selection(), config)
 	if err != nil {
 		return choice{}, fmt.Errorf("read --controllers: %w", err)

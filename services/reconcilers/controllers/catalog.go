@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
@@ -39,6 +40,9 @@ type Config struct {
 	// EndpointsPerSlice is how many endpoints an EndpointSlice holds at most; 0 means
 	// upstream's 100.
 	EndpointsPerSlice int `json:"endpointsPerSlice,omitempty"`
+	// TerminatedPods is how many pods that have ended are kept; 0 means upstream's 12,500,
+	// less than 0 all.
+	TerminatedPods int `json:"terminatedPods,omitempty"`
 }
 
 // Entry is a line of the catalogue.
@@ -113,7 +117,7 @@ var catalog = []Entry{
 	// Life and death of objects.
 	have(garbagecollector.Controller),
 	{Name: "namespace-controller", Aliases: []string{"namespace"}},
-	{Name: "pod-garbage-collector-controller", Aliases: []string{"podgc"}},
+	configured(func(c Config) reconcile.Any { return podgc.New(podgc.Config{Threshold: c.TerminatedPods}) }),
 	have(ttlafterfinished.Controller),
 
 	// Identity.

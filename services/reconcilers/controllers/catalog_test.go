@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), EndpointsPerSlice: 7}
+var config = Config{RootCA: []byte("CERTIFICATE"), EndpointsPerSlice: 7, TerminatedPods: 9}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}

@@ -204,7 +204,7 @@ func (d *deed) afterAbsent(r Response) {
 	all := owners(d.command.If)
 	owner, mayLeave := all[d.owner], d.owner >= len(d.command.If.Absent)
 	switch {
-	case r.ok() && r.Object.UID == owner.UID && !(mayLeave && r.Object.Waiting):
+	case r.ok() && (owner.UID == "" || r.Object.UID == owner.UID) && !(mayLeave && r.Object.Waiting):
 		d.refuse("OwnerAlive", "the owner "+owner.Kind+" "+owner.Name+" exists")
 	case r.ok() || r.notFound():
 		if d.owner++; d.owner == len(all) {

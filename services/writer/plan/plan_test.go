@@ -391,6 +391,35 @@ func TestOwnersThatMustBeGone(t *testing.T) {
 	}
 }
 
+// An owner without a uid stands for whatever there is of its name, for a change as
+// for a delete.
+func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
+	failed := events.Command{
+		Verb: events.VerbPatch, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: "status",
+		PatchType: types.StrategicMergePatchType, Body: json.RawMessage(`{"status":{"phase":"Failed"}}`), If: &events.If{UID: "u"},
+	}
+	for _, c := range []events.Command{death("p", "u"), failed} {
+		c.If.Absent = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1"}}
+		for _, there := range []bool{true, false} {
+			wrote := false
+			results := run(t, New(turn(c), Options{}), func(r Request) Response {
+				switch {
+				case r.Owner == nil:
+					wrote = true
+				case there:
+					return Response{Code: 200, Object: Object{UID: "any"}}
+				default:
+					return Response{Code: 404, Reason: "NotFound"}
+				}
+				return Response{Code: 200, Object: Object{UID: "u"}}
+			})
+			if wrote == there || (results[0].Status == events.Applied) == there {
+				t.Errorf("with the node there: %v, the %s is %s", there, c.Verb, results[0].Status)
+			}
+		}
+	}
+}
+
 // A turn that comes again and fails before it is through must still say what its
 // first delivery did.
 func TestWhatWasDoneBeforeIsFoundThoughTheRestFails(t *testing.T) {

@@ -1,0 +1,109 @@
+package podgc
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// reason is why a pod says that it was disrupted.
+const reason = "DeletionByPodGC"
+
+// decide ends pods. One that has not is said to have failed first, for nobody else
+// would say so.
+//
+// Upstream: pkg/controller/podgc, which looks at all pods every 20 seconds.
+func decide(v View, now time.Time) reconcile.Decision {
+	switch {
+	case v.Pod == nil:
+		return v.forget()
+	case v.Pod.Spec.NodeName == "" && v.Pod.DeletionTimestamp != nil:
+		return v.end("the pod is to go, and never had a node", nil)
+	case v.Pod.Spec.NodeName == "":
+		return reconcile.Nothing("the pod has no node yet")
+	case v.Node == nil:
+		return v.orphaned(now)
+	case v.Pod.DeletionTimestamp != nil && outOfService(v.Node):
+		return v.end("the pod is to go, and its node is out of service", nil)
+	default:
+		return reconcile.Nothing("the pod has its node")
+	}
+}
+
+// forget deletes the pods that have ended and are not to be kept.
+func (v View) forget() reconcile.Decision {
+	commands := make([]events.Command, 0, len(v.Excess))
+	for _, p := range v.Excess {
+		commands = append(commands, death(p))
+	}
+	return reconcile.Do("more pods have ended than are kept", commands...)
+}
+
+// orphaned ends a pod whose node is no more, when that has been so for long enough.
+func (v View) orphaned(now time.Time) reconcile.Decision {
+	until := v.Since.Add(quarantine)
+	switch {
+	case v.marked():
+		return v.end("the pod's node is no more", &corev1.PodCondition{})
+	case v.Since.IsZero():
+		body := map[string]any{"metadata": map[string]any{"uid": v.Pod.UID, "resourceVersion": v.Pod.ResourceVersion}}
+		noted := reconcile.Do("the pod's node is not there: that is noted", v.status(body, reconcile.IfUnchanged(v.Pod)))
+		noted.WakeAt = now.Add(quarantine) // nothing changes that could ask before
+		return noted
+	case until.After(now):
+		return reconcile.Wake(until, "the pod's node has not been missing for long")
+	}
+	return v.end("the pod's node is no more", &corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: v.Pod.Generation,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Reason: reason, Message: "PodGC: node no longer exists",
+	})
+}
+
+// marked tells whether the pod was already ended because of its node.
+func (v View) marked() bool {
+	return done(v.Pod) && slices.ContainsFunc(v.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == reason
+	})
+}
+
+// end says that a pod has failed, with a condition where its node is no more, and
+// when that is said deletes it. Both rest on the node's absence then, which the writer
+// proves.
+func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Decision {
+	var with []reconcile.Option
+	if disrupted != nil {
+		with = append(with, reconcile.IfAbsent(metav1.OwnerReference{
+			APIVersion: kinds.Nodes.APIVersion(), Kind: kinds.Nodes.Kind.Kind, Name: v.Pod.Spec.NodeName,
+		}))
+	}
+	if done(v.Pod) {
+		return reconcile.Do(because, death(v.Pod, with...))
+	}
+	status := map[string]any{"phase": corev1.PodFailed, "observedGeneration": v.Pod.Generation}
+	if disrupted != nil {
+		status["conditions"] = []corev1.PodCondition{*disrupted}
+	}
+	body := map[string]any{"metadata": map[string]any{"uid": v.Pod.UID}, "status": status}
+	return reconcile.Do(because, v.status(body, with...))
+}
+
+func (v View) status(body any, with ...reconcile.Option) events.Command {
+	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(body), with...)
+	c.Subresource = "status"
+	return c
+}
+
+// death is the end of a pod, at once.
+func death(p *corev1.Pod, with ...reconcile.Option) events.Command {
+	c := reconcile.Delete(kinds.Pods.Kind, p, with...)
+	c.GraceSeconds = ptr.To(int64(0))
+	return c
+}
