@@ -59,13 +59,15 @@ func isKCM(m events.Manager) bool { return m.Name == events.FieldManager }
 
 // sign says whose a deed is. Only a request for the status can change a status, and
 // it can change nothing else, so of several writers in one second those count that
-// wrote through the same door.
+// wrote through the same door. Who only takes away may leave no trace, and what is
+// seen then is the writer before.
 func (d *Deed) sign(writers []events.Manager) {
 	if d.Verb == events.VerbUpdate {
 		if bound(d.Was.Object, d.Now.Object) {
 			return
 		}
 		d.Status = len(d.fields(false)) == 0
+		d.Doubtful = !slices.ContainsFunc(d.fields(d.Status), func(c fields.Change) bool { return c.Is != nil })
 	}
 	for _, m := range writers {
 		switch through := m.Subresource == "status"; {
