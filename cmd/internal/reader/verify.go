@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // ErrFound: the record is not as it should be.
@@ -25,6 +28,7 @@ type verifying struct {
 	keys    []string
 	audit   string
 	witness string
+	every   bool
 }
 
 func newVerify() *cobra.Command {
@@ -46,6 +50,7 @@ with an error when anything is found.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, one a line")
 			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
+			f.BoolVar(&v.every, "all", v.every, "show each stream")
 			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error { return v.run(ctx, s) },
@@ -68,7 +73,7 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 		}
 		report.Findings = append(report.Findings, found...)
 	}
-	if err := s.Print(report, func(p *Paper) { drawReport(p, report) }); err != nil {
+	if err := s.Print(report, func(p *Paper) { drawReport(p, report, v.every) }); err != nil {
 		return err
 	}
 	if n := len(report.Findings); n > 0 {
@@ -149,11 +154,47 @@ func (v *verifying) remember(report *notary.Report) error {
 	return nil
 }
 
-func drawReport(p *Paper, r *notary.Report) {
-	var messages, proven, unproven int
-	rows := make([][]Cell, len(r.Streams))
-	for i, s := range r.Streams {
-		messages, proven, unproven = messages+s.Messages, proven+s.Proven, unproven+s.Unproven
+// sorts are what streams hold, by the beginning of their names.
+var sorts = []struct{ name, prefix string }{
+	{"deltas", subject.LogStream("")}, {"turns", subject.TurnStream("")}, {"outcomes", subject.OutcomeStream("")},
+}
+
+// sums adds up the streams of each sort.
+func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
+	for _, sort := range sorts {
+		sum, count := notary.Standing{Stream: sort.name}, 0
+		for _, s := range streams {
+			if !strings.HasPrefix(s.Stream, sort.prefix) {
+				continue
+			}
+			count++
+			sum.Messages, sum.Proven, sum.Unproven = sum.Messages+s.Messages, sum.Proven+s.Proven, sum.Unproven+s.Unproven
+			sum.Expired, sum.Gaps = sum.Expired+s.Expired, sum.Gaps+s.Gaps
+			if s.Head == nil {
+				continue
+			}
+			if sum.Head == nil || s.Since.Before(sum.Since) {
+				sum.Since = s.Since
+			}
+			if sum.Head = s.Head; s.Until.After(sum.Until) {
+				sum.Until = s.Until
+			}
+		}
+		out, counts = append(out, sum), append(counts, count)
+	}
+	return out, counts
+}
+
+func drawReport(p *Paper, r *notary.Report, every bool) {
+	all, counts := sums(r.Streams)
+	head := []string{"KIND", "STREAMS", "MESSAGES", "PROVEN", "NOT SIGNED", "EXPIRED", "GAPS", "FIRST SIGNED", "LAST SIGNED"}
+	shown := all
+	if every {
+		shown, head = r.Streams, slices.Delete(slices.Clone(head), 1, 2)
+		head[0] = "STREAM"
+	}
+	rows := make([][]Cell, len(shown))
+	for i, s := range shown {
 		since, until := "-", "-"
 		if s.Head != nil {
 			since, until = moment(s.Since), moment(s.Until)
@@ -162,19 +203,32 @@ func drawReport(p *Paper, r *notary.Report) {
 		if s.Unproven > 0 && r.Signed {
 			row[3].Colour = Yellow
 		}
+		if !every {
+			row = slices.Insert(row, 1, Cell{Text: fmt.Sprint(counts[i])})
+		}
 		rows[i] = row
 	}
-	p.Table([]string{"STREAM", "MESSAGES", "PROVEN", "NOT SIGNED", "EXPIRED", "GAPS", "FIRST SIGNED", "LAST SIGNED"}, rows)
+	p.Table(head, rows)
 	for _, f := range r.Findings {
 		p.Line("%s", p.In(Red, f.String()))
 	}
+	if len(r.Findings) == 0 {
+		p.Line("%s", verdict(p, r, all))
+	}
+}
+
+// verdict says in a line what nothing having been found means.
+func verdict(p *Paper, r *notary.Report, all []notary.Standing) string {
+	var messages, proven, unproven int
+	for _, s := range all {
+		messages, proven, unproven = messages+s.Messages, proven+s.Proven, unproven+s.Unproven
+	}
 	switch {
-	case len(r.Findings) > 0:
 	case !r.Signed:
-		p.Line("%s", p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; without --key nobody can tell whether they were forged", messages)))
+		return p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; without --key nobody can tell whether they were forged", messages))
 	case unproven > 0:
-		p.Line("%s", p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed yet", proven, unproven)))
+		return p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed", proven, unproven))
 	default:
-		p.Line("%s", p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed", proven)))
+		return p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed", proven))
 	}
 }
