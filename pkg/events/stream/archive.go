@@ -81,6 +81,9 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	if p.To == 0 || p.To > at.Last {
 		p.To = at.Last
 	}
+	if b.options.Guest {
+		return b.guestRead(ctx, p, handle)
+	}
 	r := &passage{bus: b, Passage: p, handle: handle}
 	for attempt := 0; ; attempt++ {
 		before := r.From

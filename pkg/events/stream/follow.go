@@ -50,6 +50,9 @@ type follower struct {
 
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
 func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	if b.options.Guest {
+		return b.guestFollow(ctx, stream, from, handle)
+	}
 	f := &follower{bus: b, stream: stream, next: max(from, 1)}
 	for attempt := 0; ; attempt++ {
 		before := f.next

@@ -35,6 +35,8 @@ type Options struct {
 	// InboxPrefix replaces "_INBOX" where users may listen to their own inbox
 	// only.
 	InboxPrefix string
+	// Guest reads without consumers, which a user that may only read must not make.
+	Guest bool
 	// APIPrefix replaces "$JS.API" where JetStream is imported from another
 	// account.
 	APIPrefix string

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,6 +28,9 @@ type ServerOptions struct {
 	Name string
 	// Cluster makes the server one of several; zero: it stands alone.
 	Cluster ClusterOptions
+	// GuestPassword lets [GuestUser] in, who may read and do nothing else; empty:
+	// nobody is let in by name.
+	GuestPassword string
 
 	// SyncAlways makes every acknowledged message survive a power failure, at
 	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
@@ -62,6 +66,7 @@ type Server struct {
 	nats    *server.Server
 	lock    *lock
 	options ServerOptions
+	guests  atomic.Pointer[server.Account] // nil: there are none
 }
 
 // Serve starts a server on a data directory. When it returns, a server that
@@ -118,6 +123,9 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
+	if s.options.GuestPassword != "" {
+		settings.CustomClientAuthentication = &door{s.options.GuestPassword, s.guests.Load}
+	}
 	if s.nats, err = server.NewServer(settings); err != nil {
 		return err
 	}
@@ -125,6 +133,9 @@ func (s *Server) launch() error {
 	s.nats.SetLoggerV2(log, false, false, false)
 	s.nats.Start()
 	if err = s.ready(log); err == nil {
+		err = s.admitGuests()
+	}
+	if err == nil {
 		err = s.open(expected, log)
 	}
 	if err != nil {

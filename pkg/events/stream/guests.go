@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"crypto/subtle"
+	"fmt"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Guests read the record and can do nothing else. They are in an account of their own,
+// that has no streams, and that is lent a few questions of JetStream's API under
+// another name. An answer goes to wherever the question says, also to a subject that is
+// stored: in an account without streams that leads nowhere.
+
+const (
+	// GuestUser is the name under which guests come, and GuestPrefix that of the
+	// questions that they may ask.
+	GuestUser, GuestPrefix = "reader", "millrace.read"
+	guestAccount           = "READERS"
+	api                    = "$JS.API."
+)
+
+// GuestQuestions are what a guest may ask of JetStream's API: what there is, and
+// messages one by one. None of them changes anything, and none names a subject to
+// which the server would send something.
+var GuestQuestions = []string{
+	"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.*", "DIRECT.GET.*.>", "CONSUMER.LIST.*",
+}
+
+// door lets guests in who know the password, and everybody who gives no name, as a bus
+// does that has no users; whoever gives another name or password is sent away.
+type door struct {
+	password string
+	guests   func() *server.Account
+}
+
+// Check is [server.Authentication].
+func (d *door) Check(c server.ClientAuthentication) bool {
+	given := c.GetOpts()
+	switch {
+	case given.Username == "" && given.Password == "" && given.Token == "":
+		return true
+	case given.Username != GuestUser || subtle.ConstantTimeCompare([]byte(given.Password), []byte(d.password)) != 1:
+		return false
+	}
+	account := d.guests()
+	if account == nil {
+		return false // not yet
+	}
+	ask := make([]string, len(GuestQuestions))
+	for i, question := range GuestQuestions {
+		ask[i] = GuestPrefix + "." + question
+	}
+	c.RegisterUser(&server.User{Username: GuestUser, Account: account, Permissions: &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+	}})
+	return true
+}
+
+// admitGuests makes the guests' account.
+func (s *Server) admitGuests() error {
+	if s.options.GuestPassword == "" {
+		return nil
+	}
+	guests, err := s.nats.RegisterAccount(guestAccount)
+	if err != nil {
+		return fmt.Errorf("make the readers' account: %w", err)
+	}
+	services := s.nats.GlobalAccount()
+	for _, question := range GuestQuestions {
+		if err := services.AddServiceExport(api+question, []*server.Account{guests}); err != nil {
+			return fmt.Errorf("lend %s to readers: %w", question, err)
+		}
+		if err := guests.AddServiceImport(services, GuestPrefix+"."+question, api+question); err != nil {
+			return fmt.Errorf("lend %s to readers: %w", question, err)
+		}
+	}
+	s.guests.Store(guests)
+	return nil
+}

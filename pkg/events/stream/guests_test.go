@@ -1,0 +1,200 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// recorded has a bus with pods that were changed, and a turn.
+func recorded(t *testing.T, b *stream.Bus) {
+	t.Helper()
+	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(t.Context(), b, 0, 300); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Store(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: []byte("{}")}, 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the state follows", func() bool {
+		s, err := b.StreamState(t.Context(), subject.StateStream("pods"))
+		return err == nil && s.Last == 300
+	})
+}
+
+// guest connects who may only read.
+func guest(t *testing.T, address string) *stream.Bus {
+	t.Helper()
+	return connect(t, stream.Options{URL: address, Guest: true, APIPrefix: stream.GuestPrefix})
+}
+
+// TestAGuestReadsEverything: what there is, and whatever a passage may be, as somebody
+// does who may do all.
+func TestAGuestReadsEverything(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
+	b := connect(t, stream.Options{Server: s})
+	recorded(t, b)
+	compareReaders(t, b, guest(t, guestURL(s.URL())))
+}
+
+func guestURL(url string) string {
+	return "nats://" + stream.GuestUser + ":look@" + url[len("nats://"):]
+}
+
+func compareReaders(t *testing.T, b, g *stream.Bus) {
+	t.Helper()
+	all, err := g.Kinds(t.Context())
+	if err != nil || !slices.Equal(all, []kinds.Kind{kinds.Pods.Kind}) {
+		t.Errorf("the kinds are %v (%v)", all, err)
+	}
+	if names, err := g.Controllers(t.Context()); err != nil || !slices.Equal(names, []string{"c"}) {
+		t.Errorf("the controllers are %v (%v)", names, err)
+	}
+	if _, err := g.Consumers(t.Context(), subject.TurnStream("c")); err != nil {
+		t.Errorf("consumers: %v", err)
+	}
+	log := subject.LogStream("pods")
+	middle, there, err := b.At(t.Context(), log, 150)
+	if err != nil || !there {
+		t.Fatal(there, err)
+	}
+	for name, p := range map[string]bus.Passage{
+		"all": {Stream: log}, "a part": {Stream: log, From: 20, To: 170}, "since": {Stream: log, Since: middle.Time},
+		"of one": {Stream: log, Subject: middle.Subject}, "a state": {Stream: subject.StateStream("pods")},
+		"turns": {Stream: subject.TurnStream("c")}, "nothing": {Stream: log, From: 301},
+	} {
+		if want, got := passage(t, b, p), passage(t, g, p); want != got || name == "all" && len(got) < 1000 {
+			t.Errorf("%s: a guest reads\n%s\nand others\n%s", name, got, want)
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
+	defer stop()
+	got := 0
+	err = g.Follow(ctx, log, 290, func(batch []events.Message) error {
+		if got += len(batch); got == 11 {
+			if _, err := publish(t.Context(), b, 300, 2); err != nil {
+				return err
+			}
+		}
+		if got >= 13 {
+			return errRead
+		}
+		return nil
+	})
+	if !errors.Is(err, errRead) {
+		t.Errorf("followed %d messages: %v", got, err)
+	}
+	if _, _, err := g.Last(t.Context(), "EV_none", "x"); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("a stream that is not there: %v", err)
+	}
+}
+
+func passage(t *testing.T, b *stream.Bus, p bus.Passage) (text string) {
+	t.Helper()
+	err := b.Read(t.Context(), p, func(batch []events.Message) error {
+		for _, m := range batch {
+			text += fmt.Sprintln(m.Sequence, m.Subject, m.Time.UnixNano(), m.Header, string(m.Data))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("read %+v: %v", p, err)
+	}
+	return text
+}
+
+// TestAGuestChangesNothing: whatever a guest publishes or asks is refused, and what is
+// stored stays as it is; also when an answer is asked for on a subject that is stored.
+func TestAGuestChangesNothing(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
+	b := connect(t, stream.Options{Server: s})
+	recorded(t, b)
+	expectPowerless(t, b, guestURL(s.URL()))
+	for _, wrong := range []string{"reader:guess@", "admin:look@", "reader@"} {
+		if conn, err := nats.Connect("nats://" + wrong + s.URL()[len("nats://"):]); err == nil {
+			conn.Close()
+			t.Errorf("%s is let in", wrong)
+		}
+	}
+	// Whoever gives no name is a service, as ever.
+	if _, err := connect(t, stream.Options{URL: s.URL()}).Kinds(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func expectPowerless(t *testing.T, b *stream.Bus, url string) {
+	t.Helper()
+	streams := []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c"), subject.WakeStream}
+	stand := func() (text string) {
+		for _, name := range streams {
+			at, err := b.StreamState(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			consumers, err := b.Consumers(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += fmt.Sprintln(name, at.First, at.Last, at.Messages, at.Created, at.Keeps, consumers)
+		}
+		return text
+	}
+	before := stand()
+	conn, err := nats.Connect(url, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	turn := subject.Turn("c", events.Act, events.Key{Name: "forged"})
+	for _, prefix := range []string{"$JS.API.", stream.GuestPrefix + "."} {
+		for _, question := range []string{
+			"STREAM.CREATE.X", "STREAM.UPDATE.EV_pods", "STREAM.DELETE.TURN_c", "STREAM.PURGE.TURN_c", "STREAM.MSG.DELETE.TURN_c",
+			"STREAM.SNAPSHOT.TURN_c", "STREAM.LEADER.STEPDOWN.STATE_pods", "CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.w",
+			"CONSUMER.DURABLE.CREATE.TURN_c.w", "CONSUMER.DELETE.TURN_c.w", "CONSUMER.MSG.NEXT.TURN_c.w", "CONSUMER.PAUSE.TURN_c.w",
+		} {
+			body := []byte(`{"stream_name":"TURN_c","config":{"durable_name":"w","name":"w","deliver_subject":"` + turn + `","ack_policy":"none"}}`)
+			if answer, err := conn.Request(prefix+question, body, 50*time.Millisecond); err == nil {
+				t.Errorf("%s%s is answered: %s", prefix, question, answer.Data)
+			}
+		}
+	}
+	for _, to := range []string{turn, subject.Delta(podRef("forged")), "sched.x.y", "$JS.ACK.TURN_c.w.1.1.1.1.0", "peers.writers"} {
+		if err := conn.Publish(to, []byte("{}")); err != nil {
+			t.Error(err)
+		}
+	}
+	// An answer on a subject that is stored would be a message there.
+	for _, question := range []string{"STREAM.INFO.TURN_c", "STREAM.LIST", "STREAM.MSG.GET.EV_pods"} {
+		if err := conn.PublishRequest(stream.GuestPrefix+"."+question, turn, []byte(`{"seq":1}`)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	// What had been asked has been answered when this has.
+	if _, err := conn.Request(stream.GuestPrefix+".STREAM.INFO.TURN_c", nil, streamtest.Patience); err != nil {
+		t.Errorf("a guest may not ask how a stream stands: %v", err)
+	}
+	if after := stand(); after != before {
+		t.Errorf("a guest has changed\n%s\nto\n%s", before, after)
+	}
+}
+
+func podRef(name string) events.Ref {
+	return events.Ref{Kind: "pods", Namespace: "default", Name: name}
+}
