@@ -151,17 +151,29 @@ func differences(c replay.Case) []fields.Change {
 	return fields.Diff(asStory(c.Turn), asStory(*c.Now))
 }
 
-// asStory is a turn's decision as a story tells it.
+// asStory is a turn's decision as a story tells it, with its commands by what they do.
 func asStory(t events.Turn) fields.Tree {
-	tree := fields.Tree{}
 	text, err := story.Render(replay.Decision(t))
+	var told struct {
+		Because  string
+		Commands []map[string]any
+		WakeAt   string
+	}
 	if err == nil {
-		err = yaml.Unmarshal(text, &tree)
+		err = yaml.Unmarshal(text, &told)
 	}
 	if err != nil {
 		return fields.Tree{"because": t.Because, "unreadable": err.Error()}
 	}
-	return tree
+	commands := map[string]any{}
+	for i, c := range told.Commands {
+		name := fmt.Sprint(c["do"])
+		if delete(c, "do"); commands[name] != nil {
+			name = fmt.Sprintf("%s (%d)", name, i+1) // such as the Events of one turn
+		}
+		commands[name] = c
+	}
+	return fields.Tree{"because": told.Because, "wakeAt": told.WakeAt, "do": commands}
 }
 
 func drawReplay(p *Paper, r replayed) {
@@ -208,11 +220,14 @@ func drawDifference(p *Paper, d difference) {
 	t := d.Turn
 	p.Line("%s  %s", turnName(p, d.Case), p.In(Red, "differs"))
 	p.Line("    %s", p.In(Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", moment(t.Now), d.Code(), t.ResourceVersion, generation(t.Generation))))
-	p.Line("    then: %s (%d commands)", p.In(Cyan, t.Because), len(t.Commands))
+	p.Line("    then: %s (commands: %d)", p.In(Cyan, t.Because), len(t.Commands))
 	if d.Broken != "" {
 		p.Line("    now:  %s", p.In(Red, d.Broken))
 		return
 	}
-	p.Line("    now:  %s (%d commands)", p.In(Cyan, d.Now.Because), len(d.Now.Commands))
+	p.Line("    now:  %s (commands: %d)", p.In(Cyan, d.Now.Because), len(d.Now.Commands))
+	if len(d.Changes) == 0 {
+		p.Line("    %s", p.In(Yellow, "the same commands, in another order or written in other bytes"))
+	}
 	drawChanges(p, "    ", d.Changes)
 }
