@@ -44,14 +44,6 @@ type verdict struct {
 	example        string
 }
 
-func (v *verdict) add(w verdict) {
-	v.traces, v.faulty = v.traces+w.traces, v.faulty+w.faulty
-	v.ours, v.missed, v.untraced = v.ours+w.ours, v.missed+w.missed, v.untraced+w.untraced
-	if v.example == "" {
-		v.example = w.example
-	}
-}
-
 func (v verdict) metrics() []metric {
 	return []metric{
 		{"traces", "", float64(v.traces)},
@@ -61,8 +53,8 @@ func (v verdict) metrics() []metric {
 	}
 }
 
-// newJudge reads the record of some namespaces.
-func newJudge(ctx context.Context, record bus.Archive, address string, namespaces map[string]bool) (*judge, error) {
+// newJudge reads the record of some namespaces, at some times.
+func newJudge(ctx context.Context, record bus.Archive, address string, judged func(namespace string, at time.Time) bool) (*judge, error) {
 	client, err := jaeger.New(address)
 	if err != nil {
 		return nil, err
@@ -72,7 +64,7 @@ func newJudge(ctx context.Context, record bus.Archive, address string, namespace
 		err := record.Read(ctx, bus.Passage{Stream: subject.LogStream(kind), HeadersOnly: true}, func(batch []events.Message) error {
 			for _, m := range batch {
 				ref, err := subject.ParseDelta(m.Subject)
-				if err != nil || !namespaces[ref.Namespace] {
+				if err != nil || !judged(ref.Namespace, m.Time) {
 					continue // a mark, or somebody else's
 				}
 				d, err := events.DecodeDelta(ref, m)

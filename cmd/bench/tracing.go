@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
@@ -21,9 +26,10 @@ import (
 const (
 	// scalers scale at the same time, each a Deployment of its own.
 	scalers = 20
-	// rounds are played of each share of traces, in turns, since a machine is not
-	// equally fast all the time; each does its part of the work.
-	rounds = 5
+	// stint is how often each scales in a round. A machine is not equally fast all the
+	// time: in short rounds, played in turns, what slows one share down slows down the
+	// others next to it too.
+	stint = 5
 )
 
 // share is how many of all traces are recorded.
@@ -34,25 +40,31 @@ type share struct {
 
 var shares = []share{{"without traces", 0}, {"1 % of traces", 10_000}, {"100 % of traces", 1_000_000}}
 
-// tracer is Millrace on a control plane with Jaeger, recording a share of all
-// traces.
+// reasons are why causes are missed, as the watcher counts them.
+var reasons = []string{"unheard", "late", "waited", "hurried"}
+
+// tracer is Millrace on a control plane with Jaeger, recording a share of all traces,
+// and the Deployments that are scaled while it does.
 type tracer struct {
-	millrace
+	*field
+	binary string
 	share  share
 	nats   string
-	jaeger string
+	health string // of the process that runs
+	scaled []*arena.Arena
+	size   int // replicas of each
+
+	rounds []pace
+	spells []spell        // when the rounds were
+	missed map[string]int // causes, by reason
 }
 
-func (m tracer) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
-	args := []string{
-		"run", "--kubeconfig=" + c.Kubeconfig(localcluster.Millrace), "--data-dir=" + filepath.Join(c.Dir, "traced"), "--nats-listen=" + m.nats,
-		"--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + c.RootCAFile(),
-	}
-	if m.share.million > 0 {
-		args = append(args, "--tracing-endpoint="+c.Collector(), fmt.Sprintf("--tracing-sampling-rate-per-million=%d", m.share.million))
-	}
-	return begin(ctx, m.unit(c, "", "millrace-traced", args...))
-}
+// pace is what a round came to: scale operations in a second, and milliseconds of
+// processor time for each.
+type pace struct{ rate, processor float64 }
+
+// spell is a stretch of time.
+type spell struct{ from, to time.Time }
 
 // tracing scales Deployments up, one replica at a time, with no, few and all traces
 // recorded, and looks whether all that are recorded are whole. The real
@@ -74,131 +86,236 @@ func tracing(ctx context.Context, f *field, work sizes) (metrics []metric, err e
 	if err != nil {
 		return nil, err
 	}
-	runs := make([]traceRun, len(shares))
-	for round := range rounds {
-		for i := range shares {
-			s := (i + round) % len(shares) // whoever goes first has the emptiest cluster
-			g, err := newField(cluster, tracer{who, shares[s], net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), cluster.JaegerURL()})
-			if err != nil {
-				return nil, err
+	tracers := make([]*tracer, len(shares))
+	for i, s := range shares {
+		f, err := newField(cluster, who)
+		if err != nil {
+			return nil, err
+		}
+		tracers[i] = &tracer{field: f, binary: who.binary, share: s, nats: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), missed: map[string]int{}}
+		defer tracers[i].leave()
+	}
+	var last *tracer
+	for round := range max(1, work.Scales/(scalers*stint)) {
+		for i := range tracers {
+			if last != nil {
+				if err := last.dismiss(); err != nil {
+					return nil, err
+				}
 			}
-			g.arenas = 1000 * (round*len(shares) + s) // their names are not used twice
-			if err := g.traced(ctx, &runs[s], work.Scales/rounds); err != nil {
-				return nil, fmt.Errorf("%s: %w", shares[s].name, errors.Join(err, g.dismiss()))
+			last = tracers[(i+round)%len(tracers)] // whoever goes first has the emptiest cluster
+			if err := last.play(ctx); err != nil {
+				return nil, fmt.Errorf("%s: %w", last.share.name, errors.Join(err, last.dismiss()))
 			}
 		}
 	}
-	return traceMetrics(runs), nil
+	all := tracers[len(tracers)-1]
+	seen, err := all.judged(ctx) // by the record, which the last of them still serves
+	return append(traceMetrics(tracers), append(seen.metrics(), all.whyMissed()...)...), errors.Join(err, last.dismiss())
 }
 
-// traceRun is what came of all rounds with a share.
-type traceRun struct {
-	took       []time.Duration // of a round
-	processor  []float64       // seconds, of a round
-	operations int             // of a round
-	seen       verdict
-}
-
-// traced plays a round.
-func (f *field) traced(ctx context.Context, run *traceRun, operations int) error {
-	who := f.who.(tracer)
-	if err := f.staff(ctx, who.share.name, who.alone); err != nil {
+// start starts Millrace where the others were.
+func (t *tracer) start(ctx context.Context) error {
+	port, err := localcluster.FreePort()
+	if err != nil {
 		return err
 	}
-	arenas, namespaces := make([]*arena.Arena, scalers), map[string]bool{}
-	for i := range arenas {
-		a, err := f.settled(ctx, 1)
-		if err != nil {
-			return err
-		}
-		arenas[i], namespaces[a.Namespace] = a, true
+	t.health = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	args := []string{
+		"run", "--kubeconfig=" + t.cluster.Kubeconfig(localcluster.Millrace), "--data-dir=" + filepath.Join(t.cluster.Dir, "traced"), "--nats-listen=" + t.nats,
+		"--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + t.cluster.RootCAFile(), "--health-address=" + t.health,
 	}
-	before, err := usageOf(f.units)
+	if t.share.million > 0 {
+		args = append(args, "--tracing-endpoint="+t.cluster.Collector(), fmt.Sprintf("--tracing-sampling-rate-per-million=%d", t.share.million))
+	}
+	p, err := t.cluster.Run("millrace-traced", t.binary, args...)
+	if err != nil {
+		return err
+	}
+	t.units = []unit{{process: p}}
+	return p.Ready(ctx, "http://"+t.health+"/readyz")
+}
+
+// play starts Millrace and plays a round. It goes on running.
+func (t *tracer) play(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	if err := t.enter(ctx); err != nil {
+		return err
+	}
+	if err := t.scale(ctx, 1); err != nil { // everybody has done everything once
+		return err
+	}
+	before, err := usageOf(t.units)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	if err := scale(ctx, arenas, operations/scalers); err != nil {
+	if err := t.scale(ctx, stint); err != nil {
 		return err
 	}
-	run.took = append(run.took, time.Since(begun))
-	after, err := usageOf(f.units)
+	s := spell{begun, time.Now()}
+	after, err := usageOf(t.units)
 	if err != nil {
 		return err
 	}
-	run.processor, run.operations = append(run.processor, after.cpu-before.cpu), operations/scalers*scalers
-	if who.share.million == 1_000_000 {
-		if err := judged(ctx, who, namespaces, &run.seen); err != nil {
-			return err
-		}
-	}
-	for _, a := range arenas {
-		if err := wipe(ctx, a); err != nil {
-			return err
-		}
-	}
-	return f.dismiss()
+	const done = scalers * stint
+	t.rounds = append(t.rounds, pace{done / s.to.Sub(s.from).Seconds(), 1000 * (after.cpu - before.cpu) / done})
+	t.spells = append(t.spells, s)
+	fmt.Fprintf(os.Stderr, "    round %d, %s: %s scale operations per second\n", len(t.rounds), t.share.name, number(t.rounds[len(t.rounds)-1].rate))
+	return t.count(ctx)
 }
 
-// scale has each arena's Deployment grow so often by one, and waits each time until
-// it says that it has.
-func scale(ctx context.Context, arenas []*arena.Arena, times int) error {
+// enter makes the Deployments, the first time.
+func (t *tracer) enter(ctx context.Context) error {
+	if t.scaled != nil {
+		return nil
+	}
+	t.scaled, t.size = make([]*arena.Arena, scalers), 1
+	together, opening := errgroup.WithContext(ctx)
+	for i := range t.scaled {
+		together.Go(func() error {
+			a, err := t.client.Open(ctx, fmt.Sprintf("bench-%d-%d", t.share.million, i), false)
+			if err != nil {
+				return err
+			}
+			t.scaled[i] = a
+			if err := a.Deploy(opening, settled, image, t.size); err != nil {
+				return err
+			}
+			_, err = a.Until(opening, arena.RolledOut(settled, image, t.size))
+			return err
+		})
+	}
+	return together.Wait()
+}
+
+// leave ends the watches of the Deployments.
+func (t *tracer) leave() {
+	for _, a := range t.scaled {
+		if a != nil {
+			a.Close()
+		}
+	}
+}
+
+// scale has each Deployment grow so often by one, and waits each time until it says
+// that it has.
+func (t *tracer) scale(ctx context.Context, times int) error {
 	together, ctx := errgroup.WithContext(ctx)
-	for _, a := range arenas {
+	for _, a := range t.scaled {
 		together.Go(func() error {
 			for n := range times {
-				if _, err := a.Scale(ctx, settled, n+2); err != nil {
+				if _, err := a.Scale(ctx, settled, t.size+n+1); err != nil {
 					return err
 				}
-				if _, err := a.Until(ctx, arena.RolledOut(settled, image, n+2)); err != nil {
+				if _, err := a.Until(ctx, arena.RolledOut(settled, image, t.size+n+1)); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
+	t.size += times
 	return together.Wait()
 }
 
-// judged looks whether the traces of what happened in some namespaces are whole.
-func judged(ctx context.Context, who tracer, namespaces map[string]bool, sum *verdict) error {
-	b, err := stream.Connect(ctx, stream.Options{URL: "nats://" + who.nats, Name: "bench"})
+// count adds up which causes were missed, and why.
+func (t *tracer) count(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.health+"/metrics", nil)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	j, err := newJudge(ctx, b, who.jaeger, namespaces)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return fmt.Errorf("read the metrics: %w", err)
 	}
-	v, err := j.verdict(ctx)
-	sum.add(v)
-	return err
+	defer response.Body.Close()
+	return t.add(response.Body)
 }
 
-// traceMetrics compares the shares: the median round counts, and what tracing costs
-// is in per cent of what is done without.
-func traceMetrics(runs []traceRun) []metric {
-	var metrics []metric
-	off := runs[0].typical()
-	for i, run := range runs {
-		now := run.typical()
-		metrics = append(metrics,
-			metric{"scale operations, " + shares[i].name, "1/s", now.rate},
-			metric{"processor time of one, " + shares[i].name, "ms", now.processor})
-		if i > 0 {
-			metrics = append(metrics,
-				metric{"throughput lost, " + shares[i].name, "%", 100 * (1 - now.rate/off.rate)},
-				metric{"processor time added, " + shares[i].name, "%", 100 * (now.processor/off.processor - 1)})
+// add adds what metrics say of missed causes.
+func (t *tracer) add(metrics io.Reader) error {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(metrics)
+	if err != nil {
+		return fmt.Errorf("read the metrics: %w", err)
+	}
+	for _, m := range families["millrace_watcher_missed_causes_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "reason" {
+				t.missed[l.GetValue()] += int(m.GetCounter().GetValue())
+			}
 		}
 	}
-	return append(metrics, runs[len(runs)-1].seen.metrics()...)
+	return nil
 }
 
-// pace is what a round came to.
-type pace struct{ rate, processor float64 }
+// judged looks whether the traces of the rounds are whole.
+func (t *tracer) judged(ctx context.Context) (verdict, error) {
+	b, err := stream.Connect(ctx, stream.Options{URL: "nats://" + t.nats, Name: "bench"})
+	if err != nil {
+		return verdict{}, err
+	}
+	defer b.Close()
+	namespaces := map[string]bool{}
+	for _, a := range t.scaled {
+		namespaces[a.Namespace] = true
+	}
+	j, err := newJudge(ctx, b, t.cluster.JaegerURL(), func(namespace string, at time.Time) bool {
+		return namespaces[namespace] && slices.ContainsFunc(t.spells, func(s spell) bool { return !at.Before(s.from) && !at.After(s.to) })
+	})
+	if err != nil {
+		return verdict{}, err
+	}
+	return j.verdict(ctx)
+}
 
-func (r traceRun) typical() pace {
-	n := float64(r.operations)
-	return pace{n / quantile(r.took, 0.5).Seconds(), 1000 * median(r.processor) / n}
+// whyMissed are the causes that the watcher knows it has missed, by reason.
+func (t *tracer) whyMissed() []metric {
+	var metrics []metric
+	for _, r := range reasons {
+		metrics = append(metrics, metric{"causes missed, " + r, "", float64(t.missed[r])})
+	}
+	return metrics
+}
+
+// traceMetrics compares the shares, round by round with what was done without traces
+// beside it: the median counts, and between the quartiles are half of the rounds. What
+// tracing costs is in per cent of what is done without.
+func traceMetrics(tracers []*tracer) []metric {
+	var metrics []metric
+	rate, processor := func(p pace) float64 { return p.rate }, func(p pace) float64 { return p.processor }
+	off := tracers[0].rounds
+	for i, t := range tracers {
+		metrics = append(metrics,
+			metric{"scale operations, " + t.share.name, "1/s", median(each(t.rounds, rate))},
+			metric{"processor time of one, " + t.share.name, "ms", median(each(t.rounds, processor))})
+		if i == 0 {
+			continue
+		}
+		lost, added := make([]float64, len(off)), make([]float64, len(off))
+		for n, now := range t.rounds {
+			lost[n], added[n] = 100*(1-now.rate/off[n].rate), 100*(now.processor/off[n].processor-1)
+		}
+		metrics = append(metrics, spread("throughput lost, "+t.share.name, lost)...)
+		metrics = append(metrics, spread("processor time added, "+t.share.name, added)...)
+	}
+	return metrics
+}
+
+func each(rounds []pace, of func(pace) float64) []float64 {
+	var values []float64
+	for _, p := range rounds {
+		values = append(values, of(p))
+	}
+	return values
+}
+
+// spread is the median of values in per cent, and their quartiles.
+func spread(name string, values []float64) []metric {
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(quarter int) float64 { return sorted[quarter*(len(sorted)-1)/4] }
+	return []metric{{name, "%", median(values)}, {name + ", lower quartile", "%", at(1)}, {name + ", upper quartile", "%", at(3)}}
 }
