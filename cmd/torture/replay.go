@@ -10,6 +10,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
 
+// decidedAgain is the rule that needs the controllers, and not only the books.
+var decidedAgain = check.Rule{Name: "I13", Text: "every turn is decided again as it was, byte for byte"}
+
 // replay decides everything once more that was decided under the faults: every turn
 // has to come out as it was recorded, and none may rest on what the record does not
 // have.
@@ -18,7 +21,7 @@ func (s *session) replay(ctx context.Context, archive bus.Archive) (broken []che
 		if c.Verdict == replay.Same {
 			return nil
 		}
-		v := check.Violation{Rule: "I13 (replay)", Text: fmt.Sprintf("turn %d of %s for %v is %s when it is decided again", c.Sequence, c.Controller, c.Turn.Key, c.Verdict)}
+		v := check.Violation{Rule: decidedAgain.Name, Text: fmt.Sprintf("turn %d of %s for %v is %s when it is decided again", c.Sequence, c.Controller, c.Turn.Key, c.Verdict)}
 		for _, text := range []string{string(c.Why), c.Detail, c.Broken} {
 			if text != "" {
 				v.Evidence = append(v.Evidence, text)

@@ -200,7 +200,11 @@ func (s *session) rules() bool {
 	for _, v := range s.report.Violations {
 		by[v.Rule] = append(by[v.Rule], v)
 	}
-	for _, rule := range check.Rules() {
+	rules := check.Rules()
+	if s.report.Replay.Passes > 0 { // books alone cannot be decided again
+		rules = append(rules, decidedAgain)
+	}
+	for _, rule := range rules {
 		found := by[rule.Name]
 		if len(found) == 0 {
 			s.say("holds  %-4s %s", rule.Name, rule.Text)
