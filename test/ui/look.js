@@ -4,7 +4,7 @@
   const name = (e) => `<${e.tagName.toLowerCase()} ${[...e.classList].join(".")}> “${(e.innerText ?? "").slice(0, 40)}”`;
   const seen = (e) => {
     const box = e.getBoundingClientRect();
-    return box.width > 0 && box.height > 0 && getComputedStyle(e).visibility !== "hidden" && !e.closest(".hidden, .skip");
+    return box.width > 0 && box.height > 0 && getComputedStyle(e).visibility !== "hidden" && !e.closest(".hidden, .skip") && box.width > 1;
   };
 
   // Contrast, as the Web Content Accessibility Guidelines have it (AA).

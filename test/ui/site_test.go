@@ -178,8 +178,8 @@ func start(words string, args ...string) (*process, error) {
 
 // stop ends a process, and kills it where it does not.
 func (p *process) stop() error {
-	if p == nil {
-		return nil
+	if p == nil || p.cmd.ProcessState != nil {
+		return nil // there is none, or it has been stopped
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })

@@ -46,7 +46,6 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 	if err := p.page.stop(); err != nil {
 		t.Fatal(err)
 	}
-	p.page = nil
 	value[any](l, `document.querySelector("input[type=range]").focus()`)
 	l.keys(kb.Home)
 	l.says(".trouble", "has it ended?")
@@ -119,9 +118,6 @@ func TestTheBrowserRefusesMarkup(t *testing.T) {
 	l := visit(t, here(t), 1280, 800, "light", "?ns=shop", "TrustedHTML", "Trusted Type", "Content Security Policy")
 	if value[bool](l, `(() => { try { document.body.innerHTML = "<b>x</b>"; return true; } catch { return false; } })()`) {
 		t.Error("a text can become markup")
-	}
-	if value[bool](l, `(() => { try { eval("1"); return true; } catch { return false; } })()`) {
-		t.Error("a text can become code")
 	}
 }
 

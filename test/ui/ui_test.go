@@ -20,7 +20,7 @@ const (
 // views are all there are, and what must be seen before they are looked at.
 var views = []struct{ name, query, selector, words string }{
 	{"namespace", "?ns=shop", ".row .name", "web-1-2"},
-	{"all", "", ".row .name", "flags"},
+	{"all", "", ".row .name", "web"},
 	{"past", webURL, ".past-item", "kubectl-scale"},
 	{"why", podURL + "&tab=why&field=spec.containers", ".cause", "it began here"},
 	{"compare", webURL + "&tab=compare", ".diff", "spec.replicas"},
@@ -75,7 +75,7 @@ func (l *look) at0(query string) string {
 
 func TestEverythingIsDoneWithTheKeyboard(t *testing.T) {
 	l := visit(t, here(t), 1280, 800, "light", "")
-	l.says(".row .name", "flags")
+	l.says(".row .name", "web")
 	l.keys("/")
 	l.until(`document.activeElement.getAttribute("role") === "combobox"`)
 	l.keys("deploy/w")

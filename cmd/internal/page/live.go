@@ -58,7 +58,7 @@ func (p *page) live(w http.ResponseWriter, q *http.Request) {
 	select {
 	case <-v.begun:
 		if v.send("begun", struct{}{}) == nil {
-			v.pump(ctx, ended)
+			v.pump(ctx, ended, p.reachable)
 		}
 	case err := <-ended:
 		v.end(err)
@@ -88,8 +88,9 @@ func (v *view) hear(h record.Happening) error {
 	return nil
 }
 
-// pump sends what is heard until somebody goes away.
-func (v *view) pump(ctx context.Context, ended <-chan error) {
+// pump sends what is heard until somebody goes away: who looks on, or the bus, of
+// which those who follow it are not told.
+func (v *view) pump(ctx context.Context, ended <-chan error, reachable func() error) {
 	beat := time.NewTicker(rhythm)
 	defer beat.Stop()
 	sent := time.Now()
@@ -101,6 +102,10 @@ func (v *view) pump(ctx context.Context, ended <-chan error) {
 			v.end(err)
 			return
 		case <-beat.C:
+			if err := reachable(); err != nil {
+				v.end(err)
+				return
+			}
 			something, err := v.flush()
 			if !something && time.Since(sent) >= heartbeat {
 				something, err = true, v.put(": still here\n\n")

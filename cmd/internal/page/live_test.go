@@ -117,6 +117,20 @@ func TestWhoIsSlowIsToldThatHeMissed(t *testing.T) {
 	}
 }
 
+func TestWhoLooksOnIsToldThatTheBusIsAway(t *testing.T) {
+	visit(t, func(s *site) {
+		l, leave := look(s.handler, "")
+		defer leave()
+		if err := s.bus.Close(); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if synctest.Wait(); !strings.Contains(l.text(), "event: trouble\n") {
+			s.Errorf("he is told %q", l.text())
+		}
+	})
+}
+
 func TestALiveViewOfABusThatIsAway(t *testing.T) {
 	b := memory.New(memory.Options{})
 	handler := New(b, Options{})

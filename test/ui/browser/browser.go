@@ -20,7 +20,7 @@ import (
 
 // patience is how long a browser may take to start, and anything on a page to
 // happen, on a machine that has other things to do.
-const patience = 12 * time.Second
+const patience = 2 * time.Minute
 
 // Browser is a running Chromium.
 type Browser struct {
