@@ -1,0 +1,308 @@
+package beside
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shadow"
+)
+
+// copies wants one "copy" ServiceAccount in every namespace that has a ConfigMap, and
+// panics where that is called "poison".
+var copies = reconcile.Controller[string]{
+	Name: "copies",
+	Inputs: []reconcile.Input{
+		{Kind: kinds.ConfigMaps.Kind, Keys: namespace}, {Kind: kinds.ServiceAccounts.Kind, Keys: namespace},
+	},
+	Writes: reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ServiceAccounts.Name}},
+	Observe: func(s reconcile.Snapshot, k events.Key) (string, bool) {
+		if _, there := s.Get(kinds.ServiceAccounts.Name, k.Name, "copy"); there {
+			return "", true
+		}
+		for _, m := range s.List(kinds.ConfigMaps.Name, k.Name) {
+			if m.GetName() == "poison" {
+				panic("poison")
+			}
+			return k.Name, true
+		}
+		return "", true
+	},
+	Decide: func(lacking string, _ time.Time) reconcile.Decision {
+		if lacking == "" {
+			return reconcile.Nothing("nothing is missing")
+		}
+		return reconcile.Do("a copy is missing", reconcile.Create(kinds.ServiceAccounts.Kind, lacking, "copy", []byte(`{"metadata":{"labels":{"a":"b"}}}`)))
+	},
+}
+
+func namespace(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if now.None() {
+		now = was
+	}
+	return []events.Key{{Name: now.GetNamespace()}}
+}
+
+// muzzled is a bus on which nobody may say anything but what a shadow says.
+type muzzled struct {
+	*memory.Bus
+	t *testing.T
+}
+
+func (m muzzled) Put(ctx context.Context, msg events.Message, id string) (uint64, error) {
+	if !strings.HasPrefix(msg.Subject, "shadow.") {
+		m.t.Errorf("published on %s", msg.Subject)
+	}
+	return m.Bus.Put(ctx, msg, id)
+}
+
+func (m muzzled) Store(context.Context, events.Message, uint64) (uint64, error) {
+	m.t.Error("stored a turn")
+	return 0, bus.ErrClosed
+}
+
+func (m muzzled) Schedule(context.Context, events.Wake) error {
+	m.t.Error("scheduled a wake")
+	return bus.ErrClosed
+}
+
+func (m muzzled) EnsureController(context.Context, string) error {
+	m.t.Error("made the streams of a controller that acts")
+	return bus.ErrClosed
+}
+
+func (m muzzled) Append(context.Context, kinds.Name) (bus.Appender, error) {
+	m.t.Error("opened a log")
+	return nil, bus.ErrClosed
+}
+
+// stage plays the watcher.
+type stage struct {
+	t       *testing.T
+	bus     *memory.Bus
+	logs    map[kinds.Name]bus.Appender
+	version int
+}
+
+func begin(t *testing.T) *stage {
+	s := &stage{t: t, bus: memory.New(memory.Options{}), logs: map[kinds.Name]bus.Appender{}}
+	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
+		must(t, s.bus.EnsureKind(t.Context(), kind))
+		log, err := s.bus.Append(t.Context(), kind.Name)
+		must(t, err)
+		s.logs[kind.Name] = log
+	}
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *stage) append(kind kinds.Name, on string, d events.Delta) {
+	s.t.Helper()
+	s.version++
+	d.Kind, d.ResourceVersion, d.At = kind, strconv.Itoa(s.version), time.Now()
+	m := events.EncodeDelta(d)
+	m.Subject = on
+	must(s.t, s.logs[kind].Append(s.t.Context(), m))
+}
+
+// told says that everything has been told.
+func (s *stage) told() {
+	for kind := range s.logs {
+		s.append(kind, subject.Mark(kind), events.Delta{Op: events.Mark})
+	}
+}
+
+func (s *stage) say(kind kinds.Kind, namespace, name, by string, labels map[string]string) {
+	s.t.Helper()
+	ref := events.Ref{Kind: kind.Name, Namespace: namespace, Name: name}
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(ref.String()), Labels: labels}
+	var body []byte
+	var err error
+	if kind.Name == kinds.ConfigMaps.Name {
+		body, err = kinds.Encode(kind, &corev1.ConfigMap{ObjectMeta: meta})
+	} else {
+		body, err = kinds.Encode(kind, &corev1.ServiceAccount{ObjectMeta: meta})
+	}
+	must(s.t, err)
+	s.append(kind.Name, subject.Delta(ref), events.Delta{
+		Ref: ref, Op: events.Is, UID: meta.UID, By: events.Manager{Name: by},
+		ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
+	})
+}
+
+func (s *stage) run(patience time.Duration) *Service {
+	s.t.Helper()
+	service, err := New(Config{
+		Bus: muzzled{s.bus, s.t}, Controllers: []reconcile.Any{copies}, Code: "test", Delay: 50 * time.Millisecond,
+		Settings: shadow.Settings{Patience: patience},
+	})
+	must(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := service.Run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); running.Wait() })
+	return service
+}
+
+func (s *stage) ready(service *Service) {
+	s.t.Helper()
+	s.eventually("the shadow has begun", func() string {
+		if err := service.Checks()["shadows"](); err != nil {
+			return err.Error()
+		}
+		if !service.roster.First("copies") {
+			return "it is not its work yet"
+		}
+		return ""
+	})
+}
+
+func (s *stage) eventually(what string, missing func() string) {
+	s.t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lacks := missing()
+		if lacks == "" {
+			return
+		}
+		select {
+		case <-deadline.C:
+			s.t.Fatalf("never: %s: %s", what, lacks)
+		case <-tick.C:
+		}
+	}
+}
+
+// finds waits for what is found about a key.
+func (s *stage) finds(namespace string, want events.Agreement) (f events.Finding) {
+	s.t.Helper()
+	key := events.Key{Name: namespace}
+	s.eventually(fmt.Sprintf("%s of %s", want, namespace), func() string {
+		m, there, err := s.bus.Last(s.t.Context(), subject.ShadowStream("copies"), subject.Finding("copies", key))
+		must(s.t, err)
+		if !there {
+			return "nothing was found"
+		}
+		f = events.Finding{}
+		must(s.t, events.DecodeJSON(m, &f))
+		if f.Agreement != want {
+			return fmt.Sprintf("%+v", f)
+		}
+		return ""
+	})
+	return f
+}
+
+func TestBeside(t *testing.T) {
+	s := begin(t)
+	s.say(kinds.ConfigMaps.Kind, "old", "m", "kubectl", nil)
+	service := s.run(time.Minute)
+	s.eventually("it waits until all has been told", func() string {
+		if err := service.Checks()["shadows"](); err == nil || !strings.Contains(err.Error(), "not told everything") {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	s.told()
+	s.ready(service)
+	as := map[string]string{"a": "b"}
+	s.say(kinds.ServiceAccounts.Kind, "old", "copy", events.FieldManager, as)
+	s.finds("old", events.Agreed)
+
+	s.say(kinds.ConfigMaps.Kind, "poisoned", "poison", "kubectl", nil)
+	s.say(kinds.ConfigMaps.Kind, "new", "m", "kubectl", nil)
+	s.say(kinds.ServiceAccounts.Kind, "new", "copy", events.FieldManager, as)
+	f := s.finds("new", events.Agreed)
+	m, there, err := s.bus.At(t.Context(), subject.ShadowStream("copies"), f.Turn)
+	must(t, err)
+	var turn events.Turn
+	if !there || events.DecodeJSON(m, &turn) != nil || turn.Because != "a copy is missing" || len(turn.Triggers) != 1 || turn.Seen[kinds.ConfigMaps.Name] == 0 {
+		t.Errorf("the turn that wanted it is %+v, %t", turn, there)
+	}
+
+	s.say(kinds.ConfigMaps.Kind, "wrong", "m", "kubectl", nil)
+	s.say(kinds.ServiceAccounts.Kind, "wrong", "copy", events.FieldManager, map[string]string{"a": "c"})
+	f = s.finds("wrong", events.Differs)
+	if len(f.Differences) != 1 || f.Differences[0].Ours != "b" || f.Differences[0].Theirs != "c" {
+		t.Errorf("differs in %+v", f.Differences)
+	}
+}
+
+func TestWhatNobodyDoes(t *testing.T) {
+	s := begin(t)
+	s.told()
+	s.ready(s.run(200 * time.Millisecond))
+	s.say(kinds.ConfigMaps.Kind, "lost", "m", "kubectl", nil)
+	s.finds("lost", events.WeOnly)
+}
+
+// Behind a gap nobody knows what happened: nothing is laid at anybody's door.
+func TestGap(t *testing.T) {
+	s := begin(t)
+	s.told()
+	s.ready(s.run(time.Minute))
+	s.append(kinds.ConfigMaps.Name, subject.Mark(kinds.ConfigMaps.Name), events.Delta{Op: events.Gap})
+	s.say(kinds.ConfigMaps.Kind, "wrong", "m", "kubectl", nil)
+	s.say(kinds.ServiceAccounts.Kind, "wrong", "copy", events.FieldManager, map[string]string{"a": "c"})
+	s.finds("wrong", events.Unseen)
+}
+
+// A log that is made anew ends the session, and the next one goes on with it.
+func TestBeginsAnew(t *testing.T) {
+	s := begin(t)
+	s.told()
+	service := s.run(time.Minute)
+	s.ready(service)
+	must(t, s.bus.Forget(t.Context(), kinds.ConfigMaps.Name))
+	must(t, s.bus.EnsureKind(t.Context(), kinds.ConfigMaps.Kind))
+	log, err := s.bus.Append(t.Context(), kinds.ConfigMaps.Name)
+	must(t, err)
+	s.logs[kinds.ConfigMaps.Name] = log
+	s.eventually("it notices", func() string {
+		if err := service.Checks()["shadows"](); err == nil {
+			return "it is content"
+		}
+		return ""
+	})
+	s.told()
+	s.ready(service)
+	s.say(kinds.ConfigMaps.Kind, "new", "m", "kubectl", nil)
+	s.say(kinds.ServiceAccounts.Kind, "new", "copy", events.FieldManager, map[string]string{"a": "b"})
+	s.finds("new", events.Agreed)
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("there is a shadow without a bus")
+	}
+	if _, err := New(Config{Bus: memory.New(memory.Options{}), Controllers: []reconcile.Any{copies, copies}}); err == nil {
+		t.Error("a controller looks on twice")
+	}
+}
