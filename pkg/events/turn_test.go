@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 )
@@ -54,6 +55,51 @@ func TestWhatAnOutcomeComesTo(t *testing.T) {
 		failure, failed := o.Failure()
 		if o.OK() != c.ok || failed != (c.failure != "") || failure.Status != c.failure {
 			t.Errorf("%v: ok %t, failure %q (%t)", c.of, o.OK(), failure.Status, failed)
+		}
+	}
+}
+
+// Decisions are the same if they are written in the same bytes, and not otherwise.
+func TestTheSameDecisionIsTheSameToTheByte(t *testing.T) {
+	at := time.Date(2030, 1, 1, 12, 0, 0, 1, time.UTC)
+	turn := func(change func(*events.Turn)) events.Turn {
+		wake := at
+		t := events.Turn{
+			Controller: "c", Key: events.Key{Name: "k"}, Lane: events.Act, Because: "why", WakeAt: &wake,
+			Shapes: []json.RawMessage{[]byte(`{"a":1}`)}, Notices: []events.Notice{{Message: "done"}},
+			Commands: []events.Command{{Verb: events.VerbCreate, Name: "p", Shape: 1, If: &events.If{UID: "u"}, Body: []byte(`{"b":1}`)}},
+		}
+		change(&t)
+		return t
+	}
+	same := map[string]func(*events.Turn){
+		"nothing":        func(*events.Turn) {},
+		"another zone":   func(t *events.Turn) { w := at.In(time.FixedZone("far", 3600)); t.WakeAt = &w },
+		"another moment": func(t *events.Turn) { t.Now, t.Seen, t.Digest = at, events.Position{"pods": 7}, 9 },
+		"no list":        func(t *events.Turn) { t.Triggers = []events.Trigger{} },
+		"spaces":         func(t *events.Turn) { t.Commands[0].Body = []byte(`{ "b": 1 }`) },
+	}
+	other := map[string]func(*events.Turn){
+		"controller": func(t *events.Turn) { t.Controller = "d" },
+		"key":        func(t *events.Turn) { t.Key.Name = "l" },
+		"lane":       func(t *events.Turn) { t.Lane = events.Tell },
+		"reason":     func(t *events.Turn) { t.Because = "why not" },
+		"no wake":    func(t *events.Turn) { t.WakeAt = nil },
+		"wake":       func(t *events.Turn) { w := at.Add(1); t.WakeAt = &w },
+		"shape":      func(t *events.Turn) { t.Shapes[0] = []byte(`{"a":2}`) },
+		"notice":     func(t *events.Turn) { t.Notices[0].Message = "not done" },
+		"body":       func(t *events.Turn) { t.Commands[0].Body = []byte(`{"b":2}`) },
+		"condition":  func(t *events.Turn) { t.Commands[0].If = nil },
+		"commands":   func(t *events.Turn) { t.Commands = nil },
+	}
+	for what, change := range same {
+		if first, second := turn(same["nothing"]), turn(change); !first.SameDecision(second) || !second.SameDecision(first) {
+			t.Errorf("%s makes another decision of it", what)
+		}
+	}
+	for what, change := range other {
+		if first, second := turn(same["nothing"]), turn(change); first.SameDecision(second) || second.SameDecision(first) {
+			t.Errorf("another %s makes no other decision of it", what)
 		}
 	}
 }
