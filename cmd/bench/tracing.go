@@ -203,21 +203,22 @@ func (t *tracer) leave() {
 // scale has each Deployment grow so often by one, and waits each time until it says
 // that it has.
 func (t *tracer) scale(ctx context.Context, times int) error {
+	from := t.size
+	t.size += times
 	together, ctx := errgroup.WithContext(ctx)
 	for _, a := range t.scaled {
 		together.Go(func() error {
-			for n := range times {
-				if _, err := a.Scale(ctx, settled, t.size+n+1); err != nil {
+			for size := from + 1; size <= from+times; size++ {
+				if _, err := a.Scale(ctx, settled, size); err != nil {
 					return err
 				}
-				if _, err := a.Until(ctx, arena.RolledOut(settled, image, t.size+n+1)); err != nil {
+				if _, err := a.Until(ctx, arena.RolledOut(settled, image, size)); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	t.size += times
 	return together.Wait()
 }
 
