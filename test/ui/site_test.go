@@ -1,30 +1,23 @@
 package ui
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/test/ui/browser"
+	"github.com/millrace/millrace/test/ui/program"
 )
-
-// patience is how long a process may take to start or to end.
-const patience = 2 * time.Minute
 
 // crowd is how many Pods are in namespace "crowd".
 const crowd = 10_000
@@ -34,8 +27,8 @@ type place struct {
 	*recordtest.Shop
 	dir     string
 	port    int
-	bus     *process
-	page    *process
+	bus     *program.Process
+	page    *program.Process
 	address string // of the page
 }
 
@@ -79,9 +72,8 @@ func begin() (err error) {
 	if all.dir, err = os.MkdirTemp("", "millrace-ui-"); err != nil {
 		return err
 	}
-	all.binary = filepath.Join(all.dir, "millrace")
-	if out, err := exec.Command("go", "build", "-o", all.binary, "github.com/millrace/millrace/cmd/millrace").CombinedOutput(); err != nil {
-		return fmt.Errorf("build millrace: %w\n%s", err, out)
+	if all.binary, err = program.Build(all.dir); err != nil {
+		return err
 	}
 	if all.browser, err = browser.Open(ctx, os.Stderr); err != nil {
 		return err
@@ -103,88 +95,35 @@ func open(ctx context.Context, dir string) (p *place, err error) {
 	}
 	b, err := stream.Connect(ctx, stream.Options{URL: p.nats(), Name: "ui-test"})
 	if err != nil {
-		return nil, errors.Join(err, p.bus.stop())
+		return nil, errors.Join(err, p.bus.Stop())
 	}
 	teller, err := recordtest.New(ctx, b, append([]kinds.Kind{kinds.ClusterRoles.Kind}, recordtest.ShopKinds...), []string{recordtest.Deployments, recordtest.ReplicaSets})
 	if err != nil {
-		return nil, errors.Join(err, p.bus.stop())
+		return nil, errors.Join(err, p.bus.Stop())
 	}
 	if p.Shop, err = recordtest.OpenShop(ctx, teller); err != nil {
-		return nil, errors.Join(err, p.bus.stop())
+		return nil, errors.Join(err, p.bus.Stop())
 	}
-	if p.page, err = start("The page is at ", "ui", "--nats-url="+p.nats(), "--listen=127.0.0.1:0"); err != nil {
-		return nil, errors.Join(err, p.bus.stop())
+	if p.page, err = program.Start(all.binary, "The page is at ", "ui", "--nats-url="+p.nats(), "--listen=127.0.0.1:0"); err != nil {
+		return nil, errors.Join(err, p.bus.Stop())
 	}
-	p.address = strings.TrimSuffix(p.page.said, "/")
+	p.address = strings.TrimSuffix(p.page.Said, "/")
 	return p, nil
 }
 
 func (p *place) nats() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
 
 func (p *place) startBus() (err error) {
-	p.bus, err = start("", "bus", "--data-dir="+p.dir, fmt.Sprintf("--nats-listen=127.0.0.1:%d", p.port), "--health-address=")
+	p.bus, err = program.Start(all.binary, "", "bus", "--data-dir="+p.dir, fmt.Sprintf("--nats-listen=127.0.0.1:%d", p.port), "--health-address=")
 	return err
 }
 
 func (p *place) close() {
-	for _, one := range []*process{p.page, p.bus} {
-		if err := one.stop(); err != nil {
+	for _, one := range []*program.Process{p.page, p.bus} {
+		if err := one.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-}
-
-// process is one of the program.
-type process struct {
-	cmd  *exec.Cmd
-	said string // what it said behind the words that were waited for
-}
-
-// start starts the program, and waits for a line that begins with some words.
-func start(words string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(all.binary, args...)}
-	p.cmd.Dir, p.cmd.SysProcAttr = all.dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := p.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	found, log := make(chan string, 1), &strings.Builder{}
-	go func() {
-		defer close(found)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			fmt.Fprintln(log, lines.Text())
-			if said, ok := strings.CutPrefix(lines.Text(), words); ok {
-				found <- said
-				_, _ = io.Copy(io.Discard, out)
-				return
-			}
-		}
-	}()
-	select {
-	case said, ok := <-found:
-		if !ok && words != "" {
-			return nil, errors.Join(fmt.Errorf("start millrace %s: it ended\n%s", args[0], log), p.stop())
-		}
-		p.said = said
-		return p, nil
-	case <-time.After(patience):
-		return nil, errors.Join(fmt.Errorf("start millrace %s: it does not say %q", args[0], words), p.stop())
-	}
-}
-
-// stop ends a process, and kills it where it does not.
-func (p *process) stop() error {
-	if p == nil || p.cmd.ProcessState != nil {
-		return nil // there is none, or it has been stopped
-	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
-	defer kill.Stop()
-	return p.cmd.Wait()
 }
 
 // visit opens a view of a place, in a size and a theme. At the end the browser must
