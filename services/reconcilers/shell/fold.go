@@ -76,7 +76,10 @@ func (k *kindMemory) settle() {
 	k.uncontrolled.settle()
 }
 
-func read(kind kinds.Kind, message events.Message) fact {
+func read(kind kinds.Kind, message events.Message) fact { return readBy((*fact).decode, kind, message) }
+
+// readBy reads a message, and its body in one way or another.
+func readBy(body func(*fact, kinds.Kind), kind kinds.Kind, message events.Message) fact {
 	f := fact{sequence: message.Sequence}
 	ref, err := subject.ParseDelta(message.Subject)
 	if err != nil || ref.Kind != kind.Name {
@@ -92,7 +95,7 @@ func read(kind kinds.Kind, message events.Message) fact {
 		f.damage = err.Error()
 		return f
 	}
-	f.decode(kind)
+	body(&f, kind)
 	return f
 }
 

@@ -52,7 +52,7 @@ type Fact struct {
 // Read reads a message of a kind's log, which is most of the work of folding it. It
 // is safe for concurrent use.
 func Read(kind kinds.Kind, m events.Message) Fact {
-	f := Fact{fact: read(kind, m), message: m}
+	f := Fact{fact: readBy((*fact).glance, kind, m), message: m}
 	f.message.Data, f.delta.Body = nil, nil
 	return f
 }
@@ -60,7 +60,7 @@ func Read(kind kinds.Kind, m events.Message) Fact {
 // ReadDelta is Read of a delta that has been decoded already.
 func ReadDelta(kind kinds.Kind, sequence uint64, d events.Delta) Fact {
 	f := Fact{fact: fact{sequence: sequence, delta: d}}
-	f.decode(kind)
+	f.glance(kind)
 	f.delta.Body = nil
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -40,6 +41,9 @@ func shown(s scene) string {
 	text := ""
 	for _, o := range s.List("pods", "") {
 		_, found := s.ByUID(o.GetUID())
+		if _, pod := o.(*corev1.Pod); !pod {
+			return fmt.Sprintf("%s is a %T", o.GetName(), o)
+		}
 		text += fmt.Sprintln(o.GetName(), o.GetUID(), o.GetResourceVersion(), len(o.GetOwnerReferences()), found)
 	}
 	for i := range 3 {

@@ -135,7 +135,7 @@ func (x index[K]) at(under K) []*held {
 func objects(items []*held) []metav1.Object {
 	out := make([]metav1.Object, len(items))
 	for i, h := range items {
-		out[i] = h.object.Object
+		out[i] = h.seen()
 	}
 	return out
 }

@@ -1,0 +1,64 @@
+package shell
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// lazy is an object of which only the metadata has been read, as a Hindsight folds
+// it: nobody ever looks at most versions of the past. It is for one goroutine.
+type lazy struct {
+	*metav1.PartialObjectMetadata
+	kind kinds.Kind
+	body []byte // in protobuf
+	read metav1.Object
+}
+
+// whole is the object itself.
+func (l *lazy) whole() metav1.Object {
+	if l.read == nil {
+		read, err := kinds.Decode(l.kind, kinds.Protobuf, l.body)
+		if err != nil {
+			panic(fmt.Sprintf("%s/%s has metadata that can be read, and nothing else: %v", l.Namespace, l.Name, err))
+		}
+		l.read, l.body = read, nil
+	}
+	return l.read
+}
+
+// glance is decode for a Hindsight. Bodies that are not in protobuf are read at once.
+func (f *fact) glance(kind kinds.Kind) {
+	if f.delta.Op != events.Is && f.delta.Op != events.Gone {
+		return
+	}
+	if f.delta.Form != "" {
+		kind.Form = f.delta.Form
+	}
+	if f.delta.ContentType != kinds.Protobuf || kind.Form == kinds.Metadata {
+		f.decode(kind)
+		return
+	}
+	meta, err := kinds.Shallow(f.delta.Body)
+	if err != nil {
+		f.decode(kind) // which says what is wrong
+		return
+	}
+	f.object = reconcile.Object{Kind: kind, Object: &lazy{PartialObjectMetadata: meta, kind: kind, body: f.delta.Body}}
+}
+
+// seen is the object as whoever looks at it has it.
+func (h *held) seen() metav1.Object {
+	if l, ok := h.object.Object.(*lazy); ok {
+		return l.whole()
+	}
+	return h.object.Object
+}
+
+func (h *held) seenAs() reconcile.Object {
+	return reconcile.Object{Kind: h.object.Kind, Object: h.seen()}
+}
