@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -99,10 +101,30 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	if o.cluster.Listen != "" && (o.name == "" || len(o.cluster.Routes) == 0) {
 		return nil, errors.New("--cluster-listen needs a --name of its own for each server, and --routes to the others")
 	}
+	guests, err := o.guestPassword()
+	if err != nil {
+		return nil, err
+	}
 	return stream.Serve(stream.ServerOptions{
-		Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
+		GuestPassword: guests, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
 		Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
 	})
+}
+
+// guestPassword is the readers'; "" lets none in.
+func (o *serverOptions) guestPassword() (string, error) {
+	if o.guests == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(o.guests)
+	if err != nil {
+		return "", fmt.Errorf("read --reader-password-file: %w", err)
+	}
+	password := strings.TrimSpace(string(text))
+	if password == "" {
+		return "", fmt.Errorf("read --reader-password-file: %s is empty", o.guests)
+	}
+	return password, nil
 }
 
 // open connects to the bus: to server when there is one in this process,

@@ -65,6 +65,9 @@ func (c *Connection) Add(f *pflag.FlagSet) {
 // Errors: the certificate cannot be read.
 func (c *Connection) Options(name string) (stream.Options, error) {
 	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials}
+	if c.guest() {
+		options.Guest, options.APIPrefix = true, stream.GuestPrefix
+	}
 	if c.CAFile == "" {
 		return options, nil
 	}
@@ -78,6 +81,13 @@ func (c *Connection) Options(name string) (stream.Options, error) {
 	}
 	options.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return options, nil
+}
+
+// guest tells whether the address says that a reader comes, who has no other rights.
+func (c *Connection) guest() bool {
+	first, _, _ := strings.Cut(c.URL, ",")
+	u, err := url.Parse(strings.TrimSpace(first))
+	return err == nil && u.User != nil && u.User.Username() == stream.GuestUser
 }
 
 // Redacted is the address without passwords.
