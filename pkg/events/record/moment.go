@@ -75,7 +75,7 @@ type BeforeRecord struct {
 }
 
 func (e *BeforeRecord) Error() string {
-	return fmt.Sprintf("%v is before the record of %s begins, at %s: what was before is kept no more (--stream-max-age of the services says for how long), or was not exported",
+	return fmt.Sprintf("%v is before the record of %s begins, at %s: what was before is kept no more (--retention and --stream-max-age of the services say for how long), or was not exported",
 		e.Asked, e.Kind, e.Begins.Format(time.RFC3339))
 }
 
