@@ -16,6 +16,7 @@ var sets = replicas.Sets[*appsv1.ReplicaSet]{
 	ReplicaSet:    func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },
 	With:          reported,
 	CountsLeaving: true,
+	Siblings:      true,
 }
 
 // Controller keeps the number of pods of ReplicaSets.

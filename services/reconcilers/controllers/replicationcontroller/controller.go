@@ -1,6 +1,7 @@
 // Package replicationcontroller keeps as many pods running as each
 // ReplicationController asks for. To [replicas] it is an older kind of ReplicaSet: its
-// selector is a plain map, and its status does not count the pods on their way out.
+// selector is a plain map, its status does not count the pods on their way out, and it
+// knows of no siblings.
 package replicationcontroller
 
 import (

@@ -43,6 +43,9 @@ type Sets[T metav1.Object] struct {
 	// CountsLeaving tells whether the status says how many pods are on their way
 	// out.
 	CountsLeaving bool
+	// Siblings tells whether pods go first from where the sets of one controller have
+	// many.
+	Siblings bool
 }
 
 // Writes is the promise of whoever keeps sets of this kind.
@@ -111,7 +114,7 @@ func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool)
 			v.Pods = append(v.Pods, p)
 		}
 	}
-	if active > v.wanted() {
+	if s.Siblings && active > v.wanted() {
 		v.Crowd = s.crowd(snapshot, set)
 	}
 	return v, true

@@ -21,6 +21,7 @@ var sets = Sets[*appsv1.ReplicaSet]{
 		return &with
 	},
 	CountsLeaving: true,
+	Siblings:      true,
 }
 
 var controller = reconcile.Controller[View]{
