@@ -1,81 +1,64 @@
 package shell
 
 import (
-	"fmt"
-	"strings"
+	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// tellOutcome stores what became of a turn of a key.
-func tellOutcome(t *testing.T, b *memory.Bus, key events.Key, turn uint64, message string) {
-	t.Helper()
-	m, err := events.EncodeJSON(events.Outcome{
-		Controller: "toy", Key: key, Lane: events.Act, Turn: turn,
-		Results: []events.Result{{Status: events.Unchanged, Message: message}},
-	}, events.Trace{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Subject = subject.Outcome("toy", events.Act, key)
-	if _, err := b.Put(t.Context(), m, fmt.Sprint(key, turn)); err != nil {
-		t.Fatal(err)
-	}
+// shelves hold one turn, and say how far the outcomes reach back.
+type shelves struct {
+	turn     events.Message
+	outcome  *events.Outcome
+	outcomes bus.State
 }
+
+func (s shelves) Last(_ context.Context, stream, _ string) (events.Message, bool, error) {
+	if stream == subject.TurnStream("toy") {
+		return s.turn, true, nil
+	}
+	if s.outcome == nil {
+		return events.Message{}, false, nil
+	}
+	m, err := events.EncodeJSON(*s.outcome, events.Trace{})
+	m.Time = s.turn.Time.Add(time.Second)
+	return m, true, err
+}
+
+func (s shelves) StreamState(context.Context, string) (bus.State, error) { return s.outcomes, nil }
 
 // TestATurnWhoseOutcomeWasDropped: outcomes are bounded by size, and may be dropped
 // before their turns are. A key that has been quiet for long must not wait for one
 // then; but one that was asked for just now must, and so must one that has none although
 // the stream reaches back to its turn.
 func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := memory.New(memory.Options{LogBytes: 4096})
-		defer b.Close()
-		if err := b.EnsureController(t.Context(), "toy"); err != nil {
-			t.Fatal(err)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	late, later := at.Add(outcomesSince), at.Add(2*outcomesSince)
+	for name, c := range map[string]struct {
+		outcome *events.Outcome
+		state   bus.State
+		want    bool
+	}{
+		"pushed out":                     {nil, bus.State{Last: 9, Messages: 2, Begins: late, Now: later}, true},
+		"all of them are gone":           {nil, bus.State{Last: 9, Now: later}, true},
+		"it is there":                    {&events.Outcome{Turn: 10}, bus.State{Last: 9, Messages: 2, Begins: late, Now: later}, false},
+		"that of an earlier turn":        {&events.Outcome{Turn: 4}, bus.State{Last: 9, Messages: 2, Begins: at.Add(-time.Hour), Now: later}, false},
+		"asked for just now":             {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Minute), Now: at.Add(2 * time.Minute)}, false},
+		"it never came":                  {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(-time.Hour), Now: later}, false},
+		"there has been none as yet":     {nil, bus.State{Now: later}, false},
+		"as old as the oldest, or about": {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Second / 2), Now: later}, false},
+	} {
+		s := shelves{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
+		past, err := recall(t.Context(), s, "toy", web, events.Act)
+		if err != nil || past.Dropped != c.want || past.Sequence != 10 {
+			t.Errorf("%s: dropped is %t, want %t (%v)", name, past.Dropped, c.want, err)
 		}
-		store := func(key events.Key) uint64 {
-			sequence, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: key, Lane: events.Act, Now: time.Now()}, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return sequence
-		}
-		is := func(key events.Key, when string, want bool) {
-			t.Helper()
-			past, err := recall(t.Context(), b, "toy", key, events.Act)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if past.Sequence == 0 || past.Dropped != want {
-				t.Errorf("%s the outcome of turn %d of %v is dropped: %t, want %t", when, past.Sequence, key, past.Dropped, want)
-			}
-		}
-		quiet, orphan, other := events.Key{Name: "quiet"}, events.Key{Name: "orphan"}, events.Key{Name: "other"}
-		tellOutcome(t, b, quiet, store(quiet), "")
-		is(quiet, "while it is there", false)
-		time.Sleep(outcomesSince)
-		flood := func() {
-			for i := range 8 {
-				tellOutcome(t, b, other, uint64(100+i), strings.Repeat("x", 512))
-			}
-		}
-		flood()
-		is(quiet, "when it has been pushed out", true)
-		store(orphan)
-		is(orphan, "at once", false)
-		time.Sleep(2 * outcomesSince)
-		is(orphan, "when it never came, and older ones are there,", false)
-		flood()
-		flood()
-		is(orphan, "when nobody can tell any more", true)
-	})
+	}
 }
 
 // A key of which the outcome has been dropped has its next turn at once, behind the
