@@ -89,6 +89,11 @@ var layers = []Layer{
 		Because: "the catalogue lists controllers and does nothing else",
 	},
 	{
+		Name: "the controller of CronJobs (L1)", Packages: []string{controllers + "/cronjob"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge, "github.com/robfig/cron/v3"}),
+		Because: "schedules mean what the library says that upstream reads them with; for the rest it is a controller like the others",
+	},
+	{
 		Name: "controllers (L1)", Packages: []string{controllers + "/..."}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
 		Because: "a controller knows the vocabulary, the grammar and the API's types; it never imports another controller, a client or a bus",

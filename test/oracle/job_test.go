@@ -49,7 +49,7 @@ func jobWorld(t *rapid.T) []runtime.Object {
 	world := []runtime.Object{job}
 	met := len(job.Status.Conditions) > 0 && job.Status.Conditions[0].Type == batchv1.JobSuccessCriteriaMet
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
-		world = append(world, anyJobPod(t, job, fmt.Sprintf("sum-%d", i), met))
+		world = append(world, anyJobPod(t, job, i, met))
 	}
 	return world
 }
@@ -159,10 +159,13 @@ func anyFailurePolicy(t *rapid.T) *batchv1.PodFailurePolicy {
 	}}
 }
 
-func anyJobPod(t *rapid.T, job *batchv1.Job, name string, met bool) *corev1.Pod {
+// anyJobPod is a pod of a Job. No two are born at once: which of them goes first were
+// chance.
+func anyJobPod(t *rapid.T, job *batchv1.Job, i int, met bool) *corev1.Pod {
+	name := fmt.Sprintf("sum-%d", i)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: before(oracle.Now, 4000),
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: before(oracle.Now, 4000+i),
 			Labels: map[string]string{"job": "sum"}, Finalizers: []string{batchv1.JobTrackingFinalizer},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
@@ -228,7 +231,7 @@ func anyContainers(t *rapid.T, p *corev1.Pod, ended metav1.Time) {
 	case corev1.PodRunning:
 		if rapid.Bool().Draw(t, "ready") {
 			p.Status.Conditions = []corev1.PodCondition{{
-				Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: before(oracle.Now, rapid.IntRange(10, 14).Draw(t, "ready since")),
+				Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: before(oracle.Now, rapid.SampledFrom([]int{10, 20}).Draw(t, "ready since")),
 			}}
 		}
 	}

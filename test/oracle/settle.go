@@ -153,9 +153,26 @@ func (l *live) react(action clienttesting.Action) (bool, runtime.Object, error) 
 		return true, next, l.tracker.Create(a.GetResource(), next, a.GetNamespace())
 	case clienttesting.DeleteActionImpl:
 		return l.changed(a, func(was object) (object, error) { return l.deleted(was), nil })
+	case clienttesting.UpdateActionImpl:
+		next := a.GetObject().DeepCopyObject().(object)
+		return l.changed(renamed{a, next.GetName()}, func(was object) (object, error) {
+			if next.GetResourceVersion() != was.GetResourceVersion() {
+				return nil, apierrors.NewConflict(a.GetResource().GroupResource(), was.GetName(), errors.New("it has been modified"))
+			}
+			next.SetResourceVersion(newer(was.GetResourceVersion()))
+			return next, nil
+		})
 	}
 	return false, nil, nil
 }
+
+// renamed is an action that does not know its object's name.
+type renamed struct {
+	clienttesting.Action
+	name string
+}
+
+func (r renamed) GetName() string { return r.name }
 
 // named is an action on one object.
 type named interface {

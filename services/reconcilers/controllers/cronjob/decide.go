@@ -70,9 +70,13 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 		next = at
 	}
 	name := nameOf(cj, moment)
-	switch {
-	case r.late(moment):
+	if r.late(moment) {
 		return reconcile.Wake(next, "it is too late for the last run")
+	}
+	if cutoff, limited := r.cutoff(); plan.missed(later(begin, cutoff, limited), r.now) {
+		r.hint("TooManyMissedTimes", name, "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	}
+	switch {
 	case r.started(name):
 		return reconcile.Wake(next, "the last run has been started")
 	case r.taken(name):
@@ -82,9 +86,6 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 		return reconcile.Wake(next, "the run before is at work, and this one is left out")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
 		return reconcile.Do("the run before is at work, and this one takes its place", r.deaths(r.working())...)
-	}
-	if cutoff, limited := r.cutoff(); plan.missed(later(begin, cutoff, limited), r.now) {
-		r.hint("TooManyMissedTimes", name, "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	d := reconcile.Do("the moment of a run has come", r.birth(name, moment))
 	d.Figures = []reconcile.Figure{{Metric: skew.Name, Value: r.now.Sub(moment).Seconds()}}

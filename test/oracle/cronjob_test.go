@@ -1,0 +1,127 @@
+package oracle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/test/oracle"
+)
+
+func TestCronJobsEndAsUpstreamsDo(t *testing.T) {
+	time.Local = time.UTC // upstream reads schedules in the zone of its machine
+	endAlike(t, oracle.CronJob, cronJobWorld)
+}
+
+func TestFinishedJobsEndAsUpstreamsDo(t *testing.T) {
+	endAlike(t, oracle.TTLAfterFinished, finishedJobWorld)
+}
+
+// cronJobWorld is a CronJob with Jobs. Schedules are regular, since upstream loses
+// runs of others, and "@every" comes without a deadline, which stops it there. No run
+// is there that the status does not have: upstream warns of it, and we take it for
+// ours.
+func cronJobWorld(t *rapid.T) []runtime.Object {
+	cj := &batchv1.CronJob{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "nightly", UID: "uid-nightly", ResourceVersion: "1",
+			CreationTimestamp: before(oracle.Now, rapid.SampledFrom([]int{30, 4000, 90000}).Draw(t, "created")),
+		},
+		Spec: batchv1.CronJobSpec{
+			Schedule: rapid.SampledFrom([]string{
+				"* * * * *", "*/5 * * * *", "0 * * * *", "0 0 * * *", "30 4 * * *", "@every 50s", "0 0 31 2 *", "nonsense", "TZ=UTC 0 * * * *",
+			}).Draw(t, "schedule"),
+			ConcurrencyPolicy: rapid.SampledFrom([]batchv1.ConcurrencyPolicy{
+				batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent,
+			}).Draw(t, "policy"),
+			JobTemplate: batchv1.JobTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"of": "nightly"}, Annotations: map[string]string{"note": "x"}},
+				Spec:       batchv1.JobSpec{Parallelism: of(int32(1))},
+			},
+		},
+	}
+	if cj.Spec.Schedule != "@every 50s" && rapid.Bool().Draw(t, "deadline") {
+		cj.Spec.StartingDeadlineSeconds = of(int64(rapid.SampledFrom([]int{10, 200, 20000}).Draw(t, "seconds")))
+	}
+	if rapid.Bool().Draw(t, "limited") {
+		cj.Spec.SuccessfulJobsHistoryLimit = of(int32(rapid.IntRange(0, 2).Draw(t, "well")))
+		cj.Spec.FailedJobsHistoryLimit = of(int32(rapid.IntRange(0, 1).Draw(t, "badly")))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "zone") == 3 {
+		cj.Spec.TimeZone = of(rapid.SampledFrom([]string{"Europe/Berlin", "Asia/Tokyo", "Nowhere/Land"}).Draw(t, "which"))
+	}
+	if rapid.IntRange(0, 5).Draw(t, "suspended") == 5 {
+		cj.Spec.Suspend = of(true)
+	}
+	if rapid.IntRange(0, 7).Draw(t, "deleted") == 7 {
+		cj.DeletionTimestamp, cj.Finalizers = of(before(oracle.Now, 1)), []string{metav1.FinalizerDeleteDependents}
+	}
+	world := []runtime.Object{cj}
+	for i := range rapid.IntRange(0, 5).Draw(t, "jobs") {
+		world = append(world, anyRun(t, cj, i))
+	}
+	if len(world) > 1 || rapid.Bool().Draw(t, "ran") {
+		cj.Status.LastScheduleTime = of(before(oracle.Now, rapid.SampledFrom([]int{60, 3600, 7200}).Draw(t, "ran before")))
+	}
+	if rapid.IntRange(0, 5).Draw(t, "one is gone") == 5 {
+		cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{Kind: "Job", Namespace: "default", Name: "nightly-1", UID: "gone"})
+	}
+	return world
+}
+
+// anyRun is a Job of a CronJob: a run of long ago, or one that somebody made.
+func anyRun(t *rapid.T, cj *batchv1.CronJob, i int) *batchv1.Job {
+	at := before(oracle.Now, 7200+600*i)
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: fmt.Sprintf("nightly-%d", at.Unix()/60), UID: types.UID(fmt.Sprint("uid-run-", i)), ResourceVersion: "1",
+		CreationTimestamp: at,
+		OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(cj, batchv1.SchemeGroupVersion.WithKind("CronJob"))},
+	}}
+	if rapid.IntRange(0, 4).Draw(t, "by hand") == 4 {
+		job.Name = fmt.Sprint("nightly-by-hand-", i)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "ended") > 0 {
+		end := before(oracle.Now, rapid.IntRange(10, 3000).Draw(t, "ended before"))
+		how := rapid.SampledFrom([]batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed}).Draw(t, "how")
+		if rapid.IntRange(0, 4).Draw(t, "never began") < 4 {
+			job.Status.StartTime = &at
+		}
+		if how == batchv1.JobComplete {
+			job.Status.CompletionTime = &end
+		}
+		job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, LastTransitionTime: end}}
+	}
+	cleared := cj.Spec.SuccessfulJobsHistoryLimit != nil && len(job.Status.Conditions) > 0
+	if rapid.Bool().Draw(t, "listed") && !cleared { // what upstream deletes at once it does not see end
+		cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{
+			APIVersion: "batch/v1", Kind: "Job", Namespace: "default", Name: job.Name, UID: job.UID, ResourceVersion: "1",
+		})
+	}
+	return job
+}
+
+func finishedJobWorld(t *rapid.T) []runtime.Object {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "sum", UID: "uid-sum", ResourceVersion: "1"}}
+	if rapid.Bool().Draw(t, "mortal") {
+		job.Spec.TTLSecondsAfterFinished = of(int32(rapid.SampledFrom([]int{0, 10, 3600}).Draw(t, "kept")))
+	}
+	if rapid.IntRange(0, 4).Draw(t, "deleted") == 4 {
+		job.DeletionTimestamp, job.Finalizers = of(before(oracle.Now, 1)), []string{metav1.FinalizerDeleteDependents}
+	}
+	for _, of := range []batchv1.JobConditionType{batchv1.JobSuspended, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete, batchv1.JobFailed} {
+		if rapid.Bool().Draw(t, string(of)) {
+			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
+				Type: of, Status: rapid.SampledFrom([]corev1.ConditionStatus{"True", "True", "False"}).Draw(t, "status"),
+				LastTransitionTime: before(oracle.Now, rapid.SampledFrom([]int{1, 11, 3590, 3601}).Draw(t, "when")),
+			})
+		}
+	}
+	return []runtime.Object{job}
+}
