@@ -61,7 +61,10 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	if filepath.Base(os.Args[0]) == plugin {
 		options.Program = "kubectl millrace"
 	}
-	if s.URL != reader.LocalBus {
+	switch {
+	case s.Record != "":
+		options.Flags, options.Recording = []string{"--record=" + s.Record}, true
+	case s.URL != reader.LocalBus:
 		options.Flags = []string{"--nats-url=" + s.Redacted()}
 	}
 	server := &http.Server{

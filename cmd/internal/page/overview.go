@@ -25,6 +25,7 @@ type contents struct {
 	Program    string    `json:"program"`
 	Flags      []string  `json:"flags,omitempty"`
 	Namespace  string    `json:"namespace,omitempty"`
+	Recording  bool      `json:"recording,omitempty"`
 	Now        time.Time `json:"now"`
 	Begins     time.Time `json:"begins,omitzero"` // the earliest that any kind has
 	Kinds      []family  `json:"kinds"`
@@ -45,7 +46,7 @@ func overview(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := contents{Version: a.Version, Program: a.Program, Flags: a.Flags, Namespace: a.Namespace, Kinds: []family{}, Namespaces: []string{}}
+	c := contents{Version: a.Version, Program: a.Program, Flags: a.Flags, Namespace: a.Namespace, Recording: a.Recording, Kinds: []family{}, Namespaces: []string{}}
 	if c.Controllers, err = a.archive.Controllers(ctx); err != nil {
 		return nil, err
 	}

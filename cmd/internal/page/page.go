@@ -23,6 +23,8 @@ type Options struct {
 	Program string
 	// Flags are added to those commands, such as where the bus is.
 	Flags []string
+	// Recording is true when nothing more will happen: the record is a copy in a file.
+	Recording bool
 	// Version of the program.
 	Version string
 	// Hosts are the names under which the page may be asked for, besides localhost

@@ -89,7 +89,7 @@ const pulses = { live: "Live", away: "Not live: the bus is away" };
 addEventListener("pulse", ({ detail }) => {
   const pulse = document.getElementById("pulse");
   pulse.dataset.state = detail;
-  put(pulse, h("span", {}, pulses[detail]));
+  put(pulse, h("span", {}, detail === "live" && about.recording ? "A recording" : pulses[detail]));
 });
 
 // Links within the page do not load it anew.

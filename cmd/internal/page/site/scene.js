@@ -225,7 +225,7 @@ export class Scene {
   }
 
   span() {
-    return this.place.span ?? usual(this.about.begins, Date.now());
+    return this.place.span ?? (this.about.recording ? "fit" : usual(this.about.begins, Date.now()));
   }
 
   stretch() {
