@@ -35,11 +35,12 @@ func (c *Cut) Error() string {
 	if len(c.Readable) == 0 {
 		return text + "nothing of it can be read"
 	}
-	var parts []string
-	for _, s := range c.Readable {
-		parts = append(parts, fmt.Sprintf("%s %d to %d (%d messages, until %s)", s.Stream, s.First, s.Last, s.Messages, s.Until.UTC().Format(time.RFC3339)))
+	last, before := c.Readable[len(c.Readable)-1], 0
+	for _, s := range c.Readable[:len(c.Readable)-1] {
+		before += s.Messages
 	}
-	return text + "`zstd -dc` shows what can be read of it: " + strings.Join(parts, ", ")
+	return fmt.Sprintf("%s`zstd -dc` shows what is left: %d messages of %d streams, and of %s %d to %d (%d messages, until %s)",
+		text, before, len(c.Readable)-1, last.Stream, last.First, last.Last, last.Messages, last.Until.UTC().Format(time.RFC3339))
 }
 
 // cut reads a file from its beginning for as far as that goes.

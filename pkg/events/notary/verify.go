@@ -144,6 +144,7 @@ type scan struct {
 	*verifier
 	Standing
 	state    bus.State
+	now      time.Time
 	pages    []*Page
 	entries  []Entry
 	at       int // the entry that comes next
@@ -163,6 +164,9 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 		return nil, err
 	}
 	s.First, s.Last = s.state.First, s.state.Last
+	if s.now = v.Now; s.state.Now.Before(s.now) {
+		s.now = s.state.Now // of a file, when it ends
+	}
 	s.sense = sense{log: s.state, isLog: name == subject.LogStream(kindOf(name))}
 	s.open(stored)
 	if err := s.read(ctx); err != nil {
@@ -348,7 +352,7 @@ func (s *scan) unproven(m events.Message) bool {
 
 // late finds that nobody has signed what should have been signed long since.
 func (s *scan) late(m events.Message) {
-	if waited := s.Now.Sub(m.Time); waited > patience && !s.Trust.Until {
+	if waited := s.now.Sub(m.Time); waited > patience && !s.Trust.Until {
 		s.find(m.Sequence, "nobody has signed what was stored from here on, %v ago and later: the notary stands still, or its last pages were removed", waited.Round(time.Second))
 	}
 }
@@ -363,7 +367,7 @@ const slack = 5 * time.Second
 func (s *scan) missing() {
 	e, keeps := s.entries[s.at], s.keeps[s.at]
 	s.at++
-	now := s.Now.Add(slack).Unix()
+	now := s.now.Add(slack).Unix()
 	what := "the message that was signed is missing"
 	switch {
 	case e.Sequence < s.state.Whole, s.Trust.Until && e.Sequence > s.Last:

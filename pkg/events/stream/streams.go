@@ -194,6 +194,7 @@ func stateOf(info *jetstream.StreamInfo) bus.State {
 	if s.Messages == 0 {
 		s.First, s.Begins = s.Last+1, time.Time{}
 	}
+	recall(&s, info.Config.Metadata)
 	return s
 }
 

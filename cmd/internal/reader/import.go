@@ -1,0 +1,55 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func newImport() *cobra.Command {
+	return Program{
+		Use: "import FILE", Short: "Put a record from a file into a bus of its own",
+		Long: `Makes the streams of an exported file on a bus that has none of them, with the same
+sequences and times, for whoever wants to read them with tools of NATS. The commands
+that read the record need no bus: they take --record=FILE. The streams are kept for
+ever, and services refuse to work on them: this is no way to restore a bus that is in
+use. What was set to happen (WAKE) is left out, since it would. The server must be of
+version 2.15 or later.`,
+		Example: "  millrace bus --data-dir=/tmp/incident &\n  millrace import incident.millrace",
+		Args:    cobra.ExactArgs(1), Lasting: true,
+		Complete: func(*Session, []string, string) []string { return nil },
+		Run: func(ctx context.Context, s *Session, args []string) error {
+			into, is := s.Bus.(*stream.Bus)
+			if !is {
+				return errors.New("import writes into a bus, and --record reads a file: leave it out, and name the bus with --nats-url")
+			}
+			f, err := archive.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return s.importAll(ctx, f, into)
+		},
+	}.Command()
+}
+
+func (s *Session) importAll(ctx context.Context, f *archive.File, into *stream.Bus) error {
+	streams, messages := 0, uint64(0)
+	for _, one := range f.Streams() {
+		if one.Name == subject.WakeStream {
+			continue
+		}
+		if err := into.Import(ctx, f, one.Name, one.Kind); err != nil {
+			return err
+		}
+		streams, messages = streams+1, messages+one.State.Messages
+	}
+	answer := map[string]uint64{"streams": uint64(streams), "messages": messages}
+	return s.Print(answer, func(p *Paper) { p.Line("%s", fmt.Sprintf("%d messages in %d streams", messages, streams)) })
+}

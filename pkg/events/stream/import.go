@@ -1,0 +1,238 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/archive"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// A client cannot store a message under a sequence and a time of its choice; but a
+// server can restore a stream from a backup. So an import writes a backup, in the
+// server's own format (of 2.15 and later), and has the server restore it.
+
+// importedKey is where the metadata of a stream says that it was imported, and what it
+// was. Services refuse such a one, which has other settings than theirs.
+const importedKey = "millrace.imported"
+
+// imported is what an imported stream remembers of the one that it was.
+type imported struct {
+	Now     time.Time `json:"now"`
+	Created time.Time `json:"created"`
+	Whole   uint64    `json:"whole,omitempty"`
+	Begins  time.Time `json:"begins,omitzero"`
+}
+
+// recall has the state of an imported stream tell of the one that it was.
+func recall(s *bus.State, metadata map[string]string) {
+	var was imported
+	if json.Unmarshal([]byte(metadata[importedKey]), &was) != nil {
+		return // it is none
+	}
+	s.Created, s.Now = was.Created, was.Now
+	if s.Whole = was.Whole; was.Whole > 0 {
+		s.Begins = was.Begins
+	}
+}
+
+// Import makes a stream with the messages of another one, under their sequences and
+// times, that is kept for ever, and of a log its state too. Nothing expires in it, and
+// no service will work on it.
+//
+// Errors: there is such a stream already; it cannot be read or made.
+func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *kinds.Kind) error {
+	if _, err := b.info(ctx, name); !errors.Is(err, bus.ErrNoStream) {
+		if err == nil {
+			err = fmt.Errorf("it is there already")
+		}
+		return fmt.Errorf("import %s: %w", name, err)
+	}
+	was, err := from.StreamState(ctx, name)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", name, err)
+	}
+	i := &importing{from: from, into: b, settings: b.options.readOnly(name, kind, was)}
+	if err := i.restore(ctx, was); err != nil {
+		return fmt.Errorf("import %s: %w", name, err)
+	}
+	if kind == nil {
+		return nil
+	}
+	state := b.options.stateSettings(*kind)
+	state.AllowMsgTTL = false
+	state.Metadata = maps.Clone(i.settings.Metadata)
+	return b.create(ctx, []bool{false}, state)
+}
+
+// readOnly are the settings of a stream that is only read.
+func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name: name, Subjects: []string{importSubject(name)},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
+		MaxBytes: -1, Duplicates: putWindow, AllowDirect: kind == nil, DenyDelete: true,
+		Metadata: map[string]string{},
+	}
+	if kind != nil {
+		c.Metadata = kindMetadata(*kind)
+	}
+	text, _ := json.Marshal(imported{was.Now, was.Created, was.Whole, was.Begins}) // times and a number: cannot fail
+	c.Metadata[importedKey] = string(text)
+	return c
+}
+
+// importSubject is every subject of a stream.
+func importSubject(name string) string {
+	if kind, ok := subject.KindOfStream(name); ok {
+		return subject.Log(kind)
+	}
+	word, of, _ := strings.Cut(name, "_")
+	if of == "" {
+		return strings.ToLower(word) + ".>"
+	}
+	return strings.ToLower(word) + "." + of + ".>"
+}
+
+type importing struct {
+	from     bus.Archive
+	into     *Bus
+	settings jetstream.StreamConfig
+}
+
+// chunkSize is how much of a backup is sent at once.
+const chunkSize = 256 << 10
+
+// restore has the server take in the backup as it is written.
+func (i *importing) restore(ctx context.Context, state bus.State) error {
+	var begun server.JSApiStreamRestoreResponse
+	request := struct {
+		Config jetstream.StreamConfig `json:"config"`
+		State  server.StreamState     `json:"state"`
+	}{i.settings, standing(state)}
+	text, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("write the request: %w", err)
+	}
+	if err := i.into.ask(ctx, i.into.apiSubject(server.JSApiStreamRestoreT, i.settings.Name), text, &begun, &begun.ApiResponse); err != nil {
+		return err
+	}
+	backup, writing := io.Pipe()
+	defer backup.Close()
+	go func() { writing.CloseWithError(i.write(ctx, writing, state)) }()
+	for chunk := make([]byte, chunkSize); ; {
+		n, err := io.ReadFull(backup, chunk)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		var done server.JSApiStreamCreateResponse // empty until the end, or an error
+		if n > 0 {
+			if err := i.into.ask(ctx, begun.DeliverSubject, chunk[:n], &done, &done.ApiResponse); err != nil {
+				return err
+			}
+		}
+		if err != nil { // an empty chunk ends it
+			return i.into.ask(ctx, begun.DeliverSubject, nil, &done, &done.ApiResponse)
+		}
+	}
+}
+
+func standing(s bus.State) server.StreamState {
+	return server.StreamState{Msgs: s.Messages, FirstSeq: s.First, LastSeq: s.Last}
+}
+
+// write writes the backup: where the stream stands, its messages, and an empty entry.
+func (i *importing) write(ctx context.Context, to io.Writer, state bus.State) error {
+	packed := s2.NewWriter(to)
+	out := archive.NewWriter(packed)
+	text, err := json.Marshal(standing(state))
+	if err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	entry := func(h archive.Header, parts ...[]byte) error {
+		err := out.WriteHeader(&h)
+		for _, part := range parts {
+			if err == nil {
+				_, err = out.Write(part)
+			}
+		}
+		return err
+	}
+	if err := entry(archive.Header{Name: "state.json", Timestamp: state.Now.UnixNano(), PayloadSize: int64(len(text))}, text); err != nil {
+		return err
+	}
+	err = i.from.Read(ctx, bus.Passage{Stream: i.settings.Name}, func(batch []events.Message) error {
+		for _, m := range batch {
+			header := rawHeader(m.Header)
+			err := entry(archive.Header{
+				Name: m.Subject, Timestamp: m.Time.UnixNano(), Sequence: m.Sequence,
+				HeaderSize: int64(len(header)), PayloadSize: int64(len(m.Data)),
+			}, header, m.Data)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(entry(archive.Header{}), out.Close(), packed.Close())
+}
+
+// rawHeader writes headers as they are on the wire.
+func rawHeader(header map[string][]string) []byte {
+	if len(header) == 0 {
+		return nil
+	}
+	text := []byte("NATS/1.0\r\n")
+	for _, key := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[key] {
+			text = append(append(append(append(text, key...), ": "...), value...), "\r\n"...)
+		}
+	}
+	return append(text, "\r\n"...)
+}
+
+// apiSubject is a subject of JetStream's API as this connection has it.
+func (b *Bus) apiSubject(form, stream string) string {
+	on := fmt.Sprintf(form, stream)
+	if b.options.APIPrefix == "" {
+		return on
+	}
+	return b.options.APIPrefix + strings.TrimPrefix(on, "$JS.API")
+}
+
+// ask makes a request of JetStream's API for which the client library has no function.
+func (b *Bus) ask(ctx context.Context, on string, request []byte, answer any, response *server.ApiResponse) error {
+	asking, cancel := context.WithTimeout(ctx, restorePatience)
+	defer cancel()
+	m, err := b.conn.RequestWithContext(asking, on, request)
+	if err != nil || len(m.Data) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("read the answer of the server: %w", err)
+	}
+	if response.Error != nil {
+		return response.Error
+	}
+	return nil
+}
+
+// restorePatience is how long the server may take for a chunk.
+const restorePatience = time.Minute

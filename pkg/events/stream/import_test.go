@@ -1,0 +1,95 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestImport: what is imported is what it was imported from, sequences, times, holes
+// and all; no service works on it, and nothing is imported over something else.
+func TestImport(t *testing.T) {
+	from := memory.New(memory.Options{})
+	defer from.Close()
+	ctx := t.Context()
+	if err := errors.Join(from.EnsureKind(ctx, kinds.Pods.Kind), from.EnsureController(ctx, "c")); err != nil {
+		t.Fatal(err)
+	}
+	a, err := from.Append(ctx, kinds.Pods.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version := range 40 {
+		m := podDelta([]string{"a", "b", "c"}[version%3], version+1)
+		if err := a.Append(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := from.Put(ctx, events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "k"}), Data: []byte("{}")}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	holed := holes{from}
+	into := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+	if err := errors.Join(into.Import(ctx, holed, "EV_pods", &kinds.Pods.Kind), into.Import(ctx, holed, "TURN_c", nil)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"EV_pods", "TURN_c"} {
+		got, want := every(t, into, name), every(t, holed, name)
+		if len(want) == 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s has %d messages, want %d:\n%+v\n%+v", name, len(got), len(want), got, want)
+		}
+	}
+	eventually(t, "the state follows", func() bool {
+		state, err := into.StreamState(ctx, "STATE_pods")
+		return err == nil && state.Messages == 3 && state.Last == 38
+	})
+	was, failed := from.StreamState(ctx, "EV_pods")
+	if is, err := into.StreamState(ctx, "EV_pods"); errors.Join(err, failed) != nil || !is.Created.Equal(was.Created) || is.First != 4 || is.Last != 40 || is.Now.After(was.Now) {
+		t.Errorf("it stands at %+v, %v", is, err)
+	}
+	if found, err := into.Kinds(ctx); err != nil || !slices.Equal(found, []kinds.Kind{kinds.Pods.Kind}) {
+		t.Errorf("the kinds are %v, %v", found, err)
+	}
+	if err := into.EnsureKind(ctx, kinds.Pods.Kind); !errors.Is(err, bus.ErrSettings) {
+		t.Errorf("a service that would work on it: %v", err)
+	}
+	if err := into.Import(ctx, holed, "EV_pods", &kinds.Pods.Kind); err == nil {
+		t.Error("it was imported over what was there")
+	}
+}
+
+// holes is a bus of which some messages have gone.
+type holes struct{ *memory.Bus }
+
+func (h holes) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	return h.Bus.Read(ctx, p, func(batch []events.Message) error {
+		return handle(slices.DeleteFunc(batch, func(m events.Message) bool {
+			return m.Stream == "EV_pods" && (m.Sequence < 4 || m.Sequence > 10 && m.Sequence < 14 || m.Sequence > 38)
+		}))
+	})
+}
+
+// every is all that a stream holds.
+func every(t *testing.T, b bus.Archive, name string) (all []events.Message) {
+	t.Helper()
+	err := b.Read(t.Context(), bus.Passage{Stream: name}, func(batch []events.Message) error {
+		for _, m := range batch {
+			m.Time = m.Time.UTC()
+			all = append(all, m)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
