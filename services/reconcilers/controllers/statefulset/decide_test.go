@@ -177,7 +177,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 		case kinds.ControllerRevisions.Name:
 			v.Revisions = changed(v.Revisions, c)
 		case kinds.StatefulSets.Name:
-			v.Set = read[appsv1.StatefulSet](c.Body)
+			v.Set = parsed[appsv1.StatefulSet](c.Body)
 		}
 	}
 	return v
@@ -200,7 +200,7 @@ func changed[T any, P interface {
 	at := slices.IndexFunc(all, func(o P) bool { return o.GetName() == c.Name })
 	switch c.Verb {
 	case events.VerbCreate:
-		born := P(read[T](c.Body))
+		born := P(parsed[T](c.Body))
 		born.SetName(c.Name)
 		born.SetUID(types.UID("uid-" + c.Name))
 		born.SetResourceVersion("1")
@@ -210,17 +210,29 @@ func changed[T any, P interface {
 		}
 		return append(all, born)
 	case events.VerbUpdate:
-		all[at] = read[T](c.Body)
+		all[at] = parsed[T](c.Body)
 	case events.VerbDelete:
 		return slices.Delete(all, at, at+1)
 	}
 	return all
 }
 
-func read[T any](body json.RawMessage) *T {
+func parsed[T any](body json.RawMessage) *T {
 	var value T
 	if err := json.Unmarshal(body, &value); err != nil {
 		panic(err)
 	}
 	return &value
+}
+
+// A revision that an older API wrote down is the same in other words, and no pod is
+// replaced for it.
+func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
+	v := View{Set: stateful("web", 0)}
+	r := v.revision(patch(&v.Set.Spec.Template), 1)
+	r.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"nginx:1"}]}}}}`)
+	v.Revisions = []*appsv1.ControllerRevision{r}
+	if h, birth := v.history(); birth != nil || h.update != r {
+		t.Errorf("it is taken for another: %+v", birth)
+	}
 }

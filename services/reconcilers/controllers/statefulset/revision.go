@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"hash/fnv"
@@ -11,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -39,9 +39,12 @@ type history struct {
 // history finds the revisions of the set. birth is not nil where there is none yet
 // for its template, or where one of before becomes the newest again.
 //
-// Upstream: getStatefulSetRevisions. It also takes the newest for the update if that
-// comes to the same when the defaults of a newer API are filled in; these cannot be
-// had outside of Kubernetes.
+// Revisions are compared by what they mean: an older API wrote down the same template
+// in other words, and that is no reason to replace pods.
+//
+// Upstream: getStatefulSetRevisions. It compares bytes, and with the newest also what
+// it comes to when the defaults of the API are filled in, which cannot be had outside
+// of Kubernetes.
 func (v View) history() (h history, birth *events.Command) {
 	h.past = slices.Clone(v.Revisions)
 	slices.SortStableFunc(h.past, func(a, b *appsv1.ControllerRevision) int {
@@ -50,7 +53,7 @@ func (v View) history() (h history, birth *events.Command) {
 	data, newest := patch(&v.Set.Spec.Template), int64(0)
 	for _, r := range h.past {
 		newest = max(newest, r.Revision)
-		if same(r.Data.Raw, data) {
+		if t, ok := read(r); ok && equality.Semantic.DeepEqual(t, &v.Set.Spec.Template) {
 			h.update = r
 		}
 	}
@@ -87,28 +90,24 @@ func patch(t *corev1.PodTemplateSpec) []byte {
 	return reconcile.Body(map[string]any{"spec": map[string]any{"template": body}})
 }
 
-// same compares what two texts say, for they may have been written down anew on
-// their way.
-func same(a, b []byte) bool {
-	var x, y any
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return bytes.Equal(a, b)
-	}
-	return bytes.Equal(reconcile.Body(x), reconcile.Body(y))
-}
-
 // template is what a revision says that pods are made of. One that cannot be read
 // says what the set does.
 func (v View) template(r *appsv1.ControllerRevision) *corev1.PodTemplateSpec {
+	if t, ok := read(r); ok {
+		return t
+	}
+	return &v.Set.Spec.Template
+}
+
+// read is the template in a revision; ok is false where there is none.
+func read(r *appsv1.ControllerRevision) (t *corev1.PodTemplateSpec, ok bool) {
 	var said struct {
 		Spec struct {
 			Template *corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(r.Data.Raw, &said); err != nil || said.Spec.Template == nil {
-		return &v.Set.Spec.Template
-	}
-	return said.Spec.Template
+	err := json.Unmarshal(r.Data.Raw, &said)
+	return said.Spec.Template, err == nil && said.Spec.Template != nil
 }
 
 func revisionPrefix(set *appsv1.StatefulSet) string {
