@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -110,6 +111,7 @@ func (x *replaying) run(ctx context.Context, s *Session) error {
 		return err
 	}
 	var answer replayed
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // what is decoded lives shortly, and so does the program
 	began := time.Now()
 	answer.Summary, err = replay.Run(ctx, s.Bus, o, func(c replay.Case) error {
 		switch {
