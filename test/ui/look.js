@@ -44,7 +44,7 @@
     if (contrast < (size >= 24 || (size >= 18.66 && look.fontWeight >= 700) ? 3 : 4.5)) wrong.push(`contrast ${contrast.toFixed(2)} of ${name(e)}`);
     if (size < 11.5) wrong.push(`${size} px of ${name(e)}`);
   }
-  if (texts < 20) wrong.push(`there are ${texts} texts`);
+  if (texts < 5) wrong.push(`there are ${texts} texts`);
 
   // What can be used has a name, and is on the keyboard's way.
   const controls = document.querySelectorAll("a[href], button, input, select, [role=listbox], [role=tree], [role=tablist], [role=tab], [role=dialog], summary");

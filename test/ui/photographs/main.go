@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,9 +30,10 @@ const (
 
 func main() {
 	out := flag.String("out", filepath.Join("docs", "ui"), "`directory` of the pictures")
+	only := flag.String("only", "", "`part` of the names of the pictures that are taken (default all)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := photograph(ctx, *out)
+	err := photograph(ctx, *out, *only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,7 +41,7 @@ func main() {
 	}
 }
 
-func photograph(ctx context.Context, out string) (err error) {
+func photograph(ctx context.Context, out, only string) (err error) {
 	dir, err := os.MkdirTemp("", "millrace-photographs-")
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func photograph(ctx context.Context, out string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, page.Stop()) }()
-	return take(ctx, out, page.Said, pod, begun)
+	return take(ctx, out, only, page.Said, pod, begun)
 }
 
 // play tells the story: somebody creates a Deployment, sets another image, and
@@ -116,7 +118,7 @@ func play(ctx context.Context, cluster *clustertest.Cluster) (pod string, rolled
 }
 
 // take takes the pictures.
-func take(ctx context.Context, out, address, pod string, rolled time.Time) error {
+func take(ctx context.Context, out, only, address, pod string, rolled time.Time) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -129,11 +131,7 @@ func take(ctx context.Context, out, address, pod string, rolled time.Time) error
 		return url.Values{"ns": {namespace}, "kind": {kind}, "name": {name}, "tab": {tab}}.Encode()
 	}
 	moment := url.Values{"ns": {namespace}, "at": {rolled.Add(600 * time.Millisecond).UTC().Format(time.RFC3339Nano)}}.Encode()
-	for _, p := range []struct {
-		name, theme   string
-		width, height int
-		query, ready  string
-	}{
+	for _, p := range []picture{
 		{"namespace-light", "light", 1440, 900, "ns=" + namespace, ".row .status"},
 		{"namespace-dark", "dark", 1440, 900, "ns=" + namespace, ".row .status"},
 		{"moment-dark", "dark", 1440, 900, moment, ".row .status"},
@@ -143,23 +141,41 @@ func take(ctx context.Context, out, address, pod string, rolled time.Time) error
 		{"compare-dark", "dark", 1440, 700, object("deployments.apps", deployment, "compare"), ".diff"},
 		{"phone-dark", "dark", 390, 844, "ns=" + namespace, ".row"},
 	} {
-		page, err := b.Page(p.width, p.height)
-		if err != nil {
+		if !strings.Contains(p.name, only) {
+			continue
+		}
+		if err := p.take(b, out, address); err != nil {
 			return err
 		}
-		if err := errors.Join(page.Theme(p.theme), page.Go(address+"?"+p.query), page.Until(fmt.Sprintf("document.querySelector(%q) && !document.querySelector('[aria-busy]')", p.ready))); err != nil {
-			return fmt.Errorf("look at %s: %w", p.name, err)
-		}
-		png, err := page.Photograph()
-		if err != nil {
-			return fmt.Errorf("take %s: %w", p.name, err)
-		}
-		page.Close()
-		file := filepath.Join(out, p.name+".png")
-		if err := os.WriteFile(file, png, 0o644); err != nil {
-			return err
-		}
-		fmt.Printf("%s  %d kB\n", file, len(png)/1000)
 	}
+	return nil
+}
+
+// picture is one of a view.
+type picture struct {
+	name, theme   string
+	width, height int
+	query         string
+	ready         string // a selector of what must be seen
+}
+
+func (p picture) take(b *browser.Browser, out, address string) error {
+	page, err := b.Page(p.width, p.height)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	if err := errors.Join(page.Theme(p.theme), page.Go(address+"?"+p.query), page.Until(fmt.Sprintf("document.querySelector(%q) && !document.querySelector('[aria-busy]')", p.ready))); err != nil {
+		return fmt.Errorf("look at %s: %w", p.name, err)
+	}
+	png, err := page.Photograph()
+	if err != nil {
+		return fmt.Errorf("take %s: %w", p.name, err)
+	}
+	file := filepath.Join(out, p.name+".png")
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("%s  %d kB\n", file, len(png)/1000)
 	return nil
 }

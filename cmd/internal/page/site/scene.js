@@ -188,7 +188,7 @@ export class Scene {
 
   nothing(groups, wanted) {
     const late = groups.filter((g) => g.begins);
-    if (groups.length && late.length === groups.length) {
+    if (late.length && groups.every((g) => g.begins || !g.sequence)) { // of the others nothing has ever been said
       const first = late.map((g) => g.begins).sort()[0];
       return trouble({ code: "before", message: `The record begins at ${clock.full(first)}: what was before is not kept.`, begins: first }, { begin: (at) => state.go({ ...this.place, at }) });
     }
