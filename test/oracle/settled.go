@@ -102,7 +102,7 @@ func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled
 // Moments after the question are all "now"; objects that were born since have no
 // names, since these differ.
 func DiffSettled(theirs, ours Settled) string {
-	theirs.Told = slices.DeleteFunc(slices.Clone(theirs.Told), slip)
+	theirs.Told = slices.DeleteFunc(slices.Clone(theirs.Told), func(event string) bool { return slip(event, theirs.Told) })
 	a, b := lines(theirs), lines(ours)
 	var page strings.Builder
 	for _, line := range missing(a, b) {
@@ -115,9 +115,11 @@ func DiffSettled(theirs, ours Settled) string {
 }
 
 // slip tells whether upstream says something because it looks at an old copy: it
-// deletes again what it has deleted.
-func slip(event string) bool {
-	return strings.Contains(event, "FailedDelete") && strings.HasSuffix(event, "not found")
+// deletes again, or misses, what it has deleted.
+func slip(event string, told []string) bool {
+	_, name, misses := strings.Cut(event, "Active job went missing: ")
+	return strings.Contains(event, "FailedDelete") && strings.HasSuffix(event, "not found") ||
+		misses && slices.ContainsFunc(told, func(other string) bool { return strings.HasSuffix(other, "Deleted job "+name) })
 }
 
 // missing is what a has more often than b.
