@@ -141,7 +141,7 @@ func search(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed := strings.ToLower(strings.TrimSpace(a.word("q")))
+	typed := strings.ToLower(strings.TrimLeft(strings.TrimSpace(a.word("q")), "/"))
 	word, name, split := strings.Cut(strings.Replace(typed, " ", "/", 1), "/")
 	if !split {
 		name = typed

@@ -111,7 +111,7 @@ func TestSearchFindsWhatIsThereFirst(t *testing.T) {
 	visit(t, func(s *site) {
 		for typed, want := range map[string]string{
 			"web": "deployments.apps/web pods/web-1-1 pods/web-1-2 replicasets.apps/web-1", "deploy/w": "deployments.apps/web", "po 2": "pods/web-1-2",
-			"1-1": "pods/web-1-1", "pod": "pods/", "nonsense/x": "", "nothing": "", "WEB-1": "replicasets.apps/web-1 pods/web-1-1 pods/web-1-2",
+			"1-1": "pods/web-1-1", "pod": "pods/", "/po/2": "pods/web-1-2", "nonsense/x": "", "nothing": "", "WEB-1": "replicasets.apps/web-1 pods/web-1-1 pods/web-1-2",
 		} {
 			var found []hit
 			s.ask(http.StatusOK, "search", url.Values{"q": {typed}, "namespace": {"shop"}}, &found)
