@@ -54,7 +54,7 @@ func (p Pair) AskTheirs(t *testing.T, key events.Key, world []runtime.Object, no
 		return nil, fmt.Errorf("ask upstream: %w", err)
 	}
 	return slices.DeleteFunc(effects, func(e Effect) bool { // the turns of other keys
-		return e.Resource == "replicasets/status" && e.Name != key.Name
+		return (e.Resource == "replicasets/status" || e.Resource == "replicationcontrollers/status") && e.Name != key.Name
 	}), nil
 }
 

@@ -77,6 +77,12 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.Deployments.Kind, obj)
 		case *appsv1.ReplicaSet:
 			seen.Put(kinds.ReplicaSets.Kind, obj)
+		case *appsv1.StatefulSet:
+			seen.Put(kinds.StatefulSets.Kind, obj)
+		case *appsv1.ControllerRevision:
+			seen.Put(kinds.ControllerRevisions.Kind, obj)
+		case *corev1.ReplicationController:
+			seen.Put(kinds.ReplicationControllers.Kind, obj)
 		case *corev1.Pod:
 			seen.Put(kinds.Pods.Kind, obj)
 		default:

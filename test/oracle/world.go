@@ -130,6 +130,8 @@ func replaced(was object, subresource, body string) (object, error) {
 			changed = !equality.Semantic.DeepEqual(out.Spec, next.Spec)
 			out.Spec = next.Spec
 		}
+	case *appsv1.ControllerRevision:
+		out.Revision = next.(*appsv1.ControllerRevision).Revision
 	default:
 		return nil, fmt.Errorf("a %T is not updated here", was)
 	}
@@ -146,8 +148,14 @@ func decoded(resource, body string) (object, error) {
 		obj = &appsv1.Deployment{}
 	case "replicasets":
 		obj = &appsv1.ReplicaSet{}
+	case "statefulsets":
+		obj = &appsv1.StatefulSet{}
+	case "controllerrevisions":
+		obj = &appsv1.ControllerRevision{}
 	case "pods":
 		obj = &corev1.Pod{}
+	case "replicationcontrollers":
+		obj = &corev1.ReplicationController{}
 	case "jobs":
 		obj = &batchv1.Job{}
 	case "cronjobs":
@@ -167,8 +175,14 @@ func resourceOf(obj runtime.Object) string {
 		return "deployments"
 	case *appsv1.ReplicaSet:
 		return "replicasets"
+	case *appsv1.StatefulSet:
+		return "statefulsets"
+	case *appsv1.ControllerRevision:
+		return "controllerrevisions"
 	case *corev1.Pod:
 		return "pods"
+	case *corev1.ReplicationController:
+		return "replicationcontrollers"
 	case *batchv1.Job:
 		return "jobs"
 	case *batchv1.CronJob:

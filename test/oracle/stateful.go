@@ -1,0 +1,141 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/replication"
+	upstream "k8s.io/kubernetes/pkg/controller/statefulset"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+)
+
+// ReplicationController is the controller of the older kind of sets.
+var ReplicationController = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		rm := replication.NewReplicationManager(ctx, f.Core().V1().Pods(), f.Core().V1().ReplicationControllers(), c, replication.BurstReplicas)
+		return func() { rm.Run(ctx, 1) }, nil
+	},
+	Ours: replicationcontroller.Controller, Alone: claims, Fair: fairReplicaSet,
+}
+
+// StatefulSet is the stateful set controller.
+var StatefulSet = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		core, apps := f.Core().V1(), f.Apps().V1()
+		ssc := upstream.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), c)
+		return func() { ssc.Run(ctx, 1) }, nil
+	},
+	Ours: statefulset.Controller, Alone: claimsOrRevises, Fair: fairStatefulSet,
+}
+
+// revises is true for the birth of a revision, and for one that becomes the newest.
+func revises(e Effect) bool {
+	return e.Resource == "controllerrevisions" && (e.Verb == create || e.Verb == update)
+}
+
+func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
+
+// fairStatefulSet leaves of both what they do in the same step:
+//
+//   - When pods or revisions change hands, nothing else, as for replica sets.
+//   - When the revision of the template is written, nothing else. Upstream goes on in
+//     the same sync; we wait until it is seen, and of a set that is being deleted we
+//     write none, nor report on it until it goes.
+//   - When a set without order fills up, not the deaths that upstream goes on to, nor
+//     the second of one pod.
+//   - When a pod is deleted because of its revision, not how many are current.
+//     Upstream takes it away at once; we report it when it is seen.
+func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	either := func(is func(Effect) bool) bool {
+		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
+	}
+	set, ok := world[0].(*appsv1.StatefulSet)
+	switch {
+	case either(claims):
+		return only(theirs, claims), only(ours, claims)
+	case either(revises) && ok && set.DeletionTimestamp != nil:
+		return nil, nil
+	case either(revises):
+		return only(theirs, revises), only(ours, revises)
+	}
+	died := either(ends)
+	if ok && set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		once := map[Effect]bool{}
+		theirs = only(theirs, func(e Effect) bool {
+			again := once[e]
+			once[e] = true
+			return !ends(e) || slices.Contains(ours, e) && !again
+		})
+	}
+	if died {
+		return uncounted(theirs), uncounted(ours)
+	}
+	return theirs, ours
+}
+
+// ends is true for the death of a pod, and the Event about it.
+func ends(e Effect) bool {
+	return e.Verb == remove && e.Resource == "pods" || e.Verb == event && strings.Contains(e.Body, "Delete Pod ")
+}
+
+// uncounted are effects without the number of current pods in the status.
+func uncounted(effects []Effect) []Effect {
+	out := slices.Clone(effects)
+	for i, e := range out {
+		if e.Resource != "statefulsets/status" {
+			continue
+		}
+		set := &appsv1.StatefulSet{}
+		if err := json.Unmarshal([]byte(e.Body), set); err == nil {
+			set.Status.CurrentReplicas = 0
+			out[i] = updated(e.Resource, e.Name, []byte(text(set)))
+		}
+	}
+	return out
+}
+
+// Older is a ReplicaSet with its pods as a ReplicationController with the same.
+func Older(world []runtime.Object) []runtime.Object {
+	out := make([]runtime.Object, 0, len(world))
+	for _, obj := range world {
+		switch o := obj.(type) {
+		case *appsv1.ReplicaSet:
+			out = append(out, olderSet(o))
+		case *corev1.Pod:
+			p := o.DeepCopy()
+			for i := range p.OwnerReferences {
+				p.OwnerReferences[i].APIVersion, p.OwnerReferences[i].Kind = "v1", "ReplicationController"
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func olderSet(rs *appsv1.ReplicaSet) *corev1.ReplicationController {
+	rc := &corev1.ReplicationController{
+		ObjectMeta: *rs.ObjectMeta.DeepCopy(),
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: rs.Spec.Replicas, MinReadySeconds: rs.Spec.MinReadySeconds, Selector: rs.Spec.Selector.MatchLabels, Template: &rs.Spec.Template,
+		},
+		Status: corev1.ReplicationControllerStatus{
+			Replicas: rs.Status.Replicas, FullyLabeledReplicas: rs.Status.FullyLabeledReplicas, ReadyReplicas: rs.Status.ReadyReplicas,
+			AvailableReplicas: rs.Status.AvailableReplicas, ObservedGeneration: rs.Status.ObservedGeneration,
+		},
+	}
+	for _, c := range rs.Status.Conditions {
+		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return rc
+}

@@ -1,0 +1,128 @@
+package oracle_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/test/oracle"
+)
+
+func TestReplicationControllerDecidesAsUpstreamDoes(t *testing.T) {
+	agree(t, oracle.ReplicationController, replicaSetKey, func(t *rapid.T) []runtime.Object { return oracle.Older(replicaSetWorld(t)) })
+}
+
+func TestStatefulSetDecidesAsUpstreamDoes(t *testing.T) {
+	agree(t, oracle.StatefulSet, deploymentKey, statefulSetWorld)
+}
+
+// statefulSetWorld is a StatefulSet somewhere in its life, with the revisions and
+// pods that it may have then. No revision is an orphan: what an API server makes of
+// the patch that adopts one, the merge of these worlds does not, since the revision
+// holds directives of merges itself.
+func statefulSetWorld(t *rapid.T) []runtime.Object {
+	set := arbitraryStatefulSet(t)
+	world := []runtime.Object{set}
+	var revisions []string
+	for i := range rapid.IntRange(0, 3).Draw(t, "revisions") {
+		r := revisionOf(set, i)
+		revisions, world = append(revisions, r.Name), append(world, r)
+	}
+	if len(revisions) > 0 {
+		set.Status.CurrentRevision = rapid.SampledFrom(revisions).Draw(t, "current revision")
+		set.Status.UpdateRevision = rapid.SampledFrom(revisions).Draw(t, "update revision")
+	} else {
+		revisions = []string{"unknown"}
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		if !chance(t, 5, "missing") {
+			world = append(world, memberOf(t, set, i, rapid.SampledFrom(revisions).Draw(t, "pod's revision")))
+		}
+	}
+	return world
+}
+
+func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "set", ResourceVersion: "10", Generation: 2, CreationTimestamp: ago(t, 4000, "created")},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr(small(t, 5, "replicas")), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": owner}},
+			Template: template(rapid.IntRange(1, 3).Draw(t, "image")), ServiceName: owner, RevisionHistoryLimit: ptr(small(t, 2, "history")),
+			PodManagementPolicy: rapid.SampledFrom([]appsv1.PodManagementPolicyType{appsv1.OrderedReadyPodManagement, appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement}).Draw(t, "policy"),
+			MinReadySeconds:     rapid.SampledFrom([]int32{0, 0, 30}).Draw(t, "min ready"),
+			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr(int32(0))}},
+		},
+		Status: appsv1.StatefulSetStatus{
+			Replicas: small(t, 5, "said"), CurrentReplicas: small(t, 5, "said current"), ReadyReplicas: small(t, 5, "said ready"),
+			ObservedGeneration: int64(rapid.IntRange(1, 2).Draw(t, "observed")), CollisionCount: ptr(int32(0)),
+		},
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "odd set") {
+	case 0:
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+	case 1, 2:
+		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr(small(t, 4, "partition"))
+	case 3:
+		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: small(t, 2, "start")}
+	case 4:
+		set.DeletionTimestamp, set.Finalizers = ptr(ago(t, 60, "deleted")), []string{"example.com/hold"}
+	}
+	return set
+}
+
+// revisionOf is the revision of the i-th template, under a name of no hash.
+func revisionOf(set *appsv1.StatefulSet, i int) *appsv1.ControllerRevision {
+	var body map[string]any
+	raw, _ := json.Marshal(template(i + 1))
+	_ = json.Unmarshal(raw, &body)
+	body["$patch"] = "replace"
+	raw, _ = json.Marshal(map[string]any{"spec": map[string]any{"template": body}})
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-r%d", owner, i), Namespace: namespace, UID: types.UID(fmt.Sprintf("r%d", i)), ResourceVersion: strconv.Itoa(20 + i), Labels: map[string]string{"app": owner},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set.Name, UID: set.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}},
+		},
+		Data: runtime.RawExtension{Raw: raw}, Revision: int64(i + 1),
+	}
+}
+
+// memberOf is the pod with a number, somewhere in its life.
+func memberOf(t *rapid.T, set *appsv1.StatefulSet, i int, revision string) *corev1.Pod {
+	name := fmt.Sprintf("%s-%d", set.Name, i)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i), CreationTimestamp: ago(t, 3000, "pod created"),
+			Labels:          map[string]string{"app": owner, appsv1.StatefulSetPodNameLabel: name, appsv1.PodIndexLabel: strconv.Itoa(i), appsv1.StatefulSetRevisionLabel: revision},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set.Name, UID: set.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}},
+		},
+		Spec:   set.Spec.Template.Spec,
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if !chance(t, 5, "unready") {
+		since := metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.SampledFrom([]int{10, 100}).Draw(t, "ready since")) * time.Second).Truncate(time.Second))
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: since}}
+	}
+	switch rapid.IntRange(1, 20).Draw(t, "odd pod") {
+	case 1:
+		p.Status.Phase = corev1.PodFailed
+	case 2:
+		p.Status.Phase = corev1.PodPending
+	case 3:
+		p.DeletionTimestamp, p.Finalizers = ptr(ago(t, 20, "pod deleted")), []string{"example.com/hold"}
+	case 4:
+		p.OwnerReferences = nil
+	case 5:
+		// Beyond the others: where a name is taken, upstream tries to give it again and we wait.
+		p.Name, p.Labels["app"] = fmt.Sprintf("%s-%d", set.Name, i+50), "else"
+	}
+	return p
+}
