@@ -46,6 +46,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -133,10 +134,15 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// misses tells whether one of the pods that something was done to is not there.
+// misses tells whether one of the pods that something was done to is not there. What
+// was done more to than to let it go was one too many, and deleted.
 func misses(s reconcile.Snapshot, results []events.Result) bool {
+	done := map[types.UID]int{}
+	for _, r := range results {
+		done[r.UID]++
+	}
 	return slices.ContainsFunc(results, func(r events.Result) bool {
-		if !r.OK() || r.Ref.Kind != kinds.Pods.Name {
+		if !r.OK() || r.Ref.Kind != kinds.Pods.Name || done[r.UID] > 1 {
 			return false
 		}
 		p, there := reconcile.Get(s, kinds.Pods, r.Ref.Namespace, r.Ref.Name)

@@ -122,22 +122,23 @@ func TestObserve(t *testing.T) {
 
 func TestObserveRemembersWhatWasDone(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, aJob()).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
-	done := func(status events.Status, uid string) {
-		world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 9, At: now, Results: []events.Result{{
-			Status: status, UID: aPod(uid, "").UID, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "batch", Name: uid},
-		}}})
+	done := func(status events.Status, uid string, times int) {
+		r := events.Result{Status: status, UID: aPod(uid, "").UID, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "batch", Name: uid}}
+		world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 9, At: now, Results: slices.Repeat([]events.Result{r}, times)})
 	}
 	for _, c := range []struct {
 		status  events.Status
 		pod     string
+		times   int
 		attempt uint64
 		letGo   time.Time
 	}{
-		{events.Applied, "a", 0, time.Time{}},
-		{events.Applied, "gone", 0, now},
-		{events.Refused, "gone", 9, time.Time{}},
+		{events.Applied, "a", 1, 0, time.Time{}},
+		{events.Applied, "gone", 1, 0, now},
+		{events.Applied, "gone", 2, 0, time.Time{}}, // let go and deleted
+		{events.Refused, "gone", 1, 9, time.Time{}},
 	} {
-		done(c.status, c.pod)
+		done(c.status, c.pod, c.times)
 		v, _ := observe(world, sum)
 		if v.Attempt != c.attempt || (v.LetGo == nil) != c.letGo.IsZero() {
 			t.Errorf("after %s of %s it remembers %d, %v", c.status, c.pod, v.Attempt, v.LetGo)
