@@ -198,6 +198,12 @@ func (n *Notary) stream(ctx context.Context, name string, state bus.State) error
 	if err != nil {
 		return err
 	}
+	if last := h.page; last != nil && (state.Last < last.Last || !last.Created.Equal(state.Created)) {
+		// Another notary may have seen more than this one when it looked.
+		if state, err = n.bus.StreamState(ctx, name); err != nil {
+			return err
+		}
+	}
 	switch last := h.page; {
 	case h.breaks != "" || last == nil:
 		n.begin(h, state)

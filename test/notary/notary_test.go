@@ -1,0 +1,234 @@
+package notary
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// patience is how long anything may take, on however slow a machine.
+const patience = 2 * time.Minute
+
+// site is a NATS server with the user of deployments/nats/notary.conf, and one who may
+// do everything.
+type site struct {
+	*testing.T
+	options *server.Options
+	server  *server.Server
+	signer  note.Signer
+	known   note.Verifiers
+	signing []*notary.Notary
+}
+
+func start(t *testing.T) *site {
+	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "nats", "notary.conf"))
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "authorization { users: [ {user: all, password: all}, {\n%s\n} ] }\n", text), 0o600))
+	s := &site{T: t}
+	s.options, err = server.ProcessConfigFile(file)
+	must(t, err)
+	s.options.Host, s.options.Port, s.options.JetStream, s.options.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir()
+	s.options.NoLog, s.options.NoSigs = true, true
+	private, _, err := notary.Generate("notary.test")
+	must(t, err)
+	signer, verifier, err := notary.Signer(private)
+	must(t, err)
+	s.signer, s.known = signer, note.VerifierList(verifier)
+	s.serve()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve starts the server, on the same port from the second time on.
+func (s *site) serve() {
+	s.Helper()
+	var err error
+	s.server, err = server.NewServer(s.options)
+	must(s.T, err)
+	s.server.Start()
+	if !s.server.ReadyForConnections(patience) {
+		s.Fatal("the server does not listen")
+	}
+	s.options.Port = s.server.Addr().(*net.TCPAddr).Port
+}
+
+func (s *site) stop() { s.server.Shutdown(); s.server.WaitForShutdown() }
+
+func (s *site) as(user string) *stream.Bus {
+	s.Helper()
+	b, err := stream.Connect(s.Context(), stream.Options{URL: "nats://" + user + ":" + user + "@" + s.server.Addr().String(), Guest: user == "notary"})
+	must(s.T, err)
+	s.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// sign runs a notary until the test ends, or stop is called.
+func (s *site) sign(b *stream.Bus) (stop func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	n := notary.New(b, notary.Options{Signer: s.signer, Known: s.known, Every: 50 * time.Millisecond})
+	s.signing = append(s.signing, n)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := n.Run(ctx); err != nil {
+			s.Error(err)
+		}
+	})
+	stop = func() { cancel(); running.Wait() }
+	s.Cleanup(stop)
+	return stop
+}
+
+// tell stores some deltas of pods, and turns.
+func tell(t *testing.T, b *stream.Bus, from, n int) {
+	t.Helper()
+	a, err := b.Append(t.Context(), kinds.Pods.Name)
+	must(t, err)
+	defer a.Close()
+	for i := from; i < from+n; i++ {
+		ref := events.Ref{Kind: "pods", Namespace: "default", Name: fmt.Sprint("pod-", i)}
+		m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: fmt.Sprint(i + 1), Form: kinds.Full, ContentType: kinds.JSON, Body: []byte("{}"), At: time.Now(), Epoch: uint64(i)})
+		m.Subject = subject.Delta(ref)
+		must(t, a.Append(t.Context(), m))
+		turn, err := events.EncodeJSON(events.Turn{Controller: "c", Because: "it is time"}, events.Trace{})
+		must(t, err)
+		turn.Subject = subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint("key-", i)})
+		_, err = b.Store(t.Context(), turn, 0)
+		must(t, err)
+	}
+	must(t, a.Flush(t.Context()))
+}
+
+// proven waits until everything is signed, and gives the report of that.
+func (s *site) proven(b *stream.Bus) *notary.Report {
+	s.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		r, err := notary.Verify(s.Context(), b, notary.Trust{Known: s.known})
+		must(s.T, err)
+		missing := 0
+		for _, one := range r.Streams {
+			missing += one.Messages - one.Proven
+		}
+		if missing == 0 {
+			return r
+		}
+		if time.Now().After(deadline) {
+			for _, n := range s.signing {
+				s.Error(n.Healthy())
+			}
+			s.Fatalf("not everything is signed: %+v", r)
+		}
+	}
+}
+
+// TestTheNotarysRights: with the rights that deployments/nats/notary.conf gives, two
+// notaries sign everything, and can do nothing else. The file that is exported
+// verifies, and so it does when it was imported somewhere else.
+func TestTheNotarysRights(t *testing.T) {
+	s := start(t)
+	all, one, other := s.as("all"), s.as("notary"), s.as("notary")
+	must(t, errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")))
+	s.sign(one)
+	s.sign(other)
+	for i := range 5 {
+		tell(t, all, 20*i, 20)
+	}
+	if r := s.proven(all); len(r.Findings) > 0 {
+		t.Errorf("found: %v", r.Findings)
+	}
+	if err := errors.Join(one.Healthy(), other.Healthy()); err != nil {
+		t.Errorf("something was forbidden: %v", err)
+	}
+
+	var out bytes.Buffer
+	_, err := archive.Export(t.Context(), all, &out, archive.Selection{})
+	must(t, err)
+	f, err := archive.New("exported", bytes.NewReader(out.Bytes()), int64(out.Len()))
+	must(t, err)
+	elsewhere := start(t).as("all")
+	for _, part := range f.Streams() {
+		if part.Name != subject.WakeStream {
+			must(t, elsewhere.Import(t.Context(), f, part.Name, part.Kind))
+		}
+	}
+	if r := s.proven(elsewhere); len(r.Findings) > 0 {
+		t.Errorf("found where it was imported: %v", r.Findings)
+	}
+
+	key := events.Key{Name: "k"}
+	for name, try := range map[string]func() error{
+		"store a turn": func() error {
+			_, err := one.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, key)}, "id")
+			return err
+		},
+		"tell a delta": func() error {
+			_, err := one.Put(t.Context(), events.Message{Subject: subject.Mark("pods")}, "id")
+			return err
+		},
+		"set a wake":               func() error { return one.Schedule(t.Context(), events.Wake{Controller: "c", Key: key}) },
+		"make streams":             func() error { return one.EnsureKind(t.Context(), kinds.ConfigMaps.Kind) },
+		"remove those of a kind":   func() error { return one.Forget(t.Context(), kinds.Pods.Name) },
+		"import something as ours": func() error { return one.Import(t.Context(), f, "OUTCOME_x", nil) },
+	} {
+		var refusal *stream.Refusal
+		if err := try(); !errors.As(err, &refusal) && !strings.Contains(fmt.Sprint(err), "no such stream") {
+			t.Errorf("it may %s: %v", name, err)
+		}
+	}
+}
+
+// TestTheNotarySurvives a restart of the server and its own; and a log that is made
+// anew is a break that everybody sees.
+func TestTheNotarySurvives(t *testing.T) {
+	s := start(t)
+	all := s.as("all")
+	must(t, errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")))
+	stop := s.sign(s.as("notary"))
+	tell(t, all, 0, 20)
+	s.proven(all)
+	s.stop()
+	s.serve()
+	all = s.as("all")
+	tell(t, all, 20, 20)
+	if r := s.proven(all); len(r.Findings) > 0 {
+		t.Errorf("found after a restart of the server: %v", r.Findings)
+	}
+	stop()
+	tell(t, all, 40, 20)
+	s.sign(s.as("notary"))
+	if r := s.proven(all); len(r.Findings) > 0 {
+		t.Errorf("found after a restart of the notary: %v", r.Findings)
+	}
+
+	must(t, errors.Join(all.Forget(t.Context(), kinds.Pods.Name), all.EnsureKind(t.Context(), kinds.Pods.Kind)))
+	tell(t, all, 60, 20)
+	r := s.proven(all)
+	if len(r.Findings) != 1 || r.Findings[0].Stream != "EV_pods" || !strings.Contains(r.Findings[0].What, "made anew") {
+		t.Errorf("a log that was made anew: %v", r.Findings)
+	}
+}
