@@ -155,7 +155,7 @@ func TestTheSliderShowsANamespaceAsItWas(t *testing.T) {
 		l.keys("]")
 		l.until(fmt.Sprintf(`new URLSearchParams(location.search).get("at") !== %q`, before))
 		l.until(`!document.querySelector("[aria-busy]")`)
-		if value[bool](l, `[...document.querySelector("[aria-label=Objects][role=listbox]").querySelectorAll(".name")].some((e) => e.innerText === "web-1-2")`) {
+		if value[bool](l, `[...document.querySelectorAll("[aria-label=Objects][role=listbox] .name")].some((e) => e.innerText === "web-1-2")`) {
 			break
 		}
 	}

@@ -72,7 +72,7 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, errAway), errors.Is(err, bus.ErrClosed):
 		say(w, http.StatusServiceUnavailable, "away", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		say(w, http.StatusGatewayTimeout, "slow", errors.New("the bus has not answered within a minute: it is away, or has too much to do"))
+		say(w, http.StatusGatewayTimeout, "slow", errors.New("the bus has not answered in time: it is away, or has too much to do"))
 	case errors.Is(err, context.Canceled):
 		// Nobody waits for it.
 	default:

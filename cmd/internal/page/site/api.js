@@ -13,13 +13,15 @@ export class Trouble extends Error {
 // repeated.
 export async function ask(what, values = {}, signal) {
   let answer;
+  let found;
   try {
     answer = await fetch(`/api/${what}?${query(values)}`, { signal, headers: { accept: "application/json" } });
+    found = await answer.json();
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (error.name === "AbortError") throw error; // also in the middle of an answer
+    if (answer && error.name === "SyntaxError") throw new Trouble("broken", `The answer cannot be read (${answer.status}).`);
     throw new Trouble("ended", "The program that serves this page does not answer: has it ended?");
   }
-  const found = await answer.json().catch(() => ({ code: "broken", error: `an answer that cannot be read (${answer.status})` }));
   if (!answer.ok) throw new Trouble(found.code, found.error, found);
   return found;
 }

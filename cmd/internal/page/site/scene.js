@@ -88,6 +88,7 @@ export class Scene {
     this.unfollow?.();
     clearTimeout(this.pending);
     clearTimeout(this.retry);
+    clearTimeout(this.rereading);
     clearInterval(this.clock);
     this.loading?.abort();
     this.reading?.abort();
@@ -156,7 +157,7 @@ export class Scene {
       if (error.name === "AbortError") return;
       put(this.objectsBody, trouble(error, { begin: (at) => state.go({ ...this.place, at }) }));
       put(this.chips);
-      if (["away", "ended", "slow"].includes(error.code)) this.retry = setTimeout(() => { this.load(); this.chronicle(); }, 3000);
+      if (["away", "ended", "slow"].includes(error.code)) this.retry = setTimeout(() => this.load(), 3000);
     }
     this.loading = undefined;
     this.objectsBody.removeAttribute("aria-busy");
@@ -214,7 +215,10 @@ export class Scene {
       this.events = await ask("chronicle", { namespace: this.place.ns, from: new Date(from).toISOString(), to: until, limit: most, calm: this.calm() }, reading.signal);
       this.draw();
     } catch (error) {
-      if (error.name !== "AbortError") put(this.eventsBody, trouble(error));
+      if (error.name === "AbortError") return;
+      put(this.eventsBody, trouble(error));
+      clearTimeout(this.rereading);
+      if (["away", "ended", "slow"].includes(error.code)) this.rereading = setTimeout(() => this.chronicle(), 3000);
     }
   }
 
