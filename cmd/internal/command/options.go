@@ -121,6 +121,7 @@ type busOptions struct {
 	at         reader.Connection
 	monitoring []string
 	auditGrade bool
+	guest      bool // it reads without consumers
 	replicas   int
 	maxAge     time.Duration
 	maxBytes   int64
