@@ -41,22 +41,9 @@ func (r *rollout) bear(rolling bool) reconcile.Decision {
 	case failed:
 		return reconcile.Do("there is no replica set of the template, and the namespace is going away", r.birth(born))
 	default:
-		if !r.resumed() {
-			r.begun = born.Name
-		}
+		r.begun = born.Name
 		return reconcile.Join(reconcile.Do("there is no replica set of the template", r.birth(born)), r.report(rolling))
 	}
-}
-
-// resumed tells whether the Deployment was paused until now, and has not said yet
-// that it is no more.
-//
-// Upstream: pkg/controller/deployment/sync.go, checkPausedConditions. It says so in a
-// write of its own, and the news of the set, which comes after that with the old
-// version, is refused and never told.
-func (r *rollout) resumed() bool {
-	was, _ := find(r.deployment.Status.Conditions, appsv1.DeploymentProgressing)
-	return was.Reason == reasonPaused
 }
 
 // birth is the command that makes the set.

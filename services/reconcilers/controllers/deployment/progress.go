@@ -50,6 +50,11 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 			return say(corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
 		case !d.Spec.Paused && paused:
 			have = say(corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
+			if r.begun != "" {
+				// Upstream: this is a write of its own, and the news of the set, which
+				// comes after it with the old version, is refused and never told.
+				return have
+			}
 		}
 	}
 	switch {
