@@ -47,7 +47,7 @@ test: unit oracle sim system observability ui ## everything but the slow levels:
 
 unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
 	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
-	$(GO) test -timeout 30m ./test/integrity/... ./test/turns/... -p 1
+	$(GO) test -timeout 30m ./test/integrity/... ./test/turns/... ./test/notary/... -p 1
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
 	set -o pipefail; $(GO) test ./test/sim/... -v -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'

@@ -33,6 +33,9 @@ turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
 			flags.StringVar(&f.Name, "name", f.Name, "`name` of the object or key")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
+			if s.Record != "" {
+				return fmt.Errorf("nothing more will be stored in %s: tail follows a bus; history and why read a file", s.Record)
+			}
 			f.Namespace = s.given
 			for _, word := range words {
 				kind, err := s.Kind(ctx, word)
