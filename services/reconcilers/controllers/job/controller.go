@@ -142,7 +142,7 @@ func misses(s reconcile.Snapshot, results []events.Result) bool {
 		done[r.UID]++
 	}
 	return slices.ContainsFunc(results, func(r events.Result) bool {
-		if !r.OK() || r.Ref.Kind != kinds.Pods.Name || done[r.UID] > 1 {
+		if !r.OK() || r.Removed || r.Ref.Kind != kinds.Pods.Name || done[r.UID] > 1 {
 			return false
 		}
 		p, there := reconcile.Get(s, kinds.Pods, r.Ref.Namespace, r.Ref.Name)
