@@ -76,10 +76,10 @@ func replaysNothing(t *testing.T, r asker, file string) {
 	for want, args := range map[string][]string{
 		"no turn on record to be replayed":        {"replay", "--strict", "--key=again/nobody"},
 		"is not in the list of known controllers": {"replay", "--controller=nonsense"},
-		"--until":                                 {"replay", "--since=10s", "--until=20s"},
-		"is not on record":                        {"explain", "replicaset-controller/99999999"},
-		"or CONTROLLER/TURN":                      {"explain", "nonsense/1"},
-		"none of its last":                        {"explain", "ns/again"},
+		"--until":            {"replay", "--since=10s", "--until=20s"},
+		"is not on record":   {"explain", "replicaset-controller/99999999"},
+		"or CONTROLLER/TURN": {"explain", "nonsense/1"},
+		"none of its last":   {"explain", "ns/again"},
 	} {
 		if out, err := r.ask(t, append(args, "--record="+file)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("millrace %s: %v, want an error with %q\n%s", strings.Join(args, " "), err, want, out)
