@@ -126,11 +126,17 @@ func blurred(lines []string) []string {
 }
 
 // slip tells whether upstream says something because it looks at an old copy: it
-// deletes again, or misses, what it has deleted.
+// deletes again, misses, or is surprised by, what it has deleted.
 func slip(event string, told []string) bool {
-	_, name, misses := strings.Cut(event, "Active job went missing: ")
-	return strings.Contains(event, "FailedDelete") && strings.HasSuffix(event, "not found") ||
-		misses && slices.ContainsFunc(told, func(other string) bool { return strings.HasSuffix(other, "Deleted job "+name) })
+	if strings.Contains(event, "FailedDelete") && strings.HasSuffix(event, "not found") {
+		return true
+	}
+	for _, about := range []string{"Active job went missing: ", "Saw a job that the controller did not create or forgot: "} {
+		if _, name, ok := strings.Cut(event, about); ok {
+			return slices.ContainsFunc(told, func(other string) bool { return strings.HasSuffix(other, "Deleted job "+name) })
+		}
+	}
+	return false
 }
 
 // missing is what a has more often than b.
