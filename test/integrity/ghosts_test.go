@@ -54,9 +54,7 @@ func TestGhosts(t *testing.T) {
 			w.eventually("all ghosts are said to be gone", func() bool { return w.count(log, events.Gone) == ghosts })
 			w.settle()
 			w.truthful()
-			if stand := w.count(state, events.Is); stand != 5 {
-				t.Errorf("the state tells of %d pods", stand)
-			}
+			w.eventually("the state tells of none of them", func() bool { return w.count(state, events.Is) == 5 })
 			if holes, _ := w.gaps(1); len(holes) == 0 {
 				t.Error("no gap tells of it")
 			}
