@@ -86,7 +86,8 @@ func (s *site) begin(ctx context.Context) (err error) {
 // watchKCM has kube-controller-manager's own controllers do the work, and stops it.
 func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	kcm, err := s.cluster.StartKCM(ctx, 0, clustertest.KCM{
-		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,node-ipam-controller",
+		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
+			"statefulset-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller",
 		Args:        []string{"--authorization-always-allow-paths=/metrics,/healthz"},
 	})
 	if err != nil {
