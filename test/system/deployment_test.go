@@ -57,7 +57,7 @@ func TestManifests(t *testing.T) {
 			t.Errorf("a write was forbidden: %+v", r)
 		}
 	}
-	s.kubectl(t, "delete", "deployments", "--all", "--namespace="+home)
+	s.kubectl(t, "delete", "deployments,statefulsets", "--all", "--namespace="+home)
 	eventually(t, "the pods of the services are gone", func() string {
 		pods, err := s.kube.CoreV1().Pods(home).List(t.Context(), everything)
 		if err == nil && len(pods.Items) > 0 {

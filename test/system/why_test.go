@@ -262,7 +262,7 @@ func toldErrors(t *testing.T, r asker, began time.Time) {
 		"get nonsense":                                          "the record has no kind",
 		"history pod/nobody":                                    "not on record",
 		"history pod":                                           "write KIND/NAME",
-		"why-not deploy/web --controller=nobody":                "there are deployment-controller",
+		"why-not deploy/web --controller=nobody":                "there are clusterrole-aggregation-controller, ",
 		"diff deploy/web":                                       "--from is missing",
 		"get deploy/web":                                        "was gone",
 		"tail --kind=pods --nats-url=nats://127.0.0.1:1 -o xml": "is none of table, json",
