@@ -20,7 +20,7 @@ export function dialog() {
 export function keys(actions) {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    const typing = event.target.closest?.("input:not([type=range]):not([type=checkbox]), textarea, select, dialog");
+    const typing = event.target.closest?.("input:not([type=range]):not([type=checkbox]), textarea, select, dialog[open]");
     if (typing) return;
     const act = actions[event.key];
     if (!act) return;
