@@ -88,7 +88,7 @@ func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	kcm, err := s.cluster.StartKCM(ctx, 0, clustertest.KCM{
 		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
 			"statefulset-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller",
-		Args:        []string{"--authorization-always-allow-paths=/metrics,/healthz"},
+		Args: []string{"--authorization-always-allow-paths=/metrics,/healthz"},
 	})
 	if err != nil {
 		return nil, err
