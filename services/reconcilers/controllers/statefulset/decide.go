@@ -116,8 +116,8 @@ func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 func (s stage) replica(at int) (claims, commands []events.Command, wait string) {
 	p, ordinal := s.replicas[at], s.start()+at
 	switch {
-	case p == nil && slices.Contains(s.Squatters, s.name(ordinal)):
-		return nil, nil, "a pod of somebody else has the name"
+	case p == nil && s.occupied(s.name(ordinal)):
+		return nil, nil, "a pod that is not the set's has the name"
 	case p == nil && s.stale(ordinal):
 		return nil, nil, "a claim still goes with the pod before"
 	case p == nil:

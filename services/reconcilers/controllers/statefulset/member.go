@@ -58,6 +58,12 @@ func (v View) ordinal(p *corev1.Pod) int {
 
 func (v View) name(ordinal int) string { return v.Set.Name + "-" + strconv.Itoa(ordinal) }
 
+// occupied tells whether a pod has a name that is not the set's: somebody else's, or
+// one without an owner that is on its way out and so is not adopted.
+func (s stage) occupied(name string) bool {
+	return slices.Contains(s.Squatters, name) || slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+}
+
 // members are the pods with a name of the set's, in the order of names.
 func (v View) members() []*corev1.Pod {
 	var members []*corev1.Pod

@@ -10,14 +10,14 @@ import (
 )
 
 // Selector is an API selector, ready to match. ok is false when it can select
-// nothing that anyone meant: it is malformed, or empty. No retry makes such a
+// nothing that anyone meant: it is malformed, missing or empty. No retry makes such a
 // selector better, so it is a value and not an error.
 //
 // Upstream: an empty selector is refused by the API's validation; should one
 // creep in, it matches nothing, not everything.
 func Selector(s *metav1.LabelSelector) (selector labels.Selector, ok bool) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil || selector.Empty() {
+	if s == nil || err != nil || selector.Empty() {
 		return labels.Nothing(), false
 	}
 	return selector, true

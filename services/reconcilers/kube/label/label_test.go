@@ -20,7 +20,7 @@ func TestSelector(t *testing.T) {
 	}{
 		"matching":  {&metav1.LabelSelector{MatchLabels: web}, true, true},
 		"other":     {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, true, false},
-		"none":      {nil, true, false},
+		"none":      {nil, false, false},
 		"empty":     {&metav1.LabelSelector{}, false, false},
 		"malformed": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}, false, false},
 	} {
