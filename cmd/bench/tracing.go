@@ -59,9 +59,15 @@ type tracer struct {
 	missed map[string]int // causes, by reason
 }
 
+// neighbours are the processes beside Millrace that have work with traces.
+var neighbours = []string{"kube-apiserver", "etcd", "jaeger"}
+
 // pace is what a round came to: scale operations in a second, and milliseconds of
-// processor time for each.
-type pace struct{ rate, processor float64 }
+// processor time for each, Millrace's and that of its neighbours.
+type pace struct {
+	rate, processor float64
+	beside          []float64
+}
 
 // spell is a stretch of time.
 type spell struct{ from, to time.Time }
@@ -147,7 +153,7 @@ func (t *tracer) play(ctx context.Context) error {
 	if err := t.scale(ctx, 1); err != nil { // everybody has done everything once
 		return err
 	}
-	before, err := usageOf(t.units)
+	before, err := t.processorTimes()
 	if err != nil {
 		return err
 	}
@@ -156,15 +162,41 @@ func (t *tracer) play(ctx context.Context) error {
 		return err
 	}
 	s := spell{begun, time.Now()}
-	after, err := usageOf(t.units)
+	used, err := t.processorTimes()
 	if err != nil {
 		return err
 	}
 	const done = scalers * stint
-	t.rounds = append(t.rounds, pace{done / s.to.Sub(s.from).Seconds(), 1000 * (after.cpu - before.cpu) / done})
+	for i := range used {
+		used[i] = 1000 * (used[i] - before[i]) / done
+	}
+	t.rounds = append(t.rounds, pace{done / s.to.Sub(s.from).Seconds(), used[0], used[1:]})
 	t.spells = append(t.spells, s)
 	fmt.Fprintf(os.Stderr, "    round %d, %s: %s scale operations per second\n", len(t.rounds), t.share.name, number(t.rounds[len(t.rounds)-1].rate))
 	return t.count(ctx)
+}
+
+// processorTimes are seconds until now: Millrace's, then those of its neighbours.
+func (t *tracer) processorTimes() ([]float64, error) {
+	all := [][]unit{t.units}
+	for _, name := range neighbours {
+		var units []unit
+		for _, p := range t.cluster.Processes() {
+			if p.Name == name {
+				units = append(units, unit{process: p})
+			}
+		}
+		all = append(all, units)
+	}
+	times := make([]float64, len(all))
+	for i, units := range all {
+		u, err := usageOf(units)
+		if err != nil {
+			return nil, err
+		}
+		times[i] = u.cpu
+	}
+	return times, nil
 }
 
 // enter makes the Deployments, the first time.
@@ -293,6 +325,10 @@ func traceMetrics(tracers []*tracer) []metric {
 		metrics = append(metrics,
 			metric{"scale operations, " + t.share.name, "1/s", median(each(t.rounds, rate))},
 			metric{"processor time of one, " + t.share.name, "ms", median(each(t.rounds, processor))})
+		for n, name := range neighbours {
+			beside := func(p pace) float64 { return p.beside[n] }
+			metrics = append(metrics, metric{"processor time of one, " + t.share.name + ", " + name, "ms", median(each(t.rounds, beside))})
+		}
 		if i == 0 {
 			continue
 		}
