@@ -15,12 +15,14 @@ import (
 type Verb string
 
 // The verbs of commands. VerbRecord makes no change: it only tells its notices.
+// VerbAsk makes none either: what it reads comes back as the answer in its result.
 const (
 	VerbCreate Verb = "create"
 	VerbUpdate Verb = "update"
 	VerbPatch  Verb = "patch"
 	VerbDelete Verb = "delete"
 	VerbRecord Verb = "record"
+	VerbAsk    Verb = "ask"
 )
 
 // Command is one request that a decision makes of the API server. Its fields
@@ -32,6 +34,10 @@ type Command struct {
 	Namespace   string     `json:"namespace,omitempty"`
 	Name        string     `json:"name,omitempty"`
 	Subresource string     `json:"subresource,omitempty"`
+
+	// Of is what an ask is about, where its resource is not known: an object of the
+	// command's namespace, as owner references name it.
+	Of *metav1.OwnerReference `json:"of,omitempty"`
 
 	// If is the condition under which the writer may act.
 	If *If `json:"if,omitempty"`
@@ -48,6 +54,10 @@ type Command struct {
 	Propagation metav1.DeletionPropagation `json:"propagation,omitempty"`
 	// GraceSeconds of a delete; nil means the object's own.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
+
+	// Note comes back in the result, whatever becomes of the command: what the
+	// controller wants to know when it hears of that.
+	Note json.RawMessage `json:"note,omitempty"`
 
 	// Applied and Failed are positions, from 1, in Turn.Notices: what to tell
 	// users when the command has been applied or has failed. 0 means nothing.

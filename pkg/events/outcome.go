@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/json"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,8 @@ type Status string
 const (
 	// Applied: the request succeeded; Version is the object's new version.
 	Applied Status = "applied"
+	// Answered: what was asked for has been read: Answer has it.
+	Answered Status = "answered"
 	// Unchanged: the effect was there already, or the request changed nothing.
 	Unchanged Status = "unchanged"
 	// Conflict: a condition did not hold (409); look again, decide again.
@@ -70,6 +73,8 @@ type Result struct {
 	Reason  string `json:"reason,omitempty"`
 	Cause   string `json:"cause,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Answer is what comes back to the controller; nil where nothing does.
+	Answer *Answer `json:"answer,omitempty"`
 	// AuditID is the request's id in the API server's audit log.
 	AuditID string `json:"auditID,omitempty"`
 	// Unsure is true where nobody can tell whether a request of ours has done it: the
@@ -79,9 +84,17 @@ type Result struct {
 	Unsure bool `json:"unsure,omitempty"`
 }
 
+// Answer is what a command brings back.
+type Answer struct {
+	// Body is what was read for an ask, as JSON; empty where that failed.
+	Body json.RawMessage `json:"body,omitempty"`
+	// Note is the command's.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
 // OK is true when the effect that was wanted is there.
 func (r Result) OK() bool {
-	return r.Status == Applied || r.Status == Unchanged || r.Status == DryRun
+	return r.Status == Applied || r.Status == Answered || r.Status == Unchanged || r.Status == DryRun
 }
 
 // OK is true when every command's effect is there.

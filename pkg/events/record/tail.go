@@ -216,7 +216,7 @@ func eventOf(e Entry) Event {
 // Counts writes how often each status was met, in a fixed order.
 func Counts(of map[events.Status]int) (text string) {
 	order := []events.Status{
-		events.Applied, events.Unchanged, events.DryRun, events.Conflict, events.Absent, events.Refused, events.Failed, events.Skipped,
+		events.Applied, events.Answered, events.Unchanged, events.DryRun, events.Conflict, events.Absent, events.Refused, events.Failed, events.Skipped,
 	}
 	for _, s := range order {
 		if of[s] > 0 {

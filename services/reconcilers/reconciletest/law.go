@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -129,9 +130,26 @@ func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 		}
 	}
 	for _, f := range d.Figures {
-		if !slices.ContainsFunc(c.Metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric }) {
-			return fmt.Errorf("it gives a figure of %q, which is none of its metrics", f.Metric)
+		if err := fits(c.Metrics, d.Commands, f); err != nil {
+			return fmt.Errorf("it gives a figure of %q, %w", f.Metric, err)
 		}
+	}
+	return nil
+}
+
+// fits: a figure is of a metric that was declared, has its labels, and waits for
+// nothing that is not wanted.
+func fits(metrics []reconcile.Metric, commands []events.Command, f reconcile.Figure) error {
+	at := slices.IndexFunc(metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric })
+	switch {
+	case at < 0:
+		return errors.New("which is none of its metrics")
+	case len(f.Labels) != len(metrics[at].Labels):
+		return fmt.Errorf("with %d labels instead of %d", len(f.Labels), len(metrics[at].Labels))
+	case metrics[at].Sort == reconcile.Counter && f.Value < 0:
+		return errors.New("which makes a counter less")
+	case f.Of != (events.Ref{}) && !slices.ContainsFunc(commands, func(c events.Command) bool { return c.Ref() == f.Of }):
+		return fmt.Errorf("of %v, which no command is about", f.Of)
 	}
 	return nil
 }
@@ -144,6 +162,8 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 		return fmt.Errorf("there is nothing to record")
 	case c.Verb == events.VerbRecord:
 		return nil
+	case c.Verb == events.VerbAsk && c.Of != nil:
+		return nil
 	case c.Name == "" || c.Kind == "" || c.Version == "":
 		return fmt.Errorf("name, kind or version is missing")
 	case c.Verb != events.VerbCreate && (c.If == nil || c.If.UID == ""):
@@ -152,7 +172,7 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 		return fmt.Errorf("it does not depend on the object's version")
 	case c.Verb == events.VerbPatch && c.PatchType == "":
 		return fmt.Errorf("the patch has no type")
-	case c.Verb != events.VerbDelete && !json.Valid(c.Body):
+	case c.Verb != events.VerbDelete && c.Verb != events.VerbAsk && !json.Valid(c.Body):
 		return fmt.Errorf("the body is no JSON: %q", c.Body)
 	}
 	return nil

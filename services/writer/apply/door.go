@@ -179,10 +179,12 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 	if !ok {
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
 	}
-	if r.Owner != nil {
+	switch {
+	case r.Owner != nil && r.Verb == plan.Read:
+		return d.askOf(ctx, a, client, r)
+	case r.Owner != nil:
 		return d.lookAtOwner(ctx, a, client, r)
-	}
-	if !r.Verb.Writes() {
+	case !r.Verb.Writes():
 		return d.look(ctx, a, client, r)
 	}
 	if r.Doubtful && d.config.Known != nil {

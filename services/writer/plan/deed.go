@@ -18,6 +18,7 @@ const (
 	absent               // look at the owners that must be gone
 	before               // redelivered delete: look whether it was done before
 	write                // make the request
+	ask                  // read what is asked for
 	compare              // refused: look at what is there
 	survey               // given up, redelivered: look whether it was done before
 	finished             // there is a result
@@ -52,6 +53,8 @@ func newDeed(at int, c events.Command, body []byte, o Options) *deed {
 // first is the first step that the command asks for.
 func (d *deed) first() step {
 	switch cond := d.command.If; {
+	case d.command.Verb == events.VerbAsk:
+		return ask
 	case cond != nil && cond.Alive != nil:
 		return alive
 	case len(owners(cond)) > 0:
@@ -83,6 +86,8 @@ func (d *deed) request() Request {
 		r.Owner = &owners(c.If)[d.owner]
 	case write:
 		d.write(&r)
+	case ask:
+		r.Verb, r.Owner, r.Subresource = Read, c.Of, c.Subresource
 	case compare:
 		if c.Verb == events.VerbCreate || c.Verb != events.VerbDelete && d.doubled() {
 			r.Verb = Read
@@ -156,6 +161,8 @@ func (d *deed) answer(r Response) {
 		d.afterBefore(r)
 	case write:
 		d.afterWrite(r)
+	case ask:
+		d.afterAsk(r)
 	case compare:
 		d.afterCompare(r)
 	case survey:
@@ -167,7 +174,7 @@ func (d *deed) answer(r Response) {
 // exhaust gives up a command that has no time left. One that may have been carried
 // out is looked for first.
 func (d *deed) exhaust(r Response) {
-	if d.doubled() {
+	if d.doubled() && d.command.Verb != events.VerbAsk {
 		d.failed, d.step = &r, survey
 		return
 	}
@@ -248,6 +255,19 @@ func (d *deed) afterWrite(r Response) {
 		r.Code == 422 && r.Field == "metadata.uid" && uidOf(c) != "":
 		// Upstream: a patch that carries another object's uid is "invalid", which
 		// the adopting controllers read as "gone".
+		d.end(r, events.Absent)
+	default:
+		d.end(r, events.Refused)
+	}
+}
+
+// afterAsk passes on what was read, or why it could not be.
+func (d *deed) afterAsk(r Response) {
+	switch {
+	case r.ok():
+		d.end(r, events.Answered)
+		d.result.Answer = &events.Answer{Body: r.Body, Note: d.command.Note}
+	case r.notFound():
 		d.end(r, events.Absent)
 	default:
 		d.end(r, events.Refused)
@@ -346,7 +366,7 @@ func (d *deed) compareDeath(r Response) {
 func (d *deed) skip() {
 	switch {
 	case d.step == finished:
-	case d.again:
+	case d.again && d.command.Verb != events.VerbAsk: // nothing comes of a question
 		d.step = survey
 	default:
 		d.giveUp()
@@ -416,6 +436,9 @@ func (d *deed) refuse(reason, message string) {
 
 func (d *deed) end(r Response, status events.Status) {
 	d.result, d.step = r.result(d.at, d.command, status), finished
+	if d.command.Note != nil {
+		d.result.Answer = &events.Answer{Note: d.command.Note}
+	}
 }
 
 // uidOf is the uid that a command insists on.

@@ -82,7 +82,7 @@ func New(t events.Turn, o Options) *Plan {
 		d := p.admit(i, c, t, o, moulds)
 		p.deeds = append(p.deeds, d)
 		if c.Verb == events.VerbRecord {
-			continue
+			continue // it is over
 		}
 		p.after[i] = earlier[c.Ref()]
 		earlier[c.Ref()] = append(earlier[c.Ref()][:len(p.after[i]):len(p.after[i])], i)
@@ -143,6 +143,10 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 func fault(c events.Command) string {
 	switch c.Verb {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
+	case events.VerbAsk:
+		if c.Of != nil {
+			return ""
+		}
 	default:
 		return "the verb " + string(c.Verb) + " is unknown"
 	}
@@ -310,6 +314,6 @@ func (d *deed) told() events.Result {
 	// What is gone after the answer to its delete was lost may have been deleted by
 	// somebody else.
 	guessed := d.lost && d.command.Verb == events.VerbDelete && r.Status == events.Applied && d.last.notFound()
-	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord
+	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord && d.command.Verb != events.VerbAsk
 	return r
 }

@@ -86,6 +86,8 @@ const (
 	// ReasonUnresolvable: a cluster-scoped object names an owner that lives in
 	// a namespace.
 	ReasonUnresolvable = "UnresolvableOwner"
+	// ReasonLacking: the resource does not have the subresource that was asked for.
+	ReasonLacking = "NoSuchSubresource"
 )
 
 // Object is the metadata that the plan judges by.
@@ -113,7 +115,7 @@ func (r Response) again() bool {
 	case 0, 401, 408, 429:
 		return r.Reason != ReasonNoMatch && r.Reason != ReasonUnresolvable
 	default:
-		return r.Code >= 500
+		return r.Code >= 500 && r.Reason != ReasonLacking
 	}
 }
 
