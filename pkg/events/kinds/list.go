@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 )
 
 // The kinds that controllers read in full, sorted by group and name. A kind
@@ -20,6 +21,7 @@ var (
 	PersistentVolumes      = Of[*corev1.PersistentVolume]{core("persistentvolumes", "PersistentVolume", clusterScoped)}
 	Pods                   = Of[*corev1.Pod]{core("pods", "Pod", namespaced)}
 	ReplicationControllers = Of[*corev1.ReplicationController]{core("replicationcontrollers", "ReplicationController", namespaced)}
+	ResourceQuotas         = Of[*corev1.ResourceQuota]{core("resourcequotas", "ResourceQuota", namespaced)}
 	ServiceAccounts        = Of[*corev1.ServiceAccount]{core("serviceaccounts", "ServiceAccount", namespaced)}
 	Services               = Of[*corev1.Service]{core("services", "Service", namespaced)}
 
@@ -32,6 +34,9 @@ var (
 	Jobs     = Of[*batchv1.Job]{inGroup("batch", "jobs", "Job", namespaced)}
 
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
+
+	DeviceClasses  = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
+	ResourceClaims = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
 
 	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
 )

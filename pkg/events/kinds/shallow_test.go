@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// In whatever Go type can be on the bus the metadata is found without reading the rest.
-func TestTheMetadataOfEveryTypeIsFound(t *testing.T) {
+// In whatever Go type can be on the bus the owners are found without reading the rest.
+func TestTheOwnersInEveryTypeAreFound(t *testing.T) {
 	found := 0
 	for gvk := range kinds.Scheme().AllKnownTypes() {
 		made, err := kinds.Scheme().New(gvk)
@@ -28,27 +28,30 @@ func TestTheMetadataOfEveryTypeIsFound(t *testing.T) {
 		object.SetUID("u")
 		object.SetResourceVersion("7")
 		object.SetLabels(map[string]string{"a": "b"})
-		object.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "v", Controller: &yes}})
+		owners := []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: "n", UID: "v", Controller: &yes}, {APIVersion: "v1", Kind: "Pod", Name: "p", UID: "w"},
+		}
+		object.SetOwnerReferences(owners)
 		kind := kinds.Kind{Name: "any", Version: gvk.Version, Kind: gvk.Kind, Form: kinds.Full}
 		body, err := kinds.Encode(kind, object.(runtime.Object))
 		if err != nil {
 			t.Fatalf("%v: %v", gvk, err)
 		}
-		meta, err := kinds.Shallow(body)
+		got, err := kinds.Owners(body)
 		if err != nil {
 			t.Fatalf("%v: %v", gvk, err)
 		}
-		if got := reflect.ValueOf(object).Elem().FieldByName("ObjectMeta").Interface(); !reflect.DeepEqual(meta.ObjectMeta, got) {
-			t.Errorf("%v: the metadata is %+v, want %+v", gvk, meta.ObjectMeta, got)
+		if !reflect.DeepEqual(got, owners) {
+			t.Errorf("%v: the owners are %+v, want %+v", gvk, got, owners)
 		}
 		found++
 	}
 	if found < 20 {
 		t.Errorf("only %d types were looked at", found)
 	}
-	for _, broken := range []string{"", "{}", "k8s\x00\xff"} {
-		if _, err := kinds.Shallow([]byte(broken)); err == nil {
-			t.Errorf("%q has metadata", broken)
+	for _, broken := range []string{"", "{}", "k8s\x00\xff", "k8s\x00\x12\x02\x0a\x09", "k8s\x00\x12\x04\x0a\x02\x6a\x01"} {
+		if owners, err := kinds.Owners([]byte(broken)); err == nil {
+			t.Errorf("%q has the owners %v", broken, owners)
 		}
 	}
 }

@@ -29,6 +29,9 @@ type Snapshot interface {
 	// Dependents is every object, of any kind that is read, with an owner
 	// reference to the uid; sorted by kind, namespace and name.
 	Dependents(uid types.UID) []Object
+	// Kind is a kind that is read, by its name; ok is false for one that the cluster
+	// does not have, as far as is known.
+	Kind(name kinds.Name) (k kinds.Kind, ok bool)
 	// KindOf is the kind that is read under an apiVersion's group and a kind
 	// name, in whatever version.
 	KindOf(group, kind string) (k kinds.Kind, ok bool)

@@ -157,6 +157,16 @@ func (w *World) Dependents(uid types.UID) []reconcile.Object {
 	})
 }
 
+// Kind is part of [reconcile.Snapshot].
+func (w *World) Kind(name kinds.Name) (kinds.Kind, bool) {
+	for _, k := range w.kinds {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return kinds.Kind{}, false
+}
+
 // KindOf is part of [reconcile.Snapshot].
 func (w *World) KindOf(group, kind string) (kinds.Kind, bool) {
 	for _, k := range w.kinds {

@@ -96,6 +96,15 @@ func (s scene) Dependents(uid types.UID) []reconcile.Object {
 	return out
 }
 
+// Kind implements [reconcile.Snapshot].
+func (s scene) Kind(name kinds.Name) (kinds.Kind, bool) {
+	k, ok := s.kind(name)
+	if !ok {
+		return kinds.Kind{}, false
+	}
+	return k.kind, true
+}
+
 // KindOf implements [reconcile.Snapshot].
 func (s scene) KindOf(group, kind string) (kinds.Kind, bool) {
 	var found []kinds.Kind
