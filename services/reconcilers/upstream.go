@@ -2,13 +2,13 @@ package reconcilers
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -26,7 +26,7 @@ type upstream struct {
 	unfinished, longest  *prometheus.Desc
 	running              *prometheus.Desc
 	stale                map[string]*prometheus.CounterVec
-	own                  map[string]prometheus.Histogram
+	own                  figures
 	rootCA               *prometheus.CounterVec
 	rootCATime           *prometheus.HistogramVec
 }
@@ -67,7 +67,7 @@ func newUpstream(controllers []reconcile.Any) upstream {
 		longest:    queue("longest_running_processor_seconds", "Age of the oldest turn that is being decided."),
 		running:    prometheus.NewDesc("running_managed_controllers", "1 while the controller's work falls to this replica.", []string{"name", "manager"}, nil),
 		stale:      map[string]*prometheus.CounterVec{},
-		own:        map[string]prometheus.Histogram{},
+		own:        newFigures(),
 		rootCA: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "root_ca_cert_publisher_sync_total", Help: "Namespaces that were looked at, by the HTTP status that this ended with.",
 		}, []string{"code"}),
@@ -84,10 +84,7 @@ func newUpstream(controllers []reconcile.Any) upstream {
 
 func (u *upstream) add(d reconcile.Description) {
 	for _, m := range d.Metrics {
-		if _, shared := u.own[m.Name]; shared {
-			continue // as upstream's two keepers of sets have one for both
-		}
-		u.own[m.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets})
+		u.own.add(m)
 	}
 	if subsystem, ok := staleSkips[d.Name]; ok {
 		u.stale[d.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -104,11 +101,8 @@ func (u *upstream) add(d reconcile.Description) {
 func (u *upstream) watch(s *shell.Settings, d reconcile.Description) {
 	waited := u.queueTime.WithLabelValues(d.Queue)
 	s.Waited = func(took time.Duration) { waited.Observe(took.Seconds()) }
-	s.Measured = func(f reconcile.Figure) {
-		if h, ok := u.own[f.Metric]; ok && slices.ContainsFunc(d.Metrics, func(m reconcile.Metric) bool { return m.Name == f.Metric }) {
-			h.Observe(f.Value)
-		}
-	}
+	s.Measured = u.own.measured
+	s.Shared = func(key events.Key, figures []reconcile.Figure) { u.own.shared(d.Name, key, figures) }
 	if skips, ok := u.stale[d.Name]; ok {
 		s.Held = func(kind kinds.Name) { skips.WithLabelValues(kind.Group(), kind.Resource()).Inc() }
 	}
@@ -130,9 +124,7 @@ func (u *upstream) answered(controller string, code int, took time.Duration) {
 
 func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collector {
 	all := []prometheus.Collector{u.queueTime, u.workTime}
-	for _, name := range slices.Sorted(maps.Keys(u.own)) {
-		all = append(all, u.own[name])
-	}
+	all = append(all, u.own.collectors()...)
 	for _, c := range controllers {
 		d := c.Describe()
 		if skips, ok := u.stale[d.Name]; ok {
@@ -146,7 +138,7 @@ func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collecto
 }
 
 func (u *upstream) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{u.depth, u.adds, u.retries, u.unfinished, u.longest, u.running}
+	return append(u.own.descs(), u.depth, u.adds, u.retries, u.unfinished, u.longest, u.running)
 }
 
 func (u *upstream) collect(out chan<- prometheus.Metric, l *shell.Loop, d reconcile.Description, active bool) {
@@ -157,6 +149,9 @@ func (u *upstream) collect(out chan<- prometheus.Metric, l *shell.Loop, d reconc
 	out <- prometheus.MustNewConstMetric(u.unfinished, prometheus.GaugeValue, busy, d.Queue)
 	out <- prometheus.MustNewConstMetric(u.longest, prometheus.GaugeValue, busy, d.Queue)
 	out <- prometheus.MustNewConstMetric(u.running, prometheus.GaugeValue, truth(active), name(d), manager)
+	if active { // or else every replica would say the same, and a sum over them too much
+		u.own.collect(out, d)
+	}
 }
 
 // name is the controller's as kube-controller-manager says it in its metrics.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -23,22 +24,8 @@ type Decision struct {
 	// one moment, when everything done for the key has come back. It is for reports
 	// that nobody can put right later, such as sums of what is seen once.
 	Sure bool
-	// Figures are what is worth counting about the commands. They are no part of the
-	// turn.
+	// Figures are what is worth counting. They are no part of the turn.
 	Figures []Figure
-}
-
-// Figure is a value of one of the controller's metrics ([Controller.Metrics]).
-type Figure struct {
-	Metric string
-	Value  float64
-}
-
-// Metric is a histogram of a controller's own, under the name that upstream has for
-// it. What can be counted of every controller is none: the shell does that.
-type Metric struct {
-	Name, Help string
-	Buckets    []float64
 }
 
 // Nothing is the decision to leave things as they are.
@@ -82,13 +69,21 @@ func Join(decisions ...Decision) Decision {
 	return joined
 }
 
-// In gives the part of the decision that travels in a lane.
+// In gives the part of the decision that travels in a lane. Figures of no command go
+// with what acts, or with the report where nothing does.
 func (d Decision) In(lane events.Lane) Decision {
-	part := d
-	part.Commands = nil
+	part, acts := d, false
+	part.Commands, part.Figures = nil, nil
 	for _, c := range d.Commands {
+		acts = acts || c.Lane() == events.Act
 		if c.Lane() == lane {
 			part.Commands = append(part.Commands, c)
+		}
+	}
+	for _, f := range d.Figures {
+		about := func(c events.Command) bool { return c.Ref() == f.Of }
+		if f.Of == (events.Ref{}) && acts == (lane == events.Act) || slices.ContainsFunc(part.Commands, about) {
+			part.Figures = append(part.Figures, f)
 		}
 	}
 	return part

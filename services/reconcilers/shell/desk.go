@@ -24,6 +24,7 @@ type Desk struct {
 	described  reconcile.Description
 	named      map[kinds.Name]bool // the kinds that it names as its inputs
 	every      bool                // it reads all kinds
+	gauges     map[string]bool     // those of its metrics that are
 	memory     *Memory
 	door       Door
 	settings   Settings
@@ -126,6 +127,12 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
 		epochs:    map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
+		gauges: map[string]bool{},
+	}
+	for _, m := range described.Metrics {
+		if m.Sort == reconcile.Gauge {
+			d.gauges[m.Name] = true
+		}
 	}
 	for _, in := range described.Inputs {
 		if in.Every {

@@ -100,9 +100,11 @@ type Settings struct {
 	// Held is told the kind of an effect each time that a turn has to wait for it to
 	// be seen; may be nil.
 	Held func(kinds.Name)
-	// Measured is told each figure of a decision whose commands are being done; may
-	// be nil.
+	// Measured is told each figure that counts, when it does; may be nil.
 	Measured func(reconcile.Figure)
+	// Shared is told what the newest decision about a key says for the controller's
+	// gauges, instead of what was said for the key before; may be nil.
+	Shared func(key events.Key, figures []reconcile.Figure)
 }
 
 func (s Settings) filled() Settings {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // The fence. A lane is settled when its last stored turn has its outcome and
@@ -18,14 +19,15 @@ import (
 
 // lane is the fence of one key in one lane.
 type lane struct {
-	turn      uint64         // the last turn stored, as far as is known
-	outcome   uint64         // the turn that the newest outcome is of
-	dues      []due          // what was applied and has not come back
-	failures  int            // failed turns in a row
-	notBefore time.Time      // no turn before, because of the failures
-	tried     string         // the version of the key's own object in the last turn
-	journey   journey        // of the last turn
-	last      events.Outcome // the newest outcome, while it is worth remembering
+	turn      uint64             // the last turn stored, as far as is known
+	outcome   uint64             // the turn that the newest outcome is of
+	dues      []due              // what was applied and has not come back
+	failures  int                // failed turns in a row
+	notBefore time.Time          // no turn before, because of the failures
+	tried     string             // the version of the key's own object in the last turn
+	journey   journey            // of the last turn
+	figures   []reconcile.Figure // that count once its outcome is known
+	last      events.Outcome     // the newest outcome, while it is worth remembering
 	remember  bool
 	vain      vain
 
@@ -84,6 +86,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		l.repeats = 0
 	}
 	l.last, l.remember = o, true
+	d.tellFigures(l, o)
 	d.land(l, o)
 	l.dues = seen(l.dues)
 	for _, r := range o.Results {

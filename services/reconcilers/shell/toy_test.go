@@ -37,6 +37,10 @@ func toy() reconcile.Controller[toyView] {
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
 		},
+		Metrics: []reconcile.Metric{
+			{Name: "asked", Sort: reconcile.Counter}, {Name: "born", Sort: reconcile.Counter},
+			{Name: "unborn", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
+		},
 		Observe: func(s reconcile.Snapshot, k events.Key) (toyView, bool) {
 			set, ok := reconcile.Get(s, kinds.ReplicaSets, k.Namespace, k.Name)
 			if !ok {
@@ -80,6 +84,7 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 	}
 	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
 	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want), Sure: v.Set.Annotations["toy"] == "counts"}
+	d.Figures = []reconcile.Figure{{Metric: "wanted", Value: float64(want)}, reconcile.Count("asked", 1)}
 	taken := map[string]bool{}
 	for _, p := range v.Pods {
 		taken[p.Name] = true
@@ -90,7 +95,9 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 			continue
 		}
 		births--
-		d.Commands = append(d.Commands, reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`)))
+		birth := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
+		d.Commands = append(d.Commands, birth)
+		d.Figures = append(d.Figures, reconcile.Figure{Metric: "born", Value: 1, Of: birth.Ref()}, reconcile.Figure{Metric: "unborn", Value: 1, Of: birth.Ref(), Failed: true})
 	}
 	for i := want; i < have; i++ {
 		d.Commands = append(d.Commands, reconcile.Delete(kinds.Pods.Kind, v.Pods[i]))

@@ -67,6 +67,7 @@ func (d *Desk) turn(e *entry) {
 		d.strike(e, a.broken)
 		return
 	}
+	d.share(e.key, a.decision.Figures)
 	if len(a.decision.Commands) > 0 {
 		d.carry(e, a)
 		return
@@ -146,7 +147,6 @@ func (d *Desk) carry(e *entry, a answer) {
 	d.schedule(e, r, a)
 	if doAct {
 		d.store(e, r, a, act, events.Act)
-		d.measure(a.decision.Figures)
 	}
 	if doTell {
 		d.store(e, r, a, tell, events.Tell)
@@ -283,19 +283,11 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 	}
 	l.tried, l.storing = t.ResourceVersion, true
 	d.depart(e, l)
+	d.measure(l, part.Figures)
 	t.Pack()
 	r.left++
 	d.storing++
 	d.door.Store(t, l.turn)
-}
-
-// measure tells what is worth counting about what is done.
-func (d *Desk) measure(figures []reconcile.Figure) {
-	for _, f := range figures {
-		if d.settings.Measured != nil {
-			d.settings.Measured(f)
-		}
-	}
 }
 
 // retry asks a key again with its backoff; its tickets wait for that.

@@ -67,7 +67,7 @@ func TestTheDelayIsMeasured(t *testing.T) {
 		Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}},
 	}}}
 	d := decide(v, now.Add(62*time.Second))
-	if len(d.Figures) != 1 || d.Figures[0] != (reconcile.Figure{Metric: delay.Name, Value: 2}) {
+	if len(d.Figures) != 1 || d.Figures[0].Metric != delay.Name || d.Figures[0].Value != 2 {
 		t.Errorf("figures %v, want 2 seconds", d.Figures)
 	}
 }

@@ -1,0 +1,69 @@
+package shell
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// figured notes what is measured, and what is said for gauges.
+func figured() (settings Settings, measured, shared *[]string) {
+	measured, shared = &[]string{}, &[]string{}
+	return Settings{
+		Measured: func(f reconcile.Figure) { *measured = append(*measured, f.Metric) },
+		Shared: func(key events.Key, figures []reconcile.Figure) {
+			said := key.Name
+			for _, f := range figures {
+				said += " " + f.Metric
+			}
+			*shared = append(*shared, said)
+		},
+	}, measured, shared
+}
+
+// A figure counts when the turn is stored, or when it is known what became of it.
+func TestWhenAFigureCounts(t *testing.T) {
+	for what, c := range map[string]struct {
+		status events.Status
+		want   string
+	}{
+		"done": {events.Applied, "asked born"}, "failed": {events.Failed, "asked unborn"},
+	} {
+		settings, measured, _ := figured()
+		o := begun(t, settings)
+		if got := strings.Join(*measured, " "); got != "asked" {
+			t.Errorf("%s: before the outcome %q were measured", what, got)
+		}
+		result := events.Result{Status: c.status, UID: "uid-x", Version: "5", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web-1-0"}}
+		o.outcome(events.Act, 10, result)
+		o.outcome(events.Act, 10, result) // it comes twice
+		if got := strings.Join(*measured, " "); got != c.want {
+			t.Errorf("%s: %q were measured, want %q", what, got, c.want)
+		}
+	}
+}
+
+// What came of another replica's turn says nothing about this one's figures.
+func TestFiguresOfATurnThatWasOvertaken(t *testing.T) {
+	settings, measured, _ := figured()
+	o := begun(t, settings)
+	o.outcome(events.Act, 12, born("web-1-0", "5"))
+	o.outcome(events.Act, 10, born("web-1-0", "5"))
+	if got := strings.Join(*measured, " "); got != "asked" {
+		t.Errorf("%q were measured", got)
+	}
+}
+
+// Gauges are told of each decision, and of a key that is gone.
+func TestWhatIsSaidForGauges(t *testing.T) {
+	settings, _, shared := figured()
+	o := open(t, settings)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	o.change(kinds.ReplicaSets.Kind, events.Gone, aSet("web", 2, 0, 0, ""))
+	if got := strings.Join(*shared, ", "); got != "web wanted, web" {
+		t.Errorf("%q was said", got)
+	}
+}
