@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -60,20 +61,20 @@ func (r *rollout) birth(born *appsv1.ReplicaSet) events.Command {
 // infant is the set to be born.
 func (r *rollout) infant() *appsv1.ReplicaSet {
 	d := r.deployment
-	hash := hashOf(&d.Spec.Template, d.Status.CollisionCount)
-	template := d.Spec.Template // shallow: the parts are only read
-	template.Labels = label.With(d.Spec.Template.Labels, hashLabel, hash)
+	hash := template.Hash(&d.Spec.Template, d.Status.CollisionCount)
+	labelled := d.Spec.Template // shallow: the parts are only read
+	labelled.Labels = label.With(d.Spec.Template.Labels, hashLabel, hash)
 	replicas := r.target(0)
 	return &appsv1.ReplicaSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: kinds.ReplicaSets.APIVersion(), Kind: kinds.ReplicaSets.Kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace, Name: nameOf(d, hash),
-			Labels: template.Labels, Annotations: r.firstNotes(),
+			Labels: labelled.Labels, Annotations: r.firstNotes(),
 			OwnerReferences: []metav1.OwnerReference{owner.Reference(kinds.Deployments.Kind, d)},
 		},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas, MinReadySeconds: d.Spec.MinReadySeconds,
-			Selector: label.SelectorWith(d.Spec.Selector, hashLabel, hash), Template: template,
+			Selector: label.SelectorWith(d.Spec.Selector, hashLabel, hash), Template: labelled,
 		},
 	}
 }

@@ -1,40 +1,14 @@
 package deployment
 
 import (
-	"encoding/binary"
-	"fmt"
-	"hash/fnv"
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/dump"
 )
 
 // hashLabel tells the pods of one set from those of the others.
 const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
-
-// hashOf is the value of the hash label for a template. collisions makes it
-// another one when two templates had the same.
-//
-// It follows from the Go type of a template, which changes with the version of
-// Kubernetes, so nothing may rest on computing it again later: whether a set is
-// the one of a template is decided by [sameTemplate].
-//
-// Upstream: pkg/controller/controller_utils.go, ComputeHash.
-func hashOf(t *corev1.PodTemplateSpec, collisions *int32) string {
-	sum := fnv.New32a()
-	_, _ = fmt.Fprintf(sum, "%v", dump.ForHash(*t)) // a hash never fails
-	if collisions != nil {
-		var salt [8]byte // Upstream: four bytes more than there is to say
-		binary.LittleEndian.PutUint32(salt[:], uint32(*collisions))
-		_, _ = sum.Write(salt[:])
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(sum.Sum32()), 10))
-}
 
 // nameOf is the name of a Deployment's set with a hash.
 func nameOf(d *appsv1.Deployment, hash string) string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -137,7 +138,7 @@ func anyFailure(t *rapid.T, d *appsv1.Deployment) *events.Result {
 		{Status: events.Refused, Reason: "Stale"},
 	}).Draw(t, "failure")
 	failure.Ref = events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: d.Namespace,
-		Name: nameOf(d, hashOf(&d.Spec.Template, d.Status.CollisionCount))}
+		Name: nameOf(d, template.Hash(&d.Spec.Template, d.Status.CollisionCount))}
 	return &failure
 }
 

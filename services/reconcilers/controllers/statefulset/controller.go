@@ -16,7 +16,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -128,8 +127,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !ok {
 		return v, true
 	}
-	v.Pods = dependents(s, kinds.Pods, set, selector)
-	v.Revisions = dependents(s, kinds.ControllerRevisions, set, selector)
+	v.Pods = owner.Candidates(s, kinds.Pods, set, selector)
+	v.Revisions = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
 	for at := range v.wanted() {
 		name := v.name(v.start() + at)
 		if p, ok := reconcile.Get(s, kinds.Pods, set.Namespace, name); ok && !slices.Contains(v.Pods, p) {
@@ -148,20 +147,4 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	return v, true
-}
-
-// dependents are what the set controls, and the orphans that it selects.
-func dependents[T metav1.Object](s reconcile.Snapshot, kind kinds.Of[T], set *appsv1.StatefulSet, selector labels.Selector) []T {
-	var all []T
-	for _, obj := range reconcile.ControlledBy(s, kind, set.UID) {
-		if obj.GetNamespace() == set.Namespace {
-			all = append(all, obj)
-		}
-	}
-	for _, obj := range reconcile.Orphans(s, kind, set.Namespace) {
-		if selector.Matches(labels.Set(obj.GetLabels())) {
-			all = append(all, obj)
-		}
-	}
-	return all
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -114,11 +115,11 @@ func TestRevisionsAreUpstreams(t *testing.T) {
 		SecurityContext: &corev1.PodSecurityContext{}, SchedulerName: "default-scheduler",
 	}
 	v := View{Set: set}
-	if r := v.revision(patch(&set.Spec.Template), 1); r.Name != "db-79c7b7dfff" || r.Labels[hashLabel] != "79c7b7dfff" || r.Labels["app"] != "web" {
+	if r := v.revision(revision.Patch(&set.Spec.Template), 1); r.Name != "db-79c7b7dfff" || r.Labels[hashLabel] != "79c7b7dfff" || r.Labels["app"] != "web" {
 		t.Errorf("the revision is %s, with %v", r.Name, r.Labels)
 	}
 	v.Taken = []string{"db-79c7b7dfff"}
-	if r := v.revision(patch(&set.Spec.Template), 1); r.Name != "db-79c7b7dffd" {
+	if r := v.revision(revision.Patch(&set.Spec.Template), 1); r.Name != "db-79c7b7dffd" {
 		t.Errorf("where that is taken it is %s", r.Name)
 	}
 }

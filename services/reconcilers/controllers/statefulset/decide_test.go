@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -96,7 +97,7 @@ func anyView(t *rapid.T) View {
 	for i, image := range images {
 		past := set.DeepCopy()
 		past.Spec.Template.Spec.Containers[0].Image = image
-		r := View{Set: past}.revision(patch(&past.Spec.Template), int64(i+1))
+		r := View{Set: past}.revision(revision.Patch(&past.Spec.Template), int64(i+1))
 		r.UID, r.ResourceVersion = types.UID(r.Name), "1"
 		v.Revisions = append(v.Revisions, r)
 		set.Status.CurrentRevision = r.Name
@@ -229,7 +230,7 @@ func parsed[T any](body json.RawMessage) *T {
 // replaced for it.
 func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 	v := View{Set: stateful("web", 0)}
-	r := v.revision(patch(&v.Set.Spec.Template), 1)
+	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
 	r.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"nginx:1"}]}}}}`)
 	v.Revisions = []*appsv1.ControllerRevision{r}
 	if h, birth := v.history(); birth != nil || h.update != r {

@@ -1,8 +1,6 @@
 package statefulset
 
 import (
-	"cmp"
-	"encoding/json"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -10,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -18,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -39,21 +37,15 @@ type history struct {
 // history finds the revisions of the set. birth is not nil where there is none yet
 // for its template, or where one of before becomes the newest again.
 //
-// Revisions are compared by what they mean: an older API wrote down the same template
-// in other words, and that is no reason to replace pods.
-//
 // Upstream: getStatefulSetRevisions. It compares bytes, and with the newest also what
 // it comes to when the defaults of the API are filled in, which cannot be had outside
 // of Kubernetes.
 func (v View) history() (h history, birth *events.Command) {
-	h.past = slices.Clone(v.Revisions)
-	slices.SortStableFunc(h.past, func(a, b *appsv1.ControllerRevision) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	data, newest := patch(&v.Set.Spec.Template), int64(0)
+	h.past = revision.Sorted(v.Revisions)
+	data, newest := revision.Patch(&v.Set.Spec.Template), int64(0)
 	for _, r := range h.past {
 		newest = max(newest, r.Revision)
-		if t, ok := read(r); ok && equality.Semantic.DeepEqual(t, &v.Set.Spec.Template) {
+		if revision.Holds(r, &v.Set.Spec.Template) {
 			h.update = r
 		}
 	}
@@ -78,36 +70,13 @@ func (v View) history() (h history, birth *events.Command) {
 	return h, birth
 }
 
-// patch is a template as revisions hold it: what makes a set one of that template.
-//
-// Upstream: getPatch. Its bytes are hashed into names.
-func patch(t *corev1.PodTemplateSpec) []byte {
-	var body map[string]any
-	if err := json.Unmarshal(reconcile.Body(t), &body); err != nil {
-		return nil // impossible: it was written a line above
-	}
-	body["$patch"] = "replace"
-	return reconcile.Body(map[string]any{"spec": map[string]any{"template": body}})
-}
-
 // template is what a revision says that pods are made of. One that cannot be read
 // says what the set does.
 func (v View) template(r *appsv1.ControllerRevision) *corev1.PodTemplateSpec {
-	if t, ok := read(r); ok {
+	if t, ok := revision.Template(r); ok {
 		return t
 	}
 	return &v.Set.Spec.Template
-}
-
-// read is the template in a revision; ok is false where there is none.
-func read(r *appsv1.ControllerRevision) (t *corev1.PodTemplateSpec, ok bool) {
-	var said struct {
-		Spec struct {
-			Template *corev1.PodTemplateSpec `json:"template"`
-		} `json:"spec"`
-	}
-	err := json.Unmarshal(r.Data.Raw, &said)
-	return said.Spec.Template, err == nil && said.Spec.Template != nil
 }
 
 func revisionPrefix(set *appsv1.StatefulSet) string {
