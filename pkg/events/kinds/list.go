@@ -3,10 +3,13 @@ package kinds
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 )
 
 // The kinds that controllers read in full, sorted by group and name. A kind
@@ -26,6 +29,7 @@ var (
 	Services               = Of[*corev1.Service]{core("services", "Service", namespaced)}
 
 	ControllerRevisions = Of[*appsv1.ControllerRevision]{apps("controllerrevisions", "ControllerRevision")}
+	DaemonSets          = Of[*appsv1.DaemonSet]{apps("daemonsets", "DaemonSet")}
 	Deployments         = Of[*appsv1.Deployment]{apps("deployments", "Deployment")}
 	ReplicaSets         = Of[*appsv1.ReplicaSet]{apps("replicasets", "ReplicaSet")}
 	StatefulSets        = Of[*appsv1.StatefulSet]{apps("statefulsets", "StatefulSet")}
@@ -33,12 +37,18 @@ var (
 	CronJobs = Of[*batchv1.CronJob]{inGroup("batch", "cronjobs", "CronJob", namespaced)}
 	Jobs     = Of[*batchv1.Job]{inGroup("batch", "jobs", "Job", namespaced)}
 
+	Leases = Of[*coordinationv1.Lease]{inGroup("coordination.k8s.io", "leases", "Lease", namespaced)}
+
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
 
 	DeviceClasses  = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
 	ResourceClaims = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
 
+	PodDisruptionBudgets = Of[*policyv1.PodDisruptionBudget]{inGroup("policy", "poddisruptionbudgets", "PodDisruptionBudget", namespaced)}
+
 	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
+
+	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )
 
 // Events is the kind that controllers record what they did in. It is written,
