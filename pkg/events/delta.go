@@ -83,6 +83,9 @@ type Delta struct {
 	// a gap, where the last gap before it is. So the past of an object, and the gaps
 	// of a log, are read from their ends, and not by going through the log.
 	Before Place
+	// Sight is for how long the kind has been watched without a break; zero where
+	// nobody asks for it ([kinds.Beating]).
+	Sight Sight
 }
 
 // Place is the sequence of a message in its log, 0 where there is none. Known is

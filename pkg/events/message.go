@@ -42,6 +42,7 @@ const (
 	HeaderAfter       = "Millrace-After"
 	HeaderBefore      = "Millrace-Before"
 	HeaderSince       = "Millrace-Since"
+	HeaderSight       = "Millrace-Sight" // two RFC 3339 times, with a space between
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 	HeaderTraceHops   = "Millrace-Hop"
@@ -80,6 +81,7 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
 	set(HeaderSince, strconv.FormatUint(d.Since, 10), d.Since != 0)
+	set(HeaderSight, d.Sight.String(), d.Sight != Sight{})
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
@@ -124,6 +126,9 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		if d.At, err = time.Parse(time.RFC3339Nano, text); err != nil {
 			return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAt, err)
 		}
+	}
+	if d.Sight, err = parseSight(m.Get(HeaderSight)); err != nil {
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderSight, err)
 	}
 	d.By = parseManager(m.Get(HeaderManager))
 	for i, text := range m.Header[HeaderManager] {

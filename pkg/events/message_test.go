@@ -33,6 +33,7 @@ func TestDeltasRoundTrip(t *testing.T) {
 			Beside:      []events.Manager{{Name: "x", Operation: "Apply", Time: moment(t)}, {Name: "y", Operation: "Update", Subresource: "scale"}},
 			Before:      events.Place{Known: true, Sequence: rapid.Uint64().Draw(t, "before")},
 			At:          moment(t),
+			Sight:       events.Sight{Since: moment(t), Until: moment(t)},
 			Form:        kinds.Full,
 			ContentType: kinds.Protobuf,
 			Body:        rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
@@ -59,6 +60,7 @@ func TestForeignDeltasAreErrors(t *testing.T) {
 	good := events.Delta{Kind: "pods", Ref: events.Ref{Kind: "pods", Name: "a"}, Op: events.Is, UID: "u", ResourceVersion: "1"}
 	for header, value := range map[string]string{
 		events.HeaderOp: "sideways", events.HeaderUID: "", events.HeaderGeneration: "-1", events.HeaderEpoch: "x", events.HeaderAt: "yesterday",
+		events.HeaderSight: "2030-01-01T12:00:00Z",
 	} {
 		m := events.EncodeDelta(good)
 		m.Header[header] = []string{value}

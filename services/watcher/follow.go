@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -89,6 +90,7 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	if event.Type == watch.Error {
 		return apierrors.FromObject(event.Object)
 	}
+	k.sighted()
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
 		return fmt.Errorf("read a watch event: %w", err)
@@ -114,6 +116,13 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	}
 	k.cursor.Version = version
 	return nil
+}
+
+// sighted notes that something has been heard of the kind just now.
+func (k *kindWatch) sighted() {
+	if kinds.Beating(k.kind.Name) {
+		k.sight = k.sight.Heard(time.Now())
+	}
 }
 
 func (k *kindWatch) mark(ctx context.Context) error {

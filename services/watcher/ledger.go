@@ -23,6 +23,8 @@ type ledger struct {
 	places places
 	gap    events.Place
 	since  time.Time // when it was last known that nothing is missing in the log
+	// sight is for how long the kind has been watched without a break, of one that beats.
+	sight events.Sight
 
 	hole     events.Hole // what the next gap stands for
 	doubted  bool        // log or state is damaged
@@ -41,7 +43,7 @@ func (l *ledger) enter(d *events.Delta) {
 	if l.counted {
 		d.Census = l.tally.Census()
 	}
-	d.After = l.after
+	d.After, d.Sight = l.after, l.sight
 	switch {
 	case d.Ref.Name == "":
 		d.Before = l.gap

@@ -2,8 +2,10 @@ package watcher
 
 import (
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -34,6 +36,29 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 	d := events.Delta{Kind: "pods", Ref: a, Op: events.Is, Before: events.Place{Known: true, Sequence: 7}}
 	if l.enter(&d); d.Before.Known {
 		t.Errorf("who does not know the places says %+v", d.Before)
+	}
+}
+
+func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
+	before := time.Now().Add(-time.Hour)
+	old := events.Sight{Since: before, Until: time.Now().Add(-events.Blind / 2)}
+	told := func(kind kinds.Kind, sight events.Sight) events.Sight {
+		k := &kindWatch{kind: kind}
+		k.noteEnd(events.Delta{Op: events.Is, Sight: sight}, 7)
+		k.sighted()
+		d := events.Delta{Kind: kind.Name, Op: events.Mark}
+		k.enter(&d)
+		return d.Sight
+	}
+	if got := told(kinds.Leases.Kind, old); !got.Since.Equal(before) || time.Since(got.Until) > time.Minute {
+		t.Errorf("a watcher that was away for a moment says %v", got)
+	}
+	old.Until = time.Now().Add(-2 * events.Blind)
+	if got := told(kinds.Leases.Kind, old); time.Since(got.Since) > time.Minute {
+		t.Errorf("a watcher that was away for long says %v", got)
+	}
+	if got := told(kinds.Pods.Kind, old); got != (events.Sight{}) {
+		t.Errorf("of a kind that does not beat it says %v", got)
 	}
 }
 

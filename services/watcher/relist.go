@@ -72,6 +72,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 		}
 	}
 	k.counted = true
+	k.sighted()
 	if err := k.mark(ctx); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -77,8 +78,11 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 }
 
 // noteEnd takes in what the newest delta of the log says about gaps: that it is
-// one, or that nothing is missing up to it.
+// one, or that nothing is missing up to it; and about who watched.
 func (k *kindWatch) noteEnd(newest events.Delta, sequence uint64) {
+	if kinds.Beating(k.kind.Name) {
+		k.sight = newest.Sight
+	}
 	switch {
 	case newest.Op == events.Gap:
 		k.gap = events.Place{Known: true, Sequence: sequence}
