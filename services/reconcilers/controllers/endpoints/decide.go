@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -26,7 +27,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	case !v.published():
 		return reconcile.Nothing("the endpoints of this service are somebody else's to publish")
 	}
-	subsets, whole := repacked(v.subsets()), true
+	subsets, whole := endpoint.Repacked(v.subsets()), true
 	if count(subsets) > capacity {
 		subsets, whole = truncated(subsets), false
 	}
@@ -53,7 +54,7 @@ func (v View) right(subsets []corev1.EndpointSubset, whole bool) bool {
 		return false
 	}
 	had := versionless(v.Endpoints.Subsets)
-	return equality.Semantic.DeepEqual(had, subsets) || equality.Semantic.DeepEqual(repacked(had), subsets)
+	return equality.Semantic.DeepEqual(had, subsets) || equality.Semantic.DeepEqual(endpoint.Repacked(had), subsets)
 }
 
 // versionless are subsets without the versions of the pods, which are of no account.
@@ -128,19 +129,19 @@ func (v View) since() time.Time {
 	if v.Endpoints == nil {
 		return v.Service.CreationTimestamp.Time
 	}
-	said := map[spot]bool{} // ready or not
+	said := map[endpoint.Spot]bool{} // ready or not
 	for _, s := range v.Endpoints.Subsets {
 		for i := range s.Addresses {
-			said[spotOf(&s.Addresses[i])] = true
+			said[endpoint.SpotOf(&s.Addresses[i])] = true
 		}
 		for i := range s.NotReadyAddresses {
-			said[spotOf(&s.NotReadyAddresses[i])] = false
+			said[endpoint.SpotOf(&s.NotReadyAddresses[i])] = false
 		}
 	}
 	var first time.Time
 	for _, p := range v.Pods {
 		address, ok := v.address(p)
-		if was, there := said[spotOf(&address)]; !ok || there && was == v.ready(p) {
+		if was, there := said[endpoint.SpotOf(&address)]; !ok || there && was == v.ready(p) {
 			continue
 		}
 		at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })

@@ -22,6 +22,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -55,7 +56,7 @@ func New(config Config) reconcile.Controller[View] {
 			reconcile.Own(kinds.Services.Kind),
 			{Kind: kinds.Pods.Kind, Keys: service.KeysOfPod},
 			{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
-			{Kind: kinds.EndpointSlices.Kind, Keys: keysOfSlice},
+			{Kind: kinds.EndpointSlices.Kind, Keys: endpoint.KeysOfSlice(manager)},
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name},
@@ -86,21 +87,6 @@ type View struct {
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	// Attempt tells this attempt from those that failed before it.
 	Attempt uint64 `json:"attempt,omitempty"`
-}
-
-// keysOfSlice maps a slice of ours to its service, and to the one that it was of.
-func keysOfSlice(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	var keys []events.Key
-	for _, slice := range []reconcile.Object{now, was} {
-		if slice.None() || slice.GetLabels()[discoveryv1.LabelManagedBy] != manager {
-			continue
-		}
-		name := slice.GetLabels()[discoveryv1.LabelServiceName]
-		if key := (events.Key{Namespace: slice.GetNamespace(), Name: name}); name != "" && !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // keysOfNode maps a node that comes, goes or moves to another zone to the services
@@ -153,12 +139,7 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 			v.Zones[node.Name] = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
-	for _, slice := range reconcile.List(s, kinds.EndpointSlices, k.Namespace) {
-		if slice.Labels[discoveryv1.LabelServiceName] == svc.Name && slice.Labels[discoveryv1.LabelManagedBy] == manager &&
-			slice.DeletionTimestamp == nil {
-			v.Slices = append(v.Slices, slice)
-		}
-	}
+	v.Slices = endpoint.Slices(s, k, manager)
 	if byCapacity(svc) {
 		v.Capacity = capacity(reconcile.List(s, kinds.Nodes, ""))
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -48,7 +49,7 @@ func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		want, have := map[string]int{}, map[string]int{}
 		for _, p := range v.Pods {
 			if e, ok := v.endpoint(p, family); ok {
-				want[identity(e)]++
+				want[endpoint.Identity(e)]++
 			}
 		}
 		for _, slice := range after.Slices {
@@ -59,7 +60,7 @@ func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 				return fmt.Errorf("%s holds %d endpoints", slice.Name, len(slice.Endpoints))
 			}
 			for _, e := range slice.Endpoints {
-				have[identity(e)]++
+				have[endpoint.Identity(e)]++
 			}
 		}
 		for key := range want {

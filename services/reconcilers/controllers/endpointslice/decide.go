@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -143,14 +144,14 @@ func (v View) since() time.Time {
 	said := map[string]discoveryv1.Endpoint{}
 	for _, slice := range v.Slices {
 		for _, e := range slice.Endpoints {
-			said[identity(e)] = e
+			said[endpoint.Identity(e)] = e
 		}
 	}
 	var first time.Time
 	for _, family := range v.families() {
 		for _, p := range v.Pods {
 			e, ok := v.endpoint(p, family)
-			if had, there := said[identity(e)]; !ok || there && equal(had, e) {
+			if had, there := said[endpoint.Identity(e)]; !ok || there && endpoint.Equal(had, e) {
 				continue
 			}
 			if at := readiness(p); !at.IsZero() && (first.IsZero() || at.Before(first)) {

@@ -2,7 +2,6 @@ package endpointslice
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
 )
@@ -53,7 +53,7 @@ type group struct {
 func (v View) groups(family discoveryv1.AddressType) (groups []*group, alien []*discoveryv1.EndpointSlice) {
 	byPorts := map[string]*group{}
 	at := func(ports []discoveryv1.EndpointPort) *group {
-		key := portsKey(ports)
+		key := endpoint.PortsKey(ports)
 		if byPorts[key] == nil {
 			byPorts[key] = &group{ports: ports}
 			groups = append(groups, byPorts[key])
@@ -95,17 +95,6 @@ func (v View) ports(p *corev1.Pod) []discoveryv1.EndpointPort {
 		}
 	}
 	return ports
-}
-
-// portsKey is the same for the same ports, in whatever order.
-func portsKey(ports []discoveryv1.EndpointPort) string {
-	keys := make([]string, 0, len(ports))
-	for _, p := range ports {
-		text, _ := json.Marshal(p) // four plain fields
-		keys = append(keys, string(text))
-	}
-	slices.Sort(keys)
-	return strings.Join(keys, ",")
 }
 
 // endpoint is how a pod can be reached; ok is false when it cannot be in this
@@ -150,38 +139,6 @@ func addresses(p *corev1.Pod, family discoveryv1.AddressType) []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// identity is what makes an endpoint this one; all else of it may change.
-//
-// Upstream: k8s.io/endpointslice/util, hashEndpoint.
-func identity(e discoveryv1.Endpoint) string {
-	var ref corev1.ObjectReference
-	if e.TargetRef != nil {
-		ref = *e.TargetRef
-	}
-	addresses := slices.Sorted(slices.Values(e.Addresses))
-	return strings.Join(append(addresses, ptr.Deref(e.Hostname, ""), ref.Namespace, ref.Name), " ")
-}
-
-// equal compares what may change of an endpoint. Hints are compared where they are
-// given.
-//
-// Upstream: k8s.io/endpointslice/util, EndpointsEqualBeyondHash.
-func equal(a, b discoveryv1.Endpoint) bool {
-	return ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.Zone, b.Zone) &&
-		ptr.Equal(a.Conditions.Ready, b.Conditions.Ready) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
-		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) && sameTarget(a.TargetRef, b.TargetRef)
-}
-
-// sameTarget takes no note of versions: slices of long ago may have some.
-func sameTarget(a, b *corev1.ObjectReference) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	x.ResourceVersion, y.ResourceVersion = "", ""
-	return x == y
 }
 
 // ownedBy tells whether a slice is of this service and not of an earlier one of

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/service"
@@ -53,10 +54,10 @@ func likeEmpty(slice, empty *discoveryv1.EndpointSlice) bool {
 //
 // Upstream: k8s.io/endpointslice/reconciler.go, reconcileByPortMapping.
 func (v View) pack(g *group, c *changes) {
-	rest := newSet(g.want)
+	rest := endpoint.NewSet(g.want)
 	var changed, same []*discoveryv1.EndpointSlice
 	for _, slice := range g.have {
-		kept, touched := rest.keep(slice.Endpoints)
+		kept, touched := rest.Keep(slice.Endpoints)
 		labels, relabelled := v.labels(slice)
 		switch {
 		case (touched || len(kept) != len(slice.Endpoints)) && len(kept) == 0:
@@ -71,18 +72,18 @@ func (v View) pack(g *group, c *changes) {
 	}
 	slices.SortStableFunc(changed, byFill)
 	for _, slice := range changed {
-		slice.Endpoints = append(slice.Endpoints, rest.take(v.Max-len(slice.Endpoints))...)
+		slice.Endpoints = append(slice.Endpoints, rest.Take(v.Max-len(slice.Endpoints))...)
 	}
-	for rest.len() > 0 {
-		at := roomiest(same, rest.len(), v.Max)
+	for rest.Len() > 0 {
+		at := roomiest(same, rest.Len(), v.Max)
 		if at < 0 {
 			slice := v.fresh(c.family, g.ports)
-			slice.Endpoints = rest.take(v.Max)
+			slice.Endpoints = rest.Take(v.Max)
 			c.create = append(c.create, slice)
 			continue
 		}
 		slice := same[at].DeepCopy()
-		slice.Endpoints = append(slice.Endpoints, rest.take(v.Max-len(slice.Endpoints))...)
+		slice.Endpoints = append(slice.Endpoints, rest.Take(v.Max-len(slice.Endpoints))...)
 		same, changed = slices.Delete(same, at, at+1), append(changed, slice)
 	}
 	c.update, c.same = append(c.update, changed...), append(c.same, same...)
@@ -144,53 +145,4 @@ func foreign(labels map[string]string) map[string]string {
 		}
 	}
 	return rest
-}
-
-// set is endpoints that have no place yet, in order.
-type set struct {
-	order []string
-	left  map[string]discoveryv1.Endpoint
-}
-
-func newSet(endpoints []discoveryv1.Endpoint) *set {
-	s := &set{left: make(map[string]discoveryv1.Endpoint, len(endpoints))}
-	for _, e := range endpoints {
-		key := identity(e)
-		if _, twice := s.left[key]; !twice {
-			s.order = append(s.order, key)
-		}
-		s.left[key] = e
-	}
-	return s
-}
-
-func (s *set) len() int { return len(s.left) }
-
-// keep takes those out that a slice has, as they are now; touched tells whether one
-// of them is another than it was.
-func (s *set) keep(had []discoveryv1.Endpoint) (kept []discoveryv1.Endpoint, touched bool) {
-	for _, old := range had {
-		key := identity(old)
-		now, ok := s.left[key]
-		if !ok {
-			continue
-		}
-		delete(s.left, key)
-		touched = touched || !equal(old, now)
-		kept = append(kept, now)
-	}
-	return kept, touched
-}
-
-// take takes out the first count, or as many as are left.
-func (s *set) take(count int) []discoveryv1.Endpoint {
-	taken := make([]discoveryv1.Endpoint, 0, max(min(count, len(s.left)), 0))
-	for len(s.order) > 0 && len(taken) < count {
-		if e, ok := s.left[s.order[0]]; ok {
-			taken = append(taken, e)
-			delete(s.left, s.order[0])
-		}
-		s.order = s.order[1:]
-	}
-	return taken
 }

@@ -1,0 +1,137 @@
+package endpointslicemirroring
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// election marks Endpoints by which programs that were made long ago elect their
+// leader.
+const election = "control-plane.alpha.kubernetes.io/leader"
+
+func decide(v View, _ time.Time) reconcile.Decision {
+	v.Slices = slices.Clone(v.Slices)
+	slices.SortStableFunc(v.Slices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	if why, never := v.unwanted(); never {
+		return v.none(why)
+	}
+	wanted, left := v.mirrors()
+	c := v.compare(wanted)
+	if c.settle(); v.Endpoints.DeletionTimestamp != nil {
+		c.create = nil // or the garbage collector would run after them
+	}
+	commands := v.commands(c)
+	d := reconcile.Nothing("the mirrors show what is there")
+	if len(commands) > 0 {
+		d = reconcile.Do("the mirrors do not show what is there", append(commands, v.told(left)...)...)
+		d.Figures = append(counted(commands), c.figures(left)...)
+	}
+	d.Figures = append(d.Figures, totals(wanted)...)
+	return d
+}
+
+// unwanted is why these Endpoints are not to be mirrored, if they are not.
+func (v View) unwanted() (why string, never bool) {
+	switch {
+	case v.Endpoints == nil:
+		return "there is nothing to be mirrored", true
+	case v.Endpoints.Labels[discoveryv1.LabelSkipMirror] == "true":
+		return "the endpoints ask not to be mirrored", true
+	case v.Service == nil:
+		return "no service has these endpoints", true
+	case v.Service.Spec.Selector != nil:
+		return "the service has a selector: its endpoints are known better than by a mirror", true
+	}
+	_, never = v.Endpoints.Annotations[election]
+	return "no service has these endpoints: they elect a leader", never
+}
+
+// none takes the mirrors away.
+func (v View) none(why string) reconcile.Decision {
+	if len(v.Slices) == 0 {
+		return reconcile.Nothing(why)
+	}
+	d := reconcile.Decision{Because: why}
+	for _, slice := range v.Slices {
+		d.Commands = append(d.Commands, reconcile.Delete(kinds.EndpointSlices.Kind, slice))
+	}
+	d.Figures = counted(d.Commands)
+	return d
+}
+
+// changes are what is to become of the mirrors.
+type changes struct {
+	create, update, remove []*discoveryv1.EndpointSlice
+	// added, updated and removed are how many addresses.
+	added, updated, removed int
+}
+
+// settle has mirrors that would be born take the places of those of their family that
+// would go: a change is cheaper for everybody than an end and a birth.
+func (c *changes) settle() {
+	var gone []*discoveryv1.EndpointSlice
+	for _, old := range c.remove {
+		at := slices.IndexFunc(c.create, func(next *discoveryv1.EndpointSlice) bool { return next.AddressType == old.AddressType })
+		if at < 0 {
+			gone = append(gone, old)
+			continue
+		}
+		next := c.create[at]
+		take(next, old)
+		c.create, c.update = slices.Delete(c.create, at, at+1), append(c.update, next)
+	}
+	c.remove = gone
+}
+
+// take gives a slice the place of another.
+func take(next, old *discoveryv1.EndpointSlice) {
+	next.Name, next.GenerateName, next.UID, next.ResourceVersion = old.Name, "", old.UID, old.ResourceVersion
+	next.Finalizers = old.Finalizers // they are somebody else's
+}
+
+// commands are the changes as requests.
+func (v View) commands(c changes) []events.Command {
+	var commands []events.Command
+	given := names.Derived(v.Endpoints, v.Attempt, len(c.create), func(name string) bool {
+		return slices.ContainsFunc(v.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name })
+	})
+	for i, slice := range c.create {
+		commands = append(commands, reconcile.Create(kinds.EndpointSlices.Kind, slice.Namespace, given[i], reconcile.Body(slice)))
+	}
+	for _, slice := range c.update {
+		commands = append(commands, reconcile.Update(kinds.EndpointSlices.Kind, slice))
+	}
+	for _, slice := range c.remove {
+		commands = append(commands, reconcile.Delete(kinds.EndpointSlices.Kind, slice))
+	}
+	return commands
+}
+
+// told has users told, on the Endpoints, what is not mirrored.
+//
+// Upstream: at every sync; here when something changes, or it would never end.
+func (v View) told(left leftOut) []events.Command {
+	var commands []events.Command
+	warn := func(reason, message string) {
+		commands = append(commands, reconcile.Record(events.Notice{
+			About: reconcile.About(kinds.Endpoints.Kind, v.Endpoints), Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		}))
+	}
+	if left.invalid > 0 {
+		warn("InvalidIPAddress", fmt.Sprintf("Skipped %d invalid IP addresses when mirroring to EndpointSlices", left.invalid))
+	}
+	if left.all > left.invalid {
+		warn("TooManyAddressesToMirror", fmt.Sprintf("A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", v.Max, left.all))
+	}
+	return commands
+}

@@ -1,0 +1,73 @@
+package endpointslicemirroring
+
+import (
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+const (
+	subsystem = "endpoint_slice_mirroring_controller_"
+
+	addedPerSync   = subsystem + "endpoints_added_per_sync"
+	updatedPerSync = subsystem + "endpoints_updated_per_sync"
+	removedPerSync = subsystem + "endpoints_removed_per_sync"
+	skippedPerSync = subsystem + "addresses_skipped_per_sync"
+	desired        = subsystem + "endpoints_desired"
+	actualSlices   = subsystem + "num_endpoint_slices"
+	desiredSlices  = subsystem + "desired_endpoint_slices"
+	changed        = subsystem + "changes"
+)
+
+// metrics are upstream's.
+//
+// Upstream: pkg/controller/endpointslicemirroring/metrics. What is counted "per sync"
+// is there counted of syncs that change nothing, too.
+var metrics = []reconcile.Metric{
+	perSync(addedPerSync, "How many endpoints a change of mirrors added."),
+	perSync(updatedPerSync, "How many endpoints a change of mirrors changed."),
+	perSync(removedPerSync, "How many endpoints a change of mirrors took away."),
+	perSync(skippedPerSync, "How many addresses were not mirrored since there were too many, or they were none."),
+	{Name: desired, Sort: reconcile.Gauge, Help: "Endpoints that are to be mirrored."},
+	{Name: actualSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that mirror Endpoints."},
+	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that would do to mirror Endpoints."},
+	{Name: changed, Sort: reconcile.Counter, Labels: []string{"operation"}, Help: "Changes of EndpointSlices that mirror Endpoints."},
+}
+
+func perSync(name, help string) reconcile.Metric {
+	m := reconcile.Metric{Name: name, Help: help}
+	for bound := 2.0; len(m.Buckets) < 15; bound *= 2 {
+		m.Buckets = append(m.Buckets, bound)
+	}
+	return m
+}
+
+// figures are what is worth counting about changes.
+func (c changes) figures(left leftOut) []reconcile.Figure {
+	return []reconcile.Figure{
+		{Metric: addedPerSync, Value: float64(c.added)}, {Metric: updatedPerSync, Value: float64(c.updated)},
+		{Metric: removedPerSync, Value: float64(c.removed)}, {Metric: skippedPerSync, Value: float64(left.all)},
+	}
+}
+
+// counted are the changes themselves, each of which counts when it was made.
+func counted(commands []events.Command) []reconcile.Figure {
+	figures := make([]reconcile.Figure, 0, len(commands))
+	for _, c := range commands {
+		figures = append(figures, reconcile.Figure{Metric: changed, Value: 1, Labels: []string{string(c.Verb)}, Of: c.Ref()})
+	}
+	return figures
+}
+
+// totals are what these Endpoints contribute to the gauges.
+func totals(wanted []*discoveryv1.EndpointSlice) []reconcile.Figure {
+	endpoints := 0
+	for _, slice := range wanted {
+		endpoints += len(slice.Endpoints)
+	}
+	return []reconcile.Figure{
+		{Metric: desired, Value: float64(endpoints)}, {Metric: actualSlices, Value: float64(len(wanted))},
+		{Metric: desiredSlices, Value: float64(len(wanted))},
+	}
+}
