@@ -51,6 +51,15 @@ func Delete(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	return options(c, with)
 }
 
+// AskOf reads a subresource of an object that is named as owner references name it,
+// whatever its kind. The answer is in the outcome ([Snapshot].Last), together with the
+// note; so who asks must be a controller that remembers.
+func AskOf(namespace string, of metav1.OwnerReference, subresource string, note any) events.Command {
+	return events.Command{
+		Verb: events.VerbAsk, Namespace: namespace, Name: of.Name, Of: &of, Subresource: subresource, Note: Body(note),
+	}
+}
+
 // Record writes a Kubernetes Event and changes nothing else.
 func Record(n events.Notice) events.Command {
 	return events.Command{Verb: events.VerbRecord, OnApplied: &n}

@@ -38,6 +38,7 @@ func Render(d reconcile.Decision) ([]byte, error) {
 
 type command struct {
 	Do           string     `json:"do"`
+	Of           string     `json:"of,omitempty"`
 	If           *events.If `json:"if,omitempty"`
 	Patch        string     `json:"patch,omitempty"`
 	Body         any        `json:"body,omitempty"`
@@ -45,6 +46,7 @@ type command struct {
 	Status       any        `json:"status,omitempty"`
 	Propagation  string     `json:"propagation,omitempty"`
 	GraceSeconds *int64     `json:"graceSeconds,omitempty"`
+	Note         any        `json:"note,omitempty"`
 	Tell         string     `json:"tell,omitempty"`
 	TellFailure  string     `json:"tellFailure,omitempty"`
 }
@@ -62,6 +64,14 @@ func show(c events.Command, first map[string]string) (command, error) {
 	}
 	if c.Verb == events.VerbRecord {
 		l.Do = string(c.Verb)
+	}
+	if c.Of != nil {
+		l.Of = fmt.Sprintf("%s %s %s", c.Of.APIVersion, c.Of.Kind, c.Of.UID)
+	}
+	if len(c.Note) > 0 {
+		if err := json.Unmarshal(c.Note, &l.Note); err != nil {
+			return l, fmt.Errorf("the note of %s is no JSON: %w", target, err)
+		}
 	}
 	if len(c.Body) == 0 {
 		return l, nil

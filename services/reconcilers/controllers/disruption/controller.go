@@ -1,0 +1,263 @@
+// Package disruption says of every PodDisruptionBudget how many of its pods may be
+// evicted now. The API server counts that number down with every eviction that it
+// allows, and writes in the status which pod it was; until that pod is seen to go,
+// or two minutes have passed in which it did not, it counts as gone.
+//
+// How many pods there should be is known from who controls them. The kinds that are
+// built in are read; of any other kind the scale is asked for, when the pods of the
+// budget are others than when it was asked for last. Where it cannot be known nothing
+// may be evicted.
+//
+// A pod that was said to be disrupted, and two minutes later still is not on its way
+// out, is said not to be any more.
+//
+// Upstream looks at a budget when it or one of its pods changes; so it does not notice
+// that a Deployment was scaled before a pod comes or goes. Here that is a reason to
+// look, too. And where a pod has several budgets, upstream keeps up to date the one
+// that it finds first; here all are kept.
+package disruption
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Controller is the disruption controller. A key is a budget, or a pod that says that
+// it is disrupted.
+var Controller = reconcile.Controller[View]{
+	Name:    "disruption-controller",
+	Aliases: []string{"disruption"},
+	Source:  "controllermanager",
+	Queue:   "disruption",
+	Owns:    &kinds.PodDisruptionBudgets.Kind,
+	Inputs: []reconcile.Input{
+		reconcile.Own(kinds.PodDisruptionBudgets.Kind),
+		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+		{Kind: kinds.ReplicationControllers.Kind, Keys: budgetsBeside},
+		{Kind: kinds.ReplicaSets.Kind, Keys: budgetsBeside},
+		{Kind: kinds.Deployments.Kind, Keys: budgetsBeside},
+		{Kind: kinds.StatefulSets.Kind, Keys: budgetsBeside},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbUpdate, Kind: kinds.PodDisruptionBudgets.Name, Subresource: "status"},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
+		{Verb: events.VerbAsk, Any: true, Subresource: scale},
+	},
+	Remembers: true,
+	Observe:   observe,
+	Decide:    decide,
+}
+
+// scale is the subresource that says how many pods somebody wants.
+const scale = "scale"
+
+// View is what one turn can see: a budget and its pods, or a pod.
+type View struct {
+	Budget *policyv1.PodDisruptionBudget `json:"budget,omitempty"`
+	// Pods are those that the budget selects; Select is why it cannot select any.
+	Pods   []*corev1.Pod `json:"pods,omitempty"`
+	Select string        `json:"select,omitempty"`
+	// Sizes are how many pods those want who control the pods, by the uid in the
+	// pods' references. Who is of a kind that is read and was not found is not in it.
+	Sizes map[types.UID]Size `json:"sizes,omitempty"`
+	// Answers are what was said of the others when they were asked, by uid too.
+	Answers map[types.UID]Answer `json:"answers,omitempty"`
+	// Shared are the pods that have another budget besides, and whose first budget
+	// this one is.
+	Shared []string `json:"shared,omitempty"`
+
+	// Pod is one that says that it is disrupted. There is no budget then.
+	Pod *corev1.Pod `json:"pod,omitempty"`
+}
+
+// Size is how many pods somebody wants. Of is the uid of who that is: of a
+// Deployment, where the pods are controlled by its sets.
+type Size struct {
+	Of       types.UID `json:"of"`
+	Replicas int32     `json:"replicas"`
+}
+
+// Answer is what the API server said of somebody's scale.
+type Answer struct {
+	// UID is whose scale it is, empty where there is none; Replicas is how many pods
+	// that one wants.
+	UID      types.UID `json:"uid,omitempty"`
+	Replicas int32     `json:"replicas,omitempty"`
+	// Failure is why it could not be said.
+	Failure string `json:"failure,omitempty"`
+	// Note is what was noted when it was asked for.
+	Note Note `json:"note"`
+	// At is when it was given.
+	At time.Time `json:"at"`
+}
+
+// Note says who was asked about, and on what occasion.
+type Note struct {
+	UID types.UID `json:"uid"`
+	// Occasion is the sum of the pods that the budget had.
+	Occasion string `json:"occasion"`
+}
+
+// keysOfPod maps a pod to the budgets that select it, or did before, and to itself
+// where it says that it is disrupted.
+func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	var keys []events.Key
+	for _, obj := range []reconcile.Object{now, was} {
+		if obj.None() {
+			continue
+		}
+		for _, b := range reconcile.List(s, kinds.PodDisruptionBudgets, obj.GetNamespace()) {
+			key := events.Key{Namespace: b.Namespace, Name: b.Name}
+			if !slices.Contains(keys, key) && selects(b, obj) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	if p, ok := now.Object.(*corev1.Pod); ok && claimsDisruption(p) {
+		keys = append(keys, events.Key{Kind: kinds.Pods.Name, Namespace: p.Namespace, Name: p.Name})
+	}
+	return keys
+}
+
+func selects(b *policyv1.PodDisruptionBudget, obj metav1.Object) bool {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && selector.Matches(labels.Set(obj.GetLabels()))
+}
+
+// budgetsBeside are the budgets in the namespace of somebody who controls pods. They
+// are looked at when it comes, goes or wants another number of pods.
+func budgetsBeside(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if !was.None() && !now.None() {
+		before, _ := sizeOf(was.Object)
+		after, _ := sizeOf(now.Object)
+		if before == after {
+			return nil
+		}
+	}
+	if now.None() {
+		now = was
+	}
+	var keys []events.Key
+	for _, b := range reconcile.List(s, kinds.PodDisruptionBudgets, now.GetNamespace()) {
+		keys = append(keys, events.Key{Namespace: b.Namespace, Name: b.Name})
+	}
+	return keys
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	if k.Kind == kinds.Pods.Name {
+		p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, k.Name)
+		return View{Pod: p}, ok
+	}
+	b, ok := reconcile.Get(s, kinds.PodDisruptionBudgets, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Budget: b, Answers: answers(s, k)}
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		v.Select = err.Error()
+		return v, true
+	}
+	others := slices.DeleteFunc(reconcile.List(s, kinds.PodDisruptionBudgets, k.Namespace), func(o *policyv1.PodDisruptionBudget) bool { return o.Name == b.Name })
+	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
+		if !selector.Matches(labels.Set(p.Labels)) {
+			continue
+		}
+		v.Pods = append(v.Pods, p)
+		if first(b, others, p) {
+			v.Shared = append(v.Shared, p.Name)
+		}
+	}
+	v.Sizes = sizes(s, v.Pods)
+	return v, true
+}
+
+// first tells whether a budget is the first by name of several that a pod has.
+func first(b *policyv1.PodDisruptionBudget, others []*policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+	shared := false
+	for _, o := range others {
+		if selects(o, p) {
+			if shared = true; o.Name < b.Name {
+				return false
+			}
+		}
+	}
+	return shared
+}
+
+// sizes finds those who control pods and are of a kind that is read.
+func sizes(s reconcile.Snapshot, pods []*corev1.Pod) map[types.UID]Size {
+	found := map[types.UID]Size{}
+	for _, p := range pods {
+		ref, ok := owner.Of(p)
+		if _, known := found[ref.UID]; !ok || known || !readable(ref) {
+			continue
+		}
+		controller, ok := s.ByUID(ref.UID)
+		if !ok || controller.GetNamespace() != p.Namespace || !owner.Refers(inApps(ref), controller.Kind, controller) {
+			continue
+		}
+		if size, ok := sized(s, controller); ok {
+			found[ref.UID] = size
+		}
+	}
+	return found
+}
+
+// sized is the size of somebody who controls pods: of a set that a Deployment
+// controls it is the Deployment's.
+//
+// Upstream: getPodDeployment, getPodReplicaSet and, for a set whose Deployment is not
+// there, getScaleController, which asks for the scale of the set.
+func sized(s reconcile.Snapshot, controller reconcile.Object) (Size, bool) {
+	if ref, ok := owner.Of(controller); ok && controller.Kind.Name == kinds.ReplicaSets.Name && ref.Kind == kinds.Deployments.Kind.Kind {
+		if above, ok := s.ByUID(ref.UID); ok && owner.Refers(inApps(ref), kinds.Deployments.Kind, above) {
+			controller = above
+		}
+	}
+	replicas, ok := sizeOf(controller.Object)
+	return Size{Of: controller.GetUID(), Replicas: replicas}, ok
+}
+
+// answers are what was said of scales the last time that they were asked for.
+func answers(s reconcile.Snapshot, k events.Key) map[types.UID]Answer {
+	last, ok := s.Last(k, events.Act)
+	if !ok {
+		return nil
+	}
+	said := map[types.UID]Answer{}
+	for _, r := range last.Results {
+		a := Answer{At: last.At}
+		if r.Answer == nil || json.Unmarshal(r.Answer.Note, &a.Note) != nil {
+			continue
+		}
+		var has autoscalingv1.Scale
+		switch {
+		case r.Status == events.Refused && r.Reason == "Stale", r.Status == events.Skipped:
+			continue // nobody was asked
+		case r.Status == events.Absent:
+		case r.Status != events.Answered:
+			a.Failure = r.Message
+		case json.Unmarshal(r.Answer.Body, &has) != nil:
+			a.Failure = "the answer is no scale"
+		default:
+			a.UID, a.Replicas = has.UID, has.Spec.Replicas
+		}
+		said[a.Note.UID] = a
+	}
+	return said
+}

@@ -1,0 +1,309 @@
+package disruption
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var now = reconciletest.Now
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+		reconciletest.Content(3, carriedOut),
+		reconciletest.Indifferent(func(t *rapid.T, v View) View {
+			v.Shared = rapid.Permutation(v.Shared).Draw(t, "shared")
+			return v
+		}),
+		reconciletest.Law[View]{Name: "careful", Holds: careful})
+}
+
+// careful: no more pods may go than are healthy beyond those that must be, and none
+// where it is not known how many there should be.
+func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Kind != kinds.PodDisruptionBudgets.Name {
+			continue
+		}
+		var b policyv1.PodDisruptionBudget
+		if err := json.Unmarshal(command.Body, &b); err != nil {
+			return err
+		}
+		serving := int32(0)
+		for _, p := range v.Pods {
+			since, evicted := v.Budget.Status.DisruptedPods[p.Name]
+			if p.DeletionTimestamp == nil && pod.Ready(p) && !(evicted && now.Before(since.Add(2*time.Minute))) {
+				serving++
+			}
+		}
+		if allowed := b.Status.DisruptionsAllowed; allowed > max(0, serving-b.Status.DesiredHealthy) {
+			return fmt.Errorf("%d may go, of %d that serve and %d that must", allowed, serving, b.Status.DesiredHealthy)
+		}
+	}
+	return nil
+}
+
+// carriedOut is the view when what was decided has been done, and answered.
+func carriedOut(v View, d reconcile.Decision, now time.Time) View {
+	for _, c := range d.Commands {
+		switch {
+		case c.Verb == events.VerbAsk:
+			var note Note
+			if err := json.Unmarshal(c.Note, &note); err != nil {
+				panic(err)
+			}
+			said := map[types.UID]Answer{note.UID: {UID: note.UID, Replicas: 2, Note: note, At: now}}
+			for uid, a := range v.Answers {
+				if uid != note.UID {
+					said[uid] = a
+				}
+			}
+			v.Answers = said
+		case c.Kind == kinds.PodDisruptionBudgets.Name:
+			v.Budget = &policyv1.PodDisruptionBudget{}
+			if err := json.Unmarshal(c.Body, v.Budget); err != nil {
+				panic(err)
+			}
+		case c.Kind == kinds.Pods.Name:
+			v.Pod = v.Pod.DeepCopy()
+			v.Pod.Status.Conditions = nil
+		}
+	}
+	return v
+}
+
+func anyView(t *rapid.T) View {
+	if rapid.IntRange(0, 4).Draw(t, "a pod") == 0 {
+		return View{Pod: anyPod(t, "p")}
+	}
+	v := View{Budget: anyBudget(t), Sizes: map[types.UID]Size{}, Answers: map[types.UID]Answer{}}
+	for i := range rapid.IntRange(0, 5).Draw(t, "pods") {
+		p := anyPod(t, fmt.Sprint("p", i))
+		v.Pods = append(v.Pods, p)
+		if rapid.IntRange(0, 3).Draw(t, "evicted") == 0 {
+			if v.Budget.Status.DisruptedPods == nil {
+				v.Budget.Status.DisruptedPods = map[string]metav1.Time{}
+			}
+			v.Budget.Status.DisruptedPods[p.Name] = metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 240).Draw(t, "evicted ago")) * time.Second))
+		}
+		if rapid.IntRange(0, 5).Draw(t, "shared") == 0 {
+			v.Shared = append(v.Shared, p.Name)
+		}
+	}
+	for _, uid := range []types.UID{"rs", "sts"} {
+		if rapid.IntRange(0, 4).Draw(t, "known") > 0 {
+			v.Sizes[uid] = Size{Of: rapid.SampledFrom([]types.UID{uid, "d"}).Draw(t, "of"), Replicas: int32(rapid.IntRange(0, 6).Draw(t, "replicas"))}
+		}
+	}
+	if rapid.Bool().Draw(t, "asked") {
+		v.Answers["foo"] = Answer{
+			UID: rapid.SampledFrom([]types.UID{"foo", "", "other"}).Draw(t, "whose"), Replicas: 3,
+			Failure: rapid.SampledFrom([]string{"", "", "no"}).Draw(t, "failure"),
+			Note:    Note{UID: "foo", Occasion: rapid.SampledFrom([]string{v.occasion(), "another"}).Draw(t, "occasion")},
+			At:      now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "asked ago")) * time.Second / 2),
+		}
+	}
+	return v
+}
+
+func anyBudget(t *rapid.T) *policyv1.PodDisruptionBudget {
+	b := budget("b", nil)
+	number := rapid.SampledFrom([]intstr.IntOrString{
+		intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(9), intstr.FromString("30%"), intstr.FromString("100%"), intstr.FromString("a lot"),
+	}).Draw(t, "number")
+	switch rapid.IntRange(0, 2).Draw(t, "which") {
+	case 0:
+		b.Spec.MaxUnavailable = &number
+	case 1:
+		b.Spec.MinAvailable = &number
+	}
+	b.Status.ObservedGeneration = int64(rapid.IntRange(0, 1).Draw(t, "seen"))
+	b.Status.DisruptionsAllowed = int32(rapid.IntRange(0, 2).Draw(t, "allowed"))
+	return b
+}
+
+func anyPod(t *rapid.T, name string) *corev1.Pod {
+	p := reconciletest.Pod(name, reconciletest.InPhase(rapid.SampledFrom([]corev1.PodPhase{"Running", "Running", "Pending", "Failed"}).Draw(t, "phase")))
+	if rapid.Bool().Draw(t, "ready") {
+		reconciletest.ReadySince(now.Add(-time.Minute))(p)
+	}
+	if rapid.IntRange(0, 5).Draw(t, "leaving") == 0 {
+		reconciletest.Deleted[*corev1.Pod](now)(p)
+	}
+	if rapid.Bool().Draw(t, "disrupted") {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: rapid.SampledFrom([]corev1.ConditionStatus{"True", "False"}).Draw(t, "so"),
+			Reason:             rapid.SampledFrom([]string{"EvictionByEvictionAPI", corev1.PodReasonTerminationByKubelet}).Draw(t, "reason"),
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 240).Draw(t, "disrupted ago")) * time.Second)),
+		})
+	}
+	switch rapid.IntRange(0, 4).Draw(t, "whose") {
+	case 0:
+		p.OwnerReferences = []metav1.OwnerReference{reference("apps/v1", "ReplicaSet", "rs")}
+	case 1:
+		p.OwnerReferences = []metav1.OwnerReference{reference("apps/v1", "StatefulSet", "sts")}
+	case 2:
+		p.OwnerReferences = []metav1.OwnerReference{reference("example.com/v1", "Foo", "foo")}
+	}
+	return p
+}
+
+func reference(version, kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+}
+
+func budget(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: name, UID: types.UID("u-" + name), ResourceVersion: "1", Generation: 1},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector},
+	}
+}
+
+var (
+	everything = &metav1.LabelSelector{}
+	ofWeb      = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	nonsense   = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Foo"}}}
+)
+
+func keyOf(name string) events.Key {
+	return events.Key{Namespace: reconciletest.Namespace, Name: name}
+}
+
+func TestWhoseTurnItIs(t *testing.T) {
+	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind,
+		budget("all", everything), budget("web", ofWeb), budget("none", nil), budget("odd", nonsense))
+	web, other := reconciletest.Pod("p"), reconciletest.Pod("p", reconciletest.Labelled[*corev1.Pod](map[string]string{"app": "x"}))
+	disrupted := other.DeepCopy()
+	disrupted.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+	for what, c := range map[string]struct {
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		"a pod":                {nil, web, []events.Key{keyOf("all"), keyOf("web")}},
+		"one that went":        {web, nil, []events.Key{keyOf("all"), keyOf("web")}},
+		"one with new labels":  {web, other, []events.Key{keyOf("all"), keyOf("web")}},
+		"of nobody":            {other, other, []events.Key{keyOf("all")}},
+		"one that is disputed": {nil, disrupted, []events.Key{keyOf("all"), {Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "p"}}},
+	} {
+		if got := world.Keys(Controller, kinds.Pods.Kind, c.was, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s makes it the turn of %v, want %v", what, got, c.want)
+		}
+	}
+	one, two := reconciletest.ReplicaSet("rs", 1), reconciletest.ReplicaSet("rs", 2)
+	if got := world.Keys(Controller, kinds.ReplicaSets.Kind, one, two); len(got) != 4 {
+		t.Errorf("a set that was scaled makes it the turn of %v", got)
+	}
+	if got := world.Keys(Controller, kinds.ReplicaSets.Kind, one, one); len(got) != 0 {
+		t.Errorf("a set that was not makes it the turn of %v", got)
+	}
+	if got := world.Keys(Controller, kinds.ReplicaSets.Kind, one, nil); len(got) != 4 {
+		t.Errorf("a set that went makes it the turn of %v", got)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	above, set := reconciletest.Deployment("d", 5), reconciletest.ReplicaSet("rs", 2)
+	lonely := reconciletest.ReplicaSet("lonely", 3)
+	set.OwnerReferences = []metav1.OwnerReference{owner.Reference(kinds.Deployments.Kind, above)}
+	lonely.OwnerReferences = []metav1.OwnerReference{reference("apps/v1", "Deployment", "gone")}
+	old := reconciletest.Pod("old", reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, set))
+	old.OwnerReferences[0].APIVersion = "extensions/v1beta1"
+	away := reconciletest.Pod("away", reconciletest.In[*corev1.Pod]("elsewhere"))
+	foo := reconciletest.Pod("foo")
+	foo.OwnerReferences = []metav1.OwnerReference{reference("example.com/v1", "Foo", "foo")}
+	world := reconciletest.NewWorld().
+		Put(kinds.PodDisruptionBudgets.Kind, budget("a", everything), budget("b", ofWeb), budget("odd", nonsense)).
+		Put(kinds.Deployments.Kind, above).Put(kinds.ReplicaSets.Kind, set, lonely).
+		Put(kinds.Pods.Kind, old, away, foo, reconciletest.Pod("own", reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, lonely)))
+	v, ok := observe(world, keyOf("a"))
+	if !ok || len(v.Pods) != 3 || len(v.Shared) != 3 {
+		t.Errorf("it sees %d pods, %v shared", len(v.Pods), v.Shared)
+	}
+	if want := (Size{Of: above.UID, Replicas: 5}); v.Sizes[set.UID] != want {
+		t.Errorf("the set of a deployment is %+v", v.Sizes[set.UID])
+	}
+	if want := (Size{Of: lonely.UID, Replicas: 3}); v.Sizes[lonely.UID] != want {
+		t.Errorf("the set of a deployment that is gone is %+v", v.Sizes[lonely.UID])
+	}
+	if v, _ := observe(world, keyOf("b")); len(v.Shared) != 0 {
+		t.Errorf("the second budget tells of %v, too", v.Shared)
+	}
+	if v, ok := observe(world, keyOf("odd")); !ok || v.Select == "" || len(v.Pods) > 0 {
+		t.Errorf("of a budget whose selector is none it sees %+v", v)
+	}
+	if _, ok := observe(world, keyOf("nobody")); ok {
+		t.Error("it sees a budget that is not there")
+	}
+	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil {
+		t.Errorf("of a pod it sees %+v", v)
+	}
+}
+
+// What was asked comes back with the outcome.
+func TestAnswers(t *testing.T) {
+	note := func(uid string) *events.Answer {
+		return &events.Answer{Note: json.RawMessage(fmt.Sprintf(`{"uid":%q,"occasion":"o"}`, uid))}
+	}
+	said := note("a")
+	said.Body = json.RawMessage(`{"metadata":{"uid":"a"},"spec":{"replicas":4}}`)
+	wrong := note("d")
+	wrong.Body = json.RawMessage(`[]`)
+	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind, budget("web", everything)).Remember(events.Outcome{
+		Key: keyOf("web"), Lane: events.Act, At: now, Results: []events.Result{
+			{Status: events.Answered, Answer: said}, {Status: events.Absent, Answer: note("b"), Message: "not found"},
+			{Status: events.Refused, Answer: note("c"), Message: "no such thing"}, {Status: events.Answered, Answer: wrong}, {Status: events.Applied},
+			{Status: events.Refused, Reason: "Stale", Answer: note("e")}, {Status: events.Skipped, Answer: note("f")},
+		},
+	})
+	v, _ := observe(world, keyOf("web"))
+	for uid, want := range map[types.UID]Answer{
+		"a": {UID: "a", Replicas: 4}, "b": {}, "c": {Failure: "no such thing"}, "d": {Failure: "the answer is no scale"},
+	} {
+		want.Note, want.At = Note{UID: uid, Occasion: "o"}, now
+		if v.Answers[uid] != want {
+			t.Errorf("the answer about %s is %+v, want %+v", uid, v.Answers[uid], want)
+		}
+	}
+	if len(v.Answers) != 4 {
+		t.Errorf("there are the answers %v", v.Answers)
+	}
+}
+
+// More cannot be asked about than answers are remembered, or it would be asked for ever.
+func TestTooManyToAsk(t *testing.T) {
+	v := View{Budget: budget("b", everything)}
+	v.Budget.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(1))
+	for i := range askable + 1 {
+		p := reconciletest.Pod(fmt.Sprint("p", i))
+		p.OwnerReferences = []metav1.OwnerReference{reference("example.com/v1", "Foo", fmt.Sprint("foo", i))}
+		v.Pods = append(v.Pods, p)
+	}
+	for _, c := range decide(v, now).Commands {
+		if c.Verb == events.VerbAsk {
+			t.Fatal("it asks about more than it can remember")
+		}
+	}
+	v.Pods = v.Pods[1:]
+	if d := decide(v, now); len(d.Commands) != askable {
+		t.Errorf("it asks %d questions", len(d.Commands))
+	}
+}

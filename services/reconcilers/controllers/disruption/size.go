@@ -1,0 +1,155 @@
+package disruption
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// fresh is for how long an answer is good although the pods have changed: while many
+// come and go, it is not asked for every one.
+const fresh = time.Second
+
+// askable is how many can be asked about at once: no more answers are remembered of a
+// turn.
+const askable = 64
+
+// sizeOf is how many pods somebody of a kind that is read wants.
+func sizeOf(obj metav1.Object) (int32, bool) {
+	var replicas *int32
+	switch o := obj.(type) {
+	case *corev1.ReplicationController:
+		replicas = o.Spec.Replicas
+	case *appsv1.ReplicaSet:
+		replicas = o.Spec.Replicas
+	case *appsv1.Deployment:
+		replicas = o.Spec.Replicas
+	case *appsv1.StatefulSet:
+		replicas = o.Spec.Replicas
+	}
+	if replicas == nil {
+		return 0, false
+	}
+	return *replicas, true
+}
+
+// inApps is a reference under today's name of a group that once was another's.
+//
+// Upstream: verifyGroupKind takes both for ReplicaSets and Deployments.
+func inApps(ref metav1.OwnerReference) metav1.OwnerReference {
+	if version, old := strings.CutPrefix(ref.APIVersion, "extensions/"); old {
+		ref.APIVersion = "apps/" + version
+	}
+	return ref
+}
+
+// readable tells whether a reference is to somebody of a kind that is read.
+func readable(ref metav1.OwnerReference) bool {
+	version, err := schema.ParseGroupVersion(inApps(ref).APIVersion)
+	return err == nil && slices.ContainsFunc([]kinds.Kind{
+		kinds.ReplicationControllers.Kind, kinds.ReplicaSets.Kind, kinds.StatefulSets.Kind,
+	}, func(k kinds.Kind) bool { return k.Kind == ref.Kind && k.Name.Group() == version.Group })
+}
+
+// scales is what is known of how many pods there should be.
+type scales struct {
+	expected  int32
+	unmanaged []string // pods that nobody controls
+	failure   string   // why it is not known
+	// ask are questions that have to be asked first; stale is when the oldest answer
+	// that was taken although the pods have changed is to be asked for again.
+	ask   []events.Command
+	stale time.Time
+}
+
+// scales adds up what those want who control the pods, each once.
+//
+// Upstream: getExpectedScale.
+func (v View) scales(now time.Time) scales {
+	var all scales
+	counted, asked, occasion := map[types.UID]bool{}, map[types.UID]bool{}, v.occasion()
+	for _, p := range v.Pods {
+		ref, ok := owner.Of(p)
+		switch {
+		case !ok:
+			all.unmanaged = append(all.unmanaged, p.Name)
+			continue
+		case asked[ref.UID]:
+			continue
+		}
+		size, known := v.Sizes[ref.UID]
+		if !known && !readable(ref) {
+			asked[ref.UID] = true
+			if !v.answered(ref, occasion, now, &all) {
+				continue
+			}
+			answer := v.Answers[ref.UID]
+			if answer.Failure != "" {
+				all.fail(answer.Failure)
+				continue
+			}
+			size, known = Size{Of: answer.UID, Replicas: answer.Replicas}, answer.UID == ref.UID
+		}
+		if !known {
+			all.fail(fmt.Sprintf("found no controllers for pod %q", p.Name))
+			continue
+		}
+		if !counted[size.Of] {
+			counted[size.Of] = true
+			all.expected += size.Replicas
+		}
+	}
+	if len(asked) > askable {
+		return scales{failure: fmt.Sprintf("the pods have more than %d controllers of kinds that are not built in", askable)}
+	}
+	return all
+}
+
+func (s *scales) fail(why string) {
+	if s.failure == "" {
+		s.failure = why
+	}
+}
+
+// answered tells whether there is an answer about somebody that is good, and asks
+// for one otherwise.
+func (v View) answered(ref metav1.OwnerReference, occasion string, now time.Time, all *scales) bool {
+	answer, known := v.Answers[ref.UID]
+	until := answer.At.Add(fresh)
+	switch {
+	case known && answer.Note.Occasion == occasion && answer.Failure == "":
+		return true
+	case known && now.Before(until):
+		if all.stale.IsZero() || until.Before(all.stale) {
+			all.stale = until
+		}
+		return true
+	}
+	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}
+	all.ask = append(all.ask, reconcile.AskOf(v.Budget.Namespace, of, scale, Note{UID: ref.UID, Occasion: occasion}))
+	return false
+}
+
+// occasion is a sum of which pods there are and of whom, and of what is asked of the
+// budget.
+func (v View) occasion() string {
+	sum := fnv.New64a()
+	fmt.Fprintln(sum, v.Budget.Generation)
+	for _, p := range v.Pods {
+		fmt.Fprintln(sum, p.UID, p.DeletionTimestamp != nil)
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
