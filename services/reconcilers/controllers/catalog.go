@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
@@ -110,7 +111,7 @@ var catalog = []Entry{
 	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
 	have(job.Controller),
 	have(cronjob.Controller),
-	{Name: "disruption-controller", Aliases: []string{"disruption"}},
+	have(disruption.Controller),
 	{Name: "horizontal-pod-autoscaler-controller", Aliases: []string{"horizontalpodautoscaling"}},
 	{Name: "podgroup-protection-controller"},
 
