@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
@@ -117,7 +118,7 @@ var catalog = []Entry{
 
 	// Life and death of objects.
 	have(garbagecollector.Controller),
-	{Name: "namespace-controller", Aliases: []string{"namespace"}},
+	have(namespace.Controller),
 	configured(func(c Config) reconcile.Any { return podgc.New(podgc.Config{Threshold: c.TerminatedPods}) }),
 	have(ttlafterfinished.Controller),
 

@@ -87,8 +87,8 @@ func TestSelect(t *testing.T) {
 		{"*,-bootstrapsigner,-route", config, all, ""},
 		{"*,service", config, all, ""},
 		{"*,bootstrapsigner", config, nil, "does not have bootstrap-signer-controller yet; take it out"},
-		{"namespace,csrcleaner,svm", config, nil, "does not have namespace-controller, certificatesigningrequest-cleaner-controller, storage-version-migrator-controller yet; take them out"},
-		{"-namespace,namespace,garbagecollector", config, []string{gc}, ""},
+		{"attachdetach,csrcleaner,svm", config, nil, "does not have certificatesigningrequest-cleaner-controller, persistentvolume-attach-detach-controller, storage-version-migrator-controller yet; take them out"},
+		{"-svm,svm,garbagecollector", config, []string{gc}, ""},
 		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
 		{"-*", config, nil, `"-*" is not in the list of known controllers`},
 	} {

@@ -44,7 +44,8 @@ type Controller[V any] struct {
 	// that it may act while a report is under way.
 	StatusBlind bool
 	// Remembers says that what its last turns did matters to it when they succeeded,
-	// too: [Snapshot].Last gives their outcomes, as long as they are no crowd's.
+	// too: [Snapshot].Last gives their outcomes, unless they are a crowd's in which
+	// nothing was asked.
 	Remembers bool
 	// Metrics are its own, of which its decisions give [Figure]s.
 	Metrics []Metric

@@ -118,15 +118,20 @@ func (d *Desk) clear(e *entry) {
 	}
 	for _, l := range []*lane{&e.act, &e.tell} {
 		d.home(l)
-		if l.settled() && l.remember && l.last.OK() && (!d.described.Remembers || len(l.last.Results) > memorable) {
+		if l.settled() && l.remember && l.last.OK() && (!d.described.Remembers || len(l.last.Results) > memorable && !answers(l.last)) {
 			l.last, l.remember = events.Outcome{}, false
 		}
 	}
 }
 
 // memorable is how many results an outcome has at most that is remembered although
-// all went well.
+// all went well, and nothing was asked.
 const memorable = 64
+
+// answers tells whether an outcome has the answer to a question.
+func answers(o events.Outcome) bool {
+	return slices.ContainsFunc(o.Results, func(r events.Result) bool { return r.Status == events.Answered })
+}
 
 // nowhere tells whether the kind of an effect has no stream. Only a controller
 // that reads every kind can find that out, from a survey that began after the

@@ -89,7 +89,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 // methods are those of HTTP.
 var methods = map[plan.Verb]string{
 	plan.Create: http.MethodPost, plan.Update: http.MethodPut, plan.Patch: http.MethodPatch,
-	plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet,
+	plan.Delete: http.MethodDelete, plan.Look: http.MethodGet, plan.Read: http.MethodGet, plan.Search: http.MethodGet,
 }
 
 // address starts a request of an object.

@@ -88,6 +88,9 @@ func (d *deed) request() Request {
 		d.write(&r)
 	case ask:
 		r.Verb, r.Owner, r.Subresource = Read, c.Of, c.Subresource
+		if c.Subresource == events.SubContents {
+			r.Verb, r.Subresource, r.Body = Search, "", d.body
+		}
 	case compare:
 		if c.Verb == events.VerbCreate || c.Verb != events.VerbDelete && d.doubled() {
 			r.Verb = Read
@@ -264,6 +267,8 @@ func (d *deed) afterWrite(r Response) {
 // afterAsk passes on what was read, or why it could not be.
 func (d *deed) afterAsk(r Response) {
 	switch {
+	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command):
+		d.end(r, events.Absent)
 	case r.ok():
 		d.end(r, events.Answered)
 		d.result.Answer = &events.Answer{Body: r.Body, Note: d.command.Note}
@@ -468,6 +473,8 @@ func bodyOf(t events.Turn, c events.Command, known map[int]mould) ([]byte, error
 		return m.cast(c.Namespace, c.Name), nil
 	case events.VerbUpdate, events.VerbPatch:
 		return conditional(c, json.RawMessage(body))
+	case events.VerbAsk:
+		return body, nil
 	default:
 		return nil, nil
 	}

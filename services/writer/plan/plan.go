@@ -86,6 +86,9 @@ func New(t events.Turn, o Options) *Plan {
 		}
 		p.after[i] = earlier[c.Ref()]
 		earlier[c.Ref()] = append(earlier[c.Ref()][:len(p.after[i]):len(p.after[i])], i)
+		if closes(c) {
+			p.after[i] = upTo(i)
+		}
 		name := groupName{c.Verb, c.Kind, c.Subresource}
 		g, ok := groups[name]
 		if !ok {
@@ -214,6 +217,20 @@ func (p *Plan) Answer(command int, r Response) {
 	p.settle()
 }
 
+// closes tells whether a command is the last word of its turn: it asks what there is
+// when everything before it has been done, or has not.
+func closes(c events.Command) bool {
+	return c.Verb == events.VerbAsk && c.Subresource == events.SubContents
+}
+
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // settle draws every conclusion that needs no request: answers that are shared,
 // commands that are skipped, waves that are over.
 func (p *Plan) settle() {
@@ -241,7 +258,7 @@ func (p *Plan) conclude(i int) bool {
 		return false
 	}
 	for _, e := range p.after[i] {
-		if earlier := p.deeds[e]; earlier.step == finished && !earlier.result.OK() {
+		if earlier := p.deeds[e]; earlier.step == finished && !earlier.result.OK() && !closes(d.command) {
 			d.end(Response{Reason: "Skipped", Message: "an earlier command on the object did not succeed"}, events.Skipped)
 			return true
 		}

@@ -16,7 +16,8 @@ import (
 // Verb is what a request does.
 type Verb string
 
-// The verbs of requests. Look reads the metadata of an object, Read all of it.
+// The verbs of requests. Look reads the metadata of an object, Read all of it. Search
+// finds out what a namespace holds.
 const (
 	Create Verb = "create"
 	Update Verb = "update"
@@ -24,10 +25,11 @@ const (
 	Delete Verb = "delete"
 	Look   Verb = "look"
 	Read   Verb = "read"
+	Search Verb = "search"
 )
 
 // Writes is true for the verbs that change something.
-func (v Verb) Writes() bool { return v != Look && v != Read }
+func (v Verb) Writes() bool { return v != Look && v != Read && v != Search }
 
 // Request is one request of the API server, for one command.
 type Request struct {

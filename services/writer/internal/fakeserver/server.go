@@ -193,6 +193,9 @@ func (s *Server) answer(r Request) (int, any) {
 			}
 			return http.StatusOK, map[string]any{"kind": "List", "items": items}
 		}
+		if items, ok := s.list(r.Path); ok {
+			return http.StatusOK, map[string]any{"kind": "List", "items": items}
+		}
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
 	case http.MethodPut, http.MethodPatch:
 		return s.change(r)
@@ -201,6 +204,20 @@ func (s *Server) answer(r Request) (int, any) {
 	default:
 		return failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, r.Method)
 	}
+}
+
+// list is everything at a path that is that of all objects of a kind.
+func (s *Server) list(path string) (items []any, ok bool) {
+	if !slices.Contains([]string{"pods", "replicasets"}, path[strings.LastIndex(path, "/")+1:]) {
+		return nil, false
+	}
+	items = []any{}
+	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
+		if name, under := strings.CutPrefix(at, path+"/"); under && !strings.Contains(name, "/") {
+			items = append(items, s.objects[at])
+		}
+	}
+	return items, true
 }
 
 func (s *Server) create(r Request) (int, any) {

@@ -1,0 +1,170 @@
+package namespace
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+const (
+	// settle is how long a namespace is left alone after it was deleted.
+	//
+	// Upstream: pkg/controller/namespace, namespaceDeletionGracePeriod.
+	settle = 5 * time.Second
+	// soon is how soon it is looked again, at the earliest, at what takes its time to
+	// go, and seldom how late, where nobody can tell how long that will be.
+	soon   = 500 * time.Millisecond
+	seldom = time.Minute
+	// held is how long, in seconds, an object is expected to be held by finalizers.
+	//
+	// Upstream: pkg/controller/namespace/deletion, finalizerEstimateSeconds.
+	held = 15
+	// lasting is how old an answer may be for the namespace to be let go because of it.
+	lasting = 30 * time.Second
+)
+
+// decide empties the namespace, and lets it go when it is empty.
+//
+// Upstream: pkg/controller/namespace/deletion, Delete and deleteAllContent.
+func decide(v View, now time.Time) reconcile.Decision {
+	begin := v.begin()
+	switch ns := v.Namespace; {
+	case ns.DeletionTimestamp == nil:
+		return reconcile.Nothing("the namespace is not being deleted")
+	case !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes):
+		return reconcile.Nothing("the namespace has been emptied")
+	case ns.Status.Phase != corev1.NamespaceTerminating:
+		said := ns.DeepCopy()
+		said.Status.Phase = corev1.NamespaceTerminating
+		return reconcile.Do("the namespace is being deleted, and does not say so", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	case now.Before(begin):
+		return reconcile.Wake(begin, "the namespace was deleted a moment ago")
+	case v.Contents == nil:
+		return reconcile.Do("what is in the namespace is not known", v.ask())
+	}
+	return v.judge(now)
+}
+
+// judge decides on an answer. Nothing is said of what is about to go.
+func (v View) judge(now time.Time) reconcile.Decision {
+	fresh, again := v.due()
+	conditions := v.conditions(now)
+	next := v.next()
+	switch {
+	case len(fresh) > 0:
+		return v.clear("the namespace is being deleted, and this is in it", fresh)
+	case !slices.Equal(conditions, v.Namespace.Status.Conditions):
+		said := v.Namespace.DeepCopy()
+		said.Status.Conditions = conditions
+		return reconcile.Do("how its deletion goes has changed", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	case !v.empty() && now.Before(next):
+		return reconcile.Wake(next, v.waits())
+	case len(again) > 0:
+		return v.clear("what is in the namespace did not go when it was deleted", again)
+	case !v.empty(), now.Sub(v.At) > lasting:
+		return reconcile.Do("what was in the namespace may be gone by now", v.ask())
+	default:
+		return reconcile.Do("the namespace is empty", v.finalize())
+	}
+}
+
+// begin is when the namespace may be emptied.
+func (v View) begin() time.Time {
+	if v.Namespace.DeletionTimestamp == nil {
+		return time.Time{}
+	}
+	return v.Namespace.DeletionTimestamp.Add(settle)
+}
+
+// ask asks what is in the namespace.
+func (v View) ask() events.Command {
+	return reconcile.AskContents(v.Namespace, kinds.Pods.Name)
+}
+
+// clear deletes objects, and asks what is left after that.
+func (v View) clear(because string, what []events.Command) reconcile.Decision {
+	return reconcile.Do(because, append(what, v.ask())...)
+}
+
+// due are the deletes of what stands: fresh where it was not tried just before, again
+// where it was, in vain.
+func (v View) due() (fresh, again []events.Command) {
+	tried := map[types.UID]bool{}
+	for _, r := range v.Refused {
+		tried[r.UID] = true
+	}
+	for _, uid := range v.Deleted {
+		tried[uid] = true
+	}
+	for _, h := range v.Contents.Kinds {
+		kind := kinds.Kind{Name: h.Kind, Version: h.Version}
+		for _, o := range h.Standing {
+			meta := &metav1.ObjectMeta{Namespace: v.Namespace.Name, Name: o.Name, UID: o.UID}
+			command := reconcile.Delete(kind, meta, reconcile.Propagate(metav1.DeletePropagationBackground))
+			if tried[o.UID] {
+				again = append(again, command)
+			} else {
+				fresh = append(fresh, command)
+			}
+		}
+	}
+	return fresh, again
+}
+
+// empty is true when every kind is known, could be listed, and has nothing.
+func (v View) empty() bool {
+	c := v.Contents
+	return len(c.Kinds) == 0 && !c.Partial && c.Undiscovered == "" && c.Unparsed == ""
+}
+
+// next is when what was there is looked at again: after half the time that this has
+// taken so far, or half the time that it is expected to take.
+func (v View) next() time.Time {
+	most := seldom
+	if estimate := v.estimate(); estimate > 0 && len(v.troubles()) == 0 {
+		most = time.Duration(estimate/2+1) * time.Second
+	}
+	return v.At.Add(min(max(v.At.Sub(v.begin())/2, soon), most))
+}
+
+// estimate is how many seconds what is left is expected to take; 0 where nobody can
+// tell.
+func (v View) estimate() (seconds int64) {
+	since := int64(v.At.Sub(v.Namespace.DeletionTimestamp.Time) / time.Second)
+	for _, h := range v.Contents.Kinds {
+		switch {
+		case h.Grace > since:
+			seconds = max(seconds, h.Grace)
+		case len(h.Finalizers) > 0:
+			seconds = max(seconds, held)
+		}
+	}
+	return seconds
+}
+
+func (v View) waits() string {
+	switch c := v.Contents; {
+	case c.Undiscovered != "" || c.Unparsed != "":
+		return "not every kind of object that may be in the namespace is known"
+	case c.Partial:
+		return "its pods are on their way out"
+	default:
+		return "what is in the namespace is on its way out"
+	}
+}
+
+// finalize lets the namespace go, as far as it is ours to do so.
+func (v View) finalize() events.Command {
+	ns := v.Namespace.DeepCopy()
+	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	c := reconcile.Update(kinds.Namespaces.Kind, ns)
+	c.Subresource = "finalize"
+	return c
+}

@@ -1,0 +1,216 @@
+package namespace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var now = reconciletest.Now
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now, reconciletest.Content(8, applied),
+		reconciletest.Law[View]{Name: "sure", Holds: sure}, reconciletest.Law[View]{Name: "orderly", Holds: orderly})
+}
+
+// anyView is a namespace in any state, with any answer.
+func anyView(t *rapid.T) View {
+	v := View{Namespace: &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7"},
+		Spec:       corev1.NamespaceSpec{Finalizers: rapid.SampledFrom([][]corev1.FinalizerName{{"kubernetes"}, {"other", "kubernetes"}, {"other"}, nil}).Draw(t, "finalizers")},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+	}}
+	if rapid.IntRange(0, 5).Draw(t, "lives") == 5 {
+		return v
+	}
+	ago := time.Duration(rapid.IntRange(0, 90).Draw(t, "deleted, seconds ago")) * time.Second
+	v.Namespace.DeletionTimestamp = &metav1.Time{Time: now.Add(-ago)}
+	if rapid.IntRange(0, 5).Draw(t, "says so") > 0 {
+		v.Namespace.Status.Phase = corev1.NamespaceTerminating
+	}
+	if rapid.Bool().Draw(t, "asked") {
+		v.Contents, v.At = anyContents(t), now.Add(-time.Duration(rapid.IntRange(0, int(ago/time.Second)).Draw(t, "answered, seconds ago"))*time.Second)
+		for i := range rapid.IntRange(0, 2).Draw(t, "refused") {
+			v.Refused = append(v.Refused, Refusal{Kind: "configmaps", UID: types.UID(fmt.Sprint("configmaps-", i)), Message: "no"})
+		}
+		if rapid.Bool().Draw(t, "deleted in vain") {
+			v.Deleted = append(v.Deleted, "widgets.example.com-0")
+			v.forget()
+		}
+	}
+	if rapid.Bool().Draw(t, "conditions are there") && v.Contents != nil {
+		v.Namespace.Status.Conditions = v.conditions(now.Add(-time.Minute))
+	}
+	return v
+}
+
+func anyContents(t *rapid.T) *events.Contents {
+	c := &events.Contents{}
+	for _, kind := range []kinds.Name{"configmaps", "pods", "widgets.example.com"} {
+		h := events.Holding{Kind: kind, Version: "v1", Count: rapid.IntRange(0, 3).Draw(t, "count")}
+		for i := range rapid.IntRange(0, h.Count).Draw(t, "standing") {
+			h.Standing = append(h.Standing, events.Standing{Name: fmt.Sprint("o", i), UID: types.UID(fmt.Sprint(kind, "-", i))})
+		}
+		if h.Count > 0 && rapid.Bool().Draw(t, "held") {
+			h.Finalizers = map[string]int{"example.com/hold": h.Count}
+		}
+		if kind == kinds.Pods.Name {
+			h.Grace = int64(rapid.IntRange(0, 60).Draw(t, "grace"))
+		}
+		if h.Count == 0 && rapid.IntRange(0, 3).Draw(t, "cannot be listed") == 0 {
+			h.Failure = "the server is currently unable to handle the request"
+		}
+		if h.Count == 0 && h.Failure == "" {
+			continue
+		}
+		if kind == kinds.Pods.Name && rapid.Bool().Draw(t, "pods alone") {
+			return &events.Contents{Partial: true, Kinds: []events.Holding{h}}
+		}
+		c.Kinds = append(c.Kinds, h)
+	}
+	c.Unparsed = rapid.SampledFrom([]string{"", "", "unexpected GroupVersion string: a/b/c"}).Draw(t, "unparsed")
+	if rapid.IntRange(0, 3).Draw(t, "undiscovered") == 0 {
+		c.Undiscovered, c.Groups = "unable to retrieve the complete list of server APIs", rapid.IntRange(0, 2).Draw(t, "groups")
+	}
+	return c
+}
+
+// applied is the view after every command succeeded: what was deleted is gone.
+func applied(v View, d reconcile.Decision, now time.Time) View {
+	for _, c := range d.Commands {
+		switch {
+		case c.Verb == events.VerbAsk:
+			v.Contents, v.At, v.Refused, v.Deleted = &events.Contents{}, now, nil, nil
+		case c.Verb == events.VerbUpdate:
+			ns := new(corev1.Namespace)
+			if err := json.Unmarshal(c.Body, ns); err != nil {
+				panic(err)
+			}
+			v.Namespace = ns
+		}
+	}
+	return v
+}
+
+// sure: a namespace is let go because of a whole answer that found nothing and is not
+// old, and for no other reason.
+func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Subresource != "finalize" {
+			continue
+		}
+		if a := v.Contents; a == nil || len(a.Kinds) > 0 || a.Partial || a.Undiscovered != "" || a.Unparsed != "" || now.Sub(v.At) > time.Minute {
+			return errors.New("it lets a namespace go of which it does not know that it is empty")
+		}
+		if v.Namespace.DeletionTimestamp == nil {
+			return errors.New("it lets a namespace go that is not being deleted")
+		}
+	}
+	return nil
+}
+
+// orderly: whoever deletes asks what is left, at the end; and nothing is deleted in a
+// namespace that lives, or was deleted a moment ago.
+func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	commands := c.Decide(v, now).Commands
+	at := slices.IndexFunc(commands, func(c events.Command) bool { return c.Verb == events.VerbDelete })
+	switch {
+	case at < 0:
+		return nil
+	case v.Namespace.DeletionTimestamp == nil || now.Before(v.Namespace.DeletionTimestamp.Add(settle)):
+		return errors.New("it deletes what is in a namespace that lives, or lived a moment ago")
+	case commands[len(commands)-1].Verb != events.VerbAsk:
+		return errors.New("it does not ask what is left")
+	}
+	return nil
+}
+
+func TestObserve(t *testing.T) {
+	at := metav1.NewTime(now)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", DeletionTimestamp: &at}}
+	world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.Namespaces.Kind, ns)
+	key := events.Key{Name: "shop"}
+	if v, ok := observe(world, key); !ok || v.Namespace != ns || v.Contents != nil {
+		t.Errorf("before anything was asked it sees %+v, %v", v, ok)
+	}
+	if _, ok := observe(world, events.Key{Name: "nothing"}); ok {
+		t.Error("it sees a namespace that is not there")
+	}
+	answer, err := json.Marshal(events.Contents{Kinds: []events.Holding{{Kind: "pods", Version: "v1", Count: 3, Standing: []events.Standing{{Name: "b", UID: "b"}, {Name: "c", UID: "c"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(uid types.UID, status events.Status) events.Result {
+		return events.Result{Status: status, Ref: events.Ref{Kind: "pods", Namespace: "shop", Name: string(uid)}, UID: uid, Code: 403, Message: "not " + string(uid)}
+	}
+	last := events.Outcome{Key: key, Lane: events.Act, UID: "ns", At: now, Results: []events.Result{
+		pod("a", events.Applied), pod("b", events.Refused), pod("c", events.Applied), pod("d", events.Conflict),
+		{Status: events.Answered, Ref: events.Ref{Kind: "namespaces", Name: "shop"}, Answer: &events.Answer{Body: answer}},
+	}}
+	v, _ := observe(world.Remember(last), key)
+	if v.Contents == nil || !v.At.Equal(now) || len(v.Refused) != 1 || v.Refused[0].Message != "not b" || !slices.Equal(v.Deleted, []types.UID{"c"}) {
+		t.Errorf("it sees %+v", v)
+	}
+	last.UID = "another of that name"
+	if v, _ := observe(world.Remember(last), key); v.Contents != nil || v.Refused != nil {
+		t.Errorf("of another namespace of that name it sees %+v", v)
+	}
+}
+
+func TestWhoseTurnItIs(t *testing.T) {
+	at := metav1.NewTime(now)
+	lives := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	goes := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &at}}
+	for _, c := range []struct {
+		was, now metav1.Object
+		turns    int
+	}{{nil, lives, 0}, {lives, goes, 1}, {nil, goes, 1}, {goes, nil, 0}} {
+		if keys := reconciletest.NewWorld().Keys(Controller, kinds.Namespaces.Kind, c.was, c.now); len(keys) != c.turns {
+			t.Errorf("from %v to %v it is the turn of %v", c.was, c.now, keys)
+		}
+	}
+}
+
+// What takes its time to go is looked at ever less often, and never later than upstream
+// would.
+func TestWhenItIsLookedAtAgain(t *testing.T) {
+	deleted := metav1.NewTime(now)
+	for _, c := range []struct {
+		after time.Duration // from when it is emptied to the answer
+		held  events.Holding
+		want  time.Duration // from the answer
+	}{
+		{0, events.Holding{Kind: "pods", Count: 1, Grace: 30}, soon},
+		{4 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 2 * time.Second},
+		{20 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 10 * time.Second},
+		{40 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 60}, 20 * time.Second},
+		{50 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 25 * time.Second},
+		{time.Hour, events.Holding{Kind: "pods", Count: 1, Grace: 30}, seldom},
+		{time.Hour, events.Holding{Kind: "pods", Count: 1, Grace: 7200}, 30 * time.Minute},
+		{time.Second, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, soon},
+		{time.Hour, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, 8 * time.Second},
+		{time.Hour, events.Holding{Kind: "widgets", Failure: "no"}, seldom},
+		{time.Hour, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}, Failure: "no"}, seldom},
+	} {
+		v := View{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &deleted}}}
+		v.At, v.Contents = now.Add(settle+c.after), &events.Contents{Kinds: []events.Holding{c.held}}
+		if got := v.next().Sub(v.At); got != c.want {
+			t.Errorf("%v after it began, with %+v: in %v, want in %v", c.after, c.held, got, c.want)
+		}
+	}
+}

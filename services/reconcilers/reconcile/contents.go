@@ -1,0 +1,19 @@
+package reconcile
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// AskContents asks what a namespace holds, once everything before it in the turn has
+// been done, as long as it is the one with that uid. While there is something of the
+// kinds that come first, no others are looked at. The answer, [events.Contents], is in
+// the outcome ([Snapshot].Last); so who asks must be a controller that remembers.
+func AskContents(namespace metav1.Object, first ...kinds.Name) events.Command {
+	c := command(events.VerbAsk, kinds.Namespaces.Kind, "", namespace.GetName())
+	c.Subresource, c.Body = events.SubContents, Body(events.ContentsQuestion{First: first})
+	c.If = &events.If{UID: namespace.GetUID()}
+	return c
+}

@@ -1,0 +1,218 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const (
+	metadataOfAll = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	// abreast is how many kinds of a namespace are listed at a time.
+	abreast = 8
+)
+
+// search finds out what a namespace holds ([events.Contents]). The namespace comes
+// last: what was listed while it was still there was in it, and in no later one of its
+// name.
+func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+	var question events.ContentsQuestion
+	if len(r.Body) > 0 {
+		if err := json.Unmarshal(r.Body, &question); err != nil {
+			return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
+		}
+	}
+	found, gone := d.listable()
+	if gone != nil {
+		return *gone
+	}
+	at := func(first bool) (some []resource) {
+		for _, of := range found.resources {
+			if slices.Contains(question.First, of.name()) == first {
+				some = append(some, of)
+			}
+		}
+		return some
+	}
+	if found.list(ctx, d, client, r, at(true)); len(found.Kinds) > 0 {
+		found.Partial = true
+	} else {
+		found.list(ctx, d, client, r, at(false))
+	}
+	if err := ctx.Err(); err != nil {
+		return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
+	}
+	found.limit()
+	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
+	response := d.look(ctx, a, client, r)
+	if response.Code == http.StatusOK {
+		response.Body, _ = json.Marshal(found.Contents) // it has only fields that encoding/json accepts
+	}
+	return response
+}
+
+// resource is a kind as discovery names it.
+type resource schema.GroupVersionResource
+
+func (r resource) name() kinds.Name { return kinds.NameOf(r.Group, r.Resource) }
+
+// searched is an answer that is being found.
+type searched struct {
+	events.Contents
+	resources []resource
+
+	mu   sync.Mutex
+	seen map[types.UID]bool // those that are standing
+}
+
+// listable are the kinds in namespaces that can be deleted and listed, in the version
+// that their group prefers. gone is the answer where the API server says nothing.
+func (d *Door) listable() (s *searched, gone *plan.Response) {
+	lists, err := d.disco.ServerPreferredNamespacedResources()
+	if err != nil && len(lists) == 0 {
+		answer := refusal(err, 0)
+		return nil, &answer
+	}
+	s = &searched{seen: map[types.UID]bool{}}
+	if err != nil {
+		s.Undiscovered = err.Error()
+		var some *discovery.ErrGroupDiscoveryFailed
+		if errors.As(err, &some) {
+			s.Groups = len(some.Groups)
+		}
+	}
+	usable := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"delete", "list"}}, lists)
+	for _, list := range usable {
+		of, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			s.Unparsed = err.Error()
+			continue
+		}
+		for _, r := range list.APIResources {
+			s.resources = append(s.resources, resource(of.WithResource(r.Name)))
+		}
+	}
+	return s, nil
+}
+
+// list lists kinds, several at a time.
+func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r plan.Request, of []resource) {
+	var under sync.WaitGroup
+	turns := make(chan struct{}, abreast)
+	for _, kind := range of {
+		turns <- struct{}{}
+		under.Go(func() {
+			defer func() { <-turns }()
+			items, failure := d.listAll(ctx, client, plan.Request{
+				Command: r.Command, Verb: r.Verb, Kind: kind.name(), Version: kind.Version, Namespace: r.Name,
+			})
+			s.take(kind, items, failure)
+		})
+	}
+	under.Wait()
+	slices.SortFunc(s.Kinds, func(a, b events.Holding) int { return cmp.Compare(a.Kind, b.Kind) })
+}
+
+// listAll lists the metadata of a kind in a namespace. A kind that cannot be listed
+// although its group says so has nothing that could be deleted.
+//
+// Upstream: pkg/controller/namespace/deletion, listCollection.
+func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Request) (items []metav1.PartialObjectMetadata, failure string) {
+	request := client.Get().AbsPath(collection(r)...).SetHeader("Accept", metadataOfAll)
+	span := d.trace(ctx, r, collection, "")
+	carry(span, request)
+	began := time.Now()
+	result := request.MaxRetries(0).Do(ctx)
+	var response plan.Response
+	if err := result.StatusCode(&response.Code).Error(); err != nil {
+		response = refusal(err, response.Code)
+	} else if items, err = itemsOf(result); err != nil {
+		response = plan.Response{Reason: "NoAnswer", Message: err.Error()}
+	}
+	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
+	traced(span, response)
+	switch response.Code {
+	case http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return items, ""
+	default:
+		return nil, cmp.Or(response.Message, response.Reason, "no answer")
+	}
+}
+
+// itemsOf reads a list of metadata; a server that cannot give that gives whole
+// objects.
+func itemsOf(result rest.Result) ([]metav1.PartialObjectMetadata, error) {
+	if obj, err := result.Get(); err == nil {
+		if list, ok := obj.(*metav1.PartialObjectMetadataList); ok {
+			return list.Items, nil
+		}
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list metav1.PartialObjectMetadataList
+	err = json.Unmarshal(body, &list)
+	return list.Items, err
+}
+
+// take adds what there is of a kind.
+func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, failure string) {
+	if len(items) == 0 && failure == "" {
+		return
+	}
+	h := events.Holding{Kind: kind.name(), Version: kind.Version, Count: len(items), Failure: failure}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range items {
+		o := &items[i]
+		for _, f := range o.Finalizers {
+			if h.Finalizers == nil {
+				h.Finalizers = map[string]int{}
+			}
+			h.Finalizers[f]++
+		}
+		if o.DeletionTimestamp != nil && o.DeletionGracePeriodSeconds != nil {
+			h.Grace = max(h.Grace, *o.DeletionGracePeriodSeconds)
+		}
+		if stands(o) && !s.seen[o.UID] {
+			s.seen[o.UID] = true
+			h.Standing = append(h.Standing, events.Standing{Name: o.Name, UID: o.UID})
+		}
+	}
+	s.Kinds = append(s.Kinds, h)
+}
+
+// stands tells whether a delete would do something about an object. One that waits for
+// its dependents, or for them to forget it, does so no more when it is deleted in the
+// background.
+func stands(o *metav1.PartialObjectMetadata) bool {
+	return o.DeletionTimestamp == nil ||
+		slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
+// limit names no more than an answer may.
+func (s *searched) limit() {
+	left := events.MaxStanding
+	for i := range s.Kinds {
+		h := &s.Kinds[i]
+		h.Standing = h.Standing[:min(left, len(h.Standing))]
+		left -= len(h.Standing)
+	}
+}

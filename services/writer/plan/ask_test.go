@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+func contents() events.Command {
+	return events.Command{
+		Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "shop", Subresource: events.SubContents,
+		Body: json.RawMessage(`{"first":["pods"]}`), If: &events.If{UID: "ns"},
+	}
+}
+
+// What a namespace holds is asked when all deletes of the turn are over, well or not.
+func TestContentsAreAskedLast(t *testing.T) {
+	p := New(turn(death("a", "ua"), death("b", "ub"), contents()), Options{})
+	for i, r := range p.Next() {
+		if r.Verb != Delete {
+			t.Fatalf("request %d is %+v, before the deletes are over", i, r)
+		}
+	}
+	p.Answer(0, Response{Code: 403, Reason: "Forbidden"})
+	if next := p.Next(); len(next) != 0 {
+		t.Fatalf("one delete is not over, and next is %+v", next)
+	}
+	p.Answer(1, Response{Code: 200})
+	next := p.Next()
+	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != "" || string(next[0].Body) != `{"first":["pods"]}` {
+		t.Fatalf("when the deletes are over, next is %+v", next)
+	}
+	p.Answer(2, live("ns", "9", `{"partial":true}`))
+	results, done := p.Results()
+	if !done || results[2].Status != events.Answered || results[2].Answer == nil || string(results[2].Answer.Body) != `{"partial":true}` {
+		t.Errorf("done %t, results %+v", done, results)
+	}
+}
+
+// An answer is about the object that was meant, and none at all if another one has its
+// name now.
+func TestAnAnswerIsAboutWhatWasMeant(t *testing.T) {
+	for what, c := range map[string]struct {
+		answer Response
+		want   events.Status
+	}{
+		"the same":           {live("ns", "9", `{}`), events.Answered},
+		"another by now":     {live("other", "9", `{}`), events.Absent},
+		"gone":               {nothing, events.Absent},
+		"not allowed":        {Response{Code: 403, Reason: "Forbidden"}, events.Refused},
+		"no answer for long": {Response{Spent: true}, events.Failed},
+	} {
+		p := New(turn(contents()), Options{Again: true})
+		p.Next()
+		p.Answer(0, c.answer)
+		results, done := p.Results()
+		if !done || results[0].Status != c.want || (results[0].Answer != nil && results[0].Answer.Body != nil) != (c.want == events.Answered) || results[0].Unsure {
+			t.Errorf("%s: done %t, %+v, want %s", what, done, results, c.want)
+		}
+	}
+}
