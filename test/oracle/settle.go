@@ -366,7 +366,8 @@ func (w *turns) carryOut(c events.Command) (events.Result, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.Removed = next == nil; r.Removed {
+	if next == nil {
+		r.Removed = c.Verb == events.VerbDelete
 		w.objects = slices.Delete(w.objects, at, at+1)
 		return r, nil
 	}

@@ -38,10 +38,8 @@ func patience(failures int, last time.Time) time.Time {
 // Upstream: pkg/controller/job/backoff_utils.go, which counts as it sees them end.
 func (s *sight) rest() time.Time {
 	var success, last time.Time
-	for _, p := range s.pods {
-		if s.valid(p) && p.Status.Phase == corev1.PodSucceeded {
-			success = later(success, endedAt(p))
-		}
+	for _, at := range s.successes() {
+		success = later(success, at)
 	}
 	failures := 0
 	for _, at := range s.failures() {
@@ -52,29 +50,52 @@ func (s *sight) rest() time.Time {
 	return patience(failures, last)
 }
 
+// successes are when pods succeeded.
+func (s *sight) successes() []time.Time {
+	var all []time.Time
+	for _, p := range s.pods {
+		if s.valid(p) && p.Status.Phase == corev1.PodSucceeded {
+			all = append(all, endedAt(p))
+		}
+	}
+	return all
+}
+
 // failures are when pods failed. A pod on its way out that is not kept was either
 // counted as a failure or was one too many, which nobody can see; so such pods are
 // failures as far as the status has more of them than are seen. What it has beyond
 // that is gone, and counts as one, if the last thing that was done was to let go of
-// pods that are not there.
+// pods that are not there. The status has no failures that the rules ignore: a pod
+// that they would ignore failed, and was not one too many.
 func (s *sight) failures() []time.Time {
-	var sure, unsure []time.Time
+	var all, unsure []time.Time
+	seen := 0 // of those that the status has, or is to have
 	for _, p := range s.pods {
-		switch {
-		case !s.valid(p) || !s.hasFailed(p):
-		case counted(p) || p.DeletionTimestamp == nil:
-			sure = append(sure, endedAt(p))
-		default:
+		if !s.valid(p) || !s.hasFailed(p) {
+			continue
+		}
+		counts := s.verdict(p).counts
+		if counts && !counted(p) && p.DeletionTimestamp != nil {
 			unsure = append(unsure, endedAt(p))
+			continue
+		}
+		if all = append(all, endedAt(p)); counts {
+			seen++
 		}
 	}
 	slices.SortFunc(unsure, func(a, b time.Time) int { return b.Compare(a) })
-	missing := max(0, s.failed-len(sure))
-	all := append(sure, unsure[:min(missing, len(unsure))]...)
-	if gone := s.view.LetGo; gone != nil && missing > len(unsure) {
+	missing := max(0, s.failed-seen)
+	all = append(all, unsure[:min(missing, len(unsure))]...)
+	if gone := s.view.LetGo; gone != nil && (missing > len(unsure) || s.ignoredOne()) {
 		all = append(all, gone.Truncate(time.Second))
 	}
 	return all
+}
+
+// ignoredOne tells whether what was let go and is gone can only have been a failure
+// that does not count: there are rules, and every success is still there.
+func (s *sight) ignoredOne() bool {
+	return s.job.Spec.PodFailurePolicy != nil && s.succeeded <= len(s.successes())
 }
 
 func later(a, b time.Time) time.Time {
