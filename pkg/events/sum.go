@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,13 +54,13 @@ func Verify(m Message) error {
 		}
 		return nil
 	}
-	if m.Get(HeaderSum) != hex(m.sum()) {
+	if !isHex(m.Get(HeaderSum), m.sum()) {
 		return m.damaged("its headers do not have the sum that they had")
 	}
 	if len(m.Data) == 0 && m.Get(headerSize) != "" {
 		return nil // left out, as asked for
 	}
-	if m.Get(HeaderBodySum) != hex(xxhash.Sum64(m.Data)) {
+	if !isHex(m.Get(HeaderBodySum), xxhash.Sum64(m.Data)) {
 		return m.damaged("its body does not have the sum that it had")
 	}
 	return nil
@@ -72,38 +73,38 @@ func (m Message) damaged(how string) error {
 // sum is independent of the order of the headers. What the bus adds and takes
 // away (Nats-...) is not in it, nor is a header without a value.
 func (m Message) sum() uint64 {
-	var d xxhash.Digest
+	var room [512]byte // for each part in turn: every message that is read is summed
 	var all uint64
 	for key, values := range m.Header {
 		if key == HeaderSum || strings.HasPrefix(key, "Nats-") || len(values) == 0 || len(values) == 1 && values[0] == "" {
 			continue
 		}
-		d.Reset()
-		_, _ = d.WriteString(key)
+		part := append(room[:0], key...)
 		for _, v := range values {
-			_, _ = d.WriteString("\x00")
-			_, _ = d.WriteString(onWire(v))
+			part = append(append(part, 0), onWire(v)...)
 		}
-		all += d.Sum64()
+		all += xxhash.Sum64(part)
 	}
-	d.Reset()
-	_, _ = d.WriteString(lasting(m.Subject))
-	var tail [9]byte
-	for i := range 8 {
-		tail[i+1] = byte(all >> (8 * i))
-	}
-	_, _ = d.Write(tail[:])
-	return d.Sum64()
+	part := append(append(room[:0], lasting(m.Subject)...), 0)
+	return xxhash.Sum64(binary.LittleEndian.AppendUint64(part, all))
 }
 
 // onWire is how a header's value comes out on the other side: on one line, and
 // without space around it.
 func onWire(value string) string {
-	if strings.ContainsAny(value, "\r\n") {
+	if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
 		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
 	}
-	return strings.Trim(value, " \t")
+	for len(value) > 0 && space(value[0]) {
+		value = value[1:]
+	}
+	for len(value) > 0 && space(value[len(value)-1]) {
+		value = value[:len(value)-1]
+	}
+	return value
 }
+
+func space(c byte) bool { return c == ' ' || c == '\t' }
 
 // lasting is a subject without what the bus changes: a wake is set on one subject
 // and fires on another.
@@ -115,12 +116,22 @@ func lasting(subject string) string {
 }
 
 func hex(n uint64) string {
+	text := digits(n)
+	return string(text[:])
+}
+
+// isHex tells whether a text is [hex] of a number.
+func isHex(text string, n uint64) bool {
+	want := digits(n)
+	return text == string(want[:])
+}
+
+func digits(n uint64) (text [16]byte) {
 	const digits = "0123456789abcdef"
-	var text [16]byte
 	for i := range text {
 		text[15-i] = digits[n>>(4*i)&15]
 	}
-	return string(text[:])
+	return text
 }
 
 func parseHex(text string) (uint64, error) { return strconv.ParseUint(text, 16, 64) }

@@ -168,7 +168,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
 		}
 	}
-	m.put(k, at, &held{ref: d.Ref, uid: d.UID, version: d.ResourceVersion, epoch: d.Epoch, object: f.object})
+	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object}})
 	return c, true
 }
 

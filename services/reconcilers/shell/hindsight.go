@@ -40,7 +40,7 @@ type step struct {
 	census   events.Census
 	whole    bool // nothing is known to be missing
 	ref      events.Ref
-	was, now *held // of ref; nil: not there
+	was, now *state // of ref; nil: not there
 }
 
 // Fact is a message of a kind's log, read.
@@ -121,7 +121,7 @@ func (h *Hindsight) fold(t *track, f Fact) {
 		}
 	}
 	at := name{f.delta.Ref.Namespace, f.delta.Ref.Name}
-	s := step{sequence: f.sequence, was: t.held(at)}
+	s := step{sequence: f.sequence, was: t.state(at)}
 	_, changed := h.memory.fold(t.kind, f.fact)
 	t.head = max(t.head, f.sequence)
 	s.census = t.kind.tally.Census()
@@ -133,7 +133,7 @@ func (h *Hindsight) fold(t *track, f Fact) {
 	}
 	s.whole = t.whole
 	if s.ref = f.delta.Ref; changed {
-		s.now = t.held(at)
+		s.now = t.state(at)
 	} else {
 		s.ref, s.was = events.Ref{}, nil
 	}
@@ -142,14 +142,12 @@ func (h *Hindsight) fold(t *track, f Fact) {
 	}
 }
 
-// held is what is held under a name, as it is now: the memory changes it in place.
-func (t *track) held(at name) *held {
-	h, ok := t.kind.objects[at]
-	if !ok {
-		return nil
+// state is that of what is held under a name, nil where nothing is.
+func (t *track) state(at name) *state {
+	if h, ok := t.kind.objects[at]; ok {
+		return h.state
 	}
-	now := *h
-	return &now
+	return nil
 }
 
 func (t *track) add(s step) { t.steps = append(t.steps, s) }
@@ -196,14 +194,13 @@ func (h *Hindsight) move(t *track, to int) {
 	t.show()
 }
 
-func (h *Hindsight) put(t *track, ref events.Ref, is *held) {
+func (h *Hindsight) put(t *track, ref events.Ref, is *state) {
 	if ref.Name == "" {
 		return
 	}
 	at := name{ref.Namespace, ref.Name}
 	if is != nil {
-		now := *is
-		h.memory.put(t.kind, at, &now)
+		h.memory.put(t.kind, at, &held{ref, is})
 	} else if old, ok := t.kind.objects[at]; ok {
 		h.memory.drop(t.kind, old)
 	}

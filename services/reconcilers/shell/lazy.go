@@ -10,25 +10,29 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// lazy is an object of which only the metadata has been read, as a Hindsight folds
-// it: nobody ever looks at most versions of the past. It is for one goroutine.
+// lazy is an object of which only the owners have been read, by which it is filed, as
+// a Hindsight folds it: nobody ever looks at most versions of the past. It is for one
+// goroutine, and whole comes before anything else that it is asked.
 type lazy struct {
-	*metav1.PartialObjectMetadata
-	kind kinds.Kind
-	body []byte // in protobuf
-	read metav1.Object
+	metav1.Object // nil until somebody looks at it
+	owners        []metav1.OwnerReference
+	kind          kinds.Kind
+	body          []byte // in protobuf
 }
+
+// GetOwnerReferences needs no more than has been read.
+func (l *lazy) GetOwnerReferences() []metav1.OwnerReference { return l.owners }
 
 // whole is the object itself.
 func (l *lazy) whole() metav1.Object {
-	if l.read == nil {
+	if l.Object == nil {
 		read, err := kinds.Decode(l.kind, kinds.Protobuf, l.body)
 		if err != nil {
-			panic(fmt.Sprintf("%s/%s has metadata that can be read, and nothing else: %v", l.Namespace, l.Name, err))
+			panic(fmt.Sprintf("an object of %s has owners %v that can be read, and nothing else: %v", l.kind.Name, l.owners, err))
 		}
-		l.read, l.body = read, nil
+		l.Object, l.body = read, nil
 	}
-	return l.read
+	return l.Object
 }
 
 // glance is decode for a Hindsight. Bodies that are not in protobuf are read at once.
@@ -43,12 +47,12 @@ func (f *fact) glance(kind kinds.Kind) {
 		f.decode(kind)
 		return
 	}
-	meta, err := kinds.Shallow(f.delta.Body)
+	owners, err := kinds.Owners(f.delta.Body)
 	if err != nil {
 		f.decode(kind) // which says what is wrong
 		return
 	}
-	f.object = reconcile.Object{Kind: kind, Object: &lazy{PartialObjectMetadata: meta, kind: kind, body: f.delta.Body}}
+	f.object = reconcile.Object{Kind: kind, Object: &lazy{owners: owners, kind: kind, body: f.delta.Body}}
 }
 
 // seen is the object as whoever looks at it has it.

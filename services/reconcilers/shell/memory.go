@@ -234,7 +234,7 @@ func (m *Memory) Unfollow(kind kinds.Name) {
 func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	old, ok := k.objects[at]
 	if ok && old.uid == fresh.uid && sameShelves(old.object, fresh.object) {
-		old.version, old.epoch, old.object = fresh.version, fresh.epoch, fresh.object
+		old.state = fresh.state
 		return
 	}
 	if ok {

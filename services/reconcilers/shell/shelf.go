@@ -11,10 +11,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// held is an object that the memory holds. Its object is replaced as newer ones
+// held is an object that the memory holds. Its state is replaced as newer ones
 // are folded, but never changed; readers meet it only under the memory's lock.
 type held struct {
-	ref     events.Ref
+	ref events.Ref
+	*state
+}
+
+// state is an object in one version.
+type state struct {
 	uid     types.UID
 	version string
 	epoch   uint64
