@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,6 +37,15 @@ type Snapshot interface {
 	// KindOf is the kind that is read under an apiVersion's group and a kind
 	// name, in whatever version.
 	KindOf(group, kind string) (k kinds.Kind, ok bool)
+
+	// Heard is when the watcher heard the newest sign of life of an object, by the
+	// watcher's clock, which may be any change of it where kinds.Beat knows none; zero
+	// when it is not there. Whoever has just started may take a later change of a Node
+	// for one.
+	Heard(kind kinds.Name, namespace, name string) time.Time
+	// Sight is for how long a kind that beats has been watched without a break, by the
+	// watcher's clock: who was not heard in it was silent; zero when that is not known.
+	Sight(kind kinds.Name) events.Sight
 
 	// Last is the newest outcome of this controller for the key whose turn it is, and
 	// a lane; ok is false when none is remembered, and for any other key. A key's memory of failures lasts until its

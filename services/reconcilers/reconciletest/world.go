@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,8 @@ type World struct {
 	kinds   []kinds.Kind
 	objects []reconcile.Object
 	last    map[memory]events.Outcome
+	heard   map[events.Ref]time.Time
+	sight   map[kinds.Name]events.Sight
 }
 
 type memory struct {
@@ -29,7 +32,10 @@ var _ reconcile.Snapshot = (*World)(nil)
 
 // NewWorld is a world in which kinds are read and nothing is there.
 func NewWorld(read ...kinds.Kind) *World {
-	return &World{kinds: read, last: map[memory]events.Outcome{}}
+	return &World{
+		kinds: read, last: map[memory]events.Outcome{},
+		heard: map[events.Ref]time.Time{}, sight: map[kinds.Name]events.Sight{},
+	}
 }
 
 // Put adds objects of a kind, or replaces those of the same names; from now on
@@ -56,6 +62,18 @@ func (w *World) Remove(kind kinds.Name, namespace, name string) {
 // Remember sets the last outcome of its key and lane.
 func (w *World) Remember(o events.Outcome) *World {
 	w.last[memory{o.Key, o.Lane}] = o
+	return w
+}
+
+// Hear sets when an object last gave a sign of life.
+func (w *World) Hear(kind kinds.Name, namespace, name string, at time.Time) *World {
+	w.heard[events.Ref{Kind: kind, Namespace: namespace, Name: name}] = at
+	return w
+}
+
+// Watch sets for how long a kind has been watched without a break.
+func (w *World) Watch(kind kinds.Name, since, until time.Time) *World {
+	w.sight[kind] = events.Sight{Since: since, Until: until}
 	return w
 }
 
@@ -176,6 +194,14 @@ func (w *World) KindOf(group, kind string) (kinds.Kind, bool) {
 	}
 	return kinds.Kind{}, false
 }
+
+// Heard is part of [reconcile.Snapshot].
+func (w *World) Heard(kind kinds.Name, namespace, name string) time.Time {
+	return w.heard[events.Ref{Kind: kind, Namespace: namespace, Name: name}]
+}
+
+// Sight is part of [reconcile.Snapshot].
+func (w *World) Sight(kind kinds.Name) events.Sight { return w.sight[kind] }
 
 // Last is part of [reconcile.Snapshot].
 func (w *World) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {

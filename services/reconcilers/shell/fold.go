@@ -129,6 +129,9 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	if d.At.After(k.newest) {
 		k.newest = d.At
 	}
+	if d.Sight != (events.Sight{}) {
+		k.sight = d.Sight
+	}
 	at := name{d.Ref.Namespace, d.Ref.Name}
 	switch {
 	case f.damage != "":
@@ -158,7 +161,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 	if t, dead := k.gone[d.UID]; dead && !newer(d, t.epoch, t.version) {
 		return change{}, false
 	}
-	c := change{ref: d.Ref, now: f.object}
+	c, heard := change{ref: d.Ref, now: f.object}, d.At
 	if old, ok := k.objects[at]; ok {
 		if !newer(d, old.epoch, old.version) {
 			return change{}, false
@@ -166,10 +169,22 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 		if c.was = old.object; old.uid != d.UID {
 			// Its end was overwritten in the state stream by the newcomer.
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+		} else if silent(old.object, f.object) {
+			heard = old.heard
 		}
 	}
-	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object}})
+	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard}})
 	return c, true
+}
+
+// silent tells whether an object that gives signs of life has changed without one.
+func silent(was, now reconcile.Object) bool {
+	if now.Kind.Name != kinds.Nodes.Name && !kinds.Beating(now.Kind.Name) {
+		return false
+	}
+	a, some := kinds.Beat(whole(was.Object))
+	b, more := kinds.Beat(whole(now.Object))
+	return some && more && a.Equal(&b)
 }
 
 // gone takes in the end of an object. An end that is later than what is held

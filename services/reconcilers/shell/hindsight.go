@@ -39,6 +39,7 @@ type step struct {
 	sequence uint64
 	census   events.Census
 	whole    bool // nothing is known to be missing
+	sight    events.Sight
 	ref      events.Ref
 	was, now *state // of ref; nil: not there
 }
@@ -84,7 +85,7 @@ func (h *Hindsight) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole 
 		h.memory.fold(t.kind, f.fact)
 	}
 	h.settle(t)
-	t.begin = step{sequence: sequence, census: t.kind.tally.Census(), whole: whole}
+	t.begin = step{sequence: sequence, census: t.kind.tally.Census(), whole: whole, sight: t.kind.sight}
 	t.show()
 }
 
@@ -117,14 +118,14 @@ func (h *Hindsight) fold(t *track, f Fact) {
 	if f.broken == nil {
 		if hole, ok := t.chain.Next(f.message, f.delta); !ok {
 			t.whole = false
-			t.add(step{sequence: max(hole.From, t.last().sequence), census: t.kind.tally.Census()})
+			t.add(step{sequence: max(hole.From, t.last().sequence), census: t.kind.tally.Census(), sight: t.kind.sight})
 		}
 	}
 	at := name{f.delta.Ref.Namespace, f.delta.Ref.Name}
 	s := step{sequence: f.sequence, was: t.state(at)}
 	_, changed := h.memory.fold(t.kind, f.fact)
 	t.head = max(t.head, f.sequence)
-	s.census = t.kind.tally.Census()
+	s.census, s.sight = t.kind.tally.Census(), t.kind.sight
 	switch {
 	case f.broken != nil, f.damage != "":
 		t.whole = false
@@ -137,7 +138,7 @@ func (h *Hindsight) fold(t *track, f Fact) {
 	} else {
 		s.ref, s.was = events.Ref{}, nil
 	}
-	if last := t.last(); changed || s.census != last.census || s.whole != last.whole {
+	if last := t.last(); changed || s.census != last.census || s.whole != last.whole || s.sight != last.sight {
 		t.add(s)
 	}
 }
@@ -190,6 +191,7 @@ func (h *Hindsight) move(t *track, to int) {
 		s := t.steps[t.at]
 		h.put(t, s.ref, s.now)
 	}
+	t.kind.sight = t.present().sight
 	h.settle(t)
 	t.show()
 }

@@ -56,11 +56,13 @@ func (f *fact) glance(kind kinds.Kind) {
 }
 
 // seen is the object as whoever looks at it has it.
-func (h *held) seen() metav1.Object {
-	if l, ok := h.object.Object.(*lazy); ok {
+func (h *held) seen() metav1.Object { return whole(h.object.Object) }
+
+func whole(obj metav1.Object) metav1.Object {
+	if l, ok := obj.(*lazy); ok {
 		return l.whole()
 	}
-	return h.object.Object
+	return obj
 }
 
 func (h *held) seenAs() reconcile.Object {

@@ -34,6 +34,7 @@ type kindMemory struct {
 	reached  moment // the latest that was folded
 	known    moment // what was reached before the kind was forgotten
 	newest   time.Time
+	sight    events.Sight // of a kind that beats
 
 	objects map[name]*held
 	gone    map[types.UID]tombstone

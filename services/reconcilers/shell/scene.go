@@ -3,6 +3,7 @@ package shell
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -125,6 +126,24 @@ func (s scene) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
 		return events.Outcome{}, false
 	}
 	return s.last(k, lane)
+}
+
+// Heard implements [reconcile.Snapshot].
+func (s scene) Heard(kind kinds.Name, namespace, called string) (at time.Time) {
+	if k, ok := s.kind(kind); ok {
+		if h, ok := k.objects[name{namespace, called}]; ok {
+			at = h.heard
+		}
+	}
+	return at
+}
+
+// Sight implements [reconcile.Snapshot].
+func (s scene) Sight(kind kinds.Name) events.Sight {
+	if k, ok := s.kind(kind); ok {
+		return k.sight
+	}
+	return events.Sight{}
 }
 
 // seen is how far each kind that the controller reads has been folded.

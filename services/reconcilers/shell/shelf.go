@@ -3,6 +3,7 @@ package shell
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,7 @@ type state struct {
 	version string
 	epoch   uint64
 	object  reconcile.Object
+	heard   time.Time // see [reconcile.Snapshot]
 }
 
 // shelf is a list of held objects, sorted by kind, namespace and name. Changes
