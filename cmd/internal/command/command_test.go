@@ -22,7 +22,9 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 	want := map[string][]string{
 		"run": {"kubeconfig", "master", "controllers", "root-ca-file", "enable-garbage-collector", "use-service-account-credentials", "profiling",
 			"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-rc-syncs", "concurrent-statefulset-syncs",
-			"concurrent-endpoint-syncs", "concurrent-service-endpoint-syncs", "concurrent-gc-syncs",
+			"concurrent-endpoint-syncs", "concurrent-service-endpoint-syncs", "concurrent-gc-syncs", "concurrent-namespace-syncs",
+			"concurrent-job-syncs", "concurrent-cron-job-syncs", "concurrent-ttl-after-finished-syncs", "concurrent-ephemeralvolume-syncs",
+			"mirroring-concurrent-service-endpoint-syncs", "mirroring-max-endpoints-per-subset", "concurrent_rc_syncs",
 			"max-endpoints-per-slice", "terminated-pod-gc-threshold",
 			"nats-url", "data-dir", "mode", "health-address", "config", "v", "logging-format"},
 		"watcher":     {"kubeconfig", "controllers", "nats-url", "health-address"},

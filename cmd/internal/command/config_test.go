@@ -1,23 +1,41 @@
 package command
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestWhatFlagsTellControllers(t *testing.T) {
 	for _, c := range []struct {
-		endpoints, finished int
-		wantFinished        int
-		wrong               bool
+		endpoints, mirrored, finished int
+		wantFinished                  int
+		wrong                         bool
 	}{
-		{100, 12500, 12500, false}, {1000, 0, -1, false}, {1, -5, -1, false}, {0, 1, 0, true}, {1001, 1, 0, true},
+		{100, 1000, 12500, 12500, false}, {1000, 1, 0, -1, false}, {1, 7, -5, -1, false},
+		{0, 1, 1, 0, true}, {1001, 1, 1, 0, true}, {1, 0, 1, 0, true}, {1, 1001, 1, 0, true},
 	} {
 		o := newControllerOptions()
-		o.endpoints, o.finished = c.endpoints, c.finished
+		o.endpoints, o.mirrored, o.finished = c.endpoints, c.mirrored, c.finished
 		config, err := o.config()
 		if (err != nil) != c.wrong {
 			t.Errorf("with %d and %d: %v", c.endpoints, c.finished, err)
 		}
-		if err == nil && (config.EndpointsPerSlice != c.endpoints || config.TerminatedPods != c.wantFinished) {
+		if err == nil && (config.EndpointsPerSlice != c.endpoints || config.MirroredPerSubset != c.mirrored || config.TerminatedPods != c.wantFinished) {
 			t.Errorf("%d and %d come to %+v", c.endpoints, c.finished, config)
 		}
+	}
+}
+
+func TestHowOftenQuotasAreCounted(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, 0: -1, -time.Second: -1} {
+		o := newControllerOptions()
+		o.recount = said
+		if config, err := o.config(); err != nil || config.QuotaPeriod != want {
+			t.Errorf("%v comes to %v, %v", said, config.QuotaPeriod, err)
+		}
+	}
+	o := newControllerOptions()
+	if config, err := o.config(); err != nil || config.QuotaPeriod != 5*time.Minute {
+		t.Errorf("by default it is %v, %v", config.QuotaPeriod, err)
 	}
 }

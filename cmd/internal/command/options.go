@@ -32,9 +32,11 @@ type controllerOptions struct {
 	shadow      []string
 	rootCAFile  string
 	collect     bool
-	// endpoints is how many endpoints a slice holds, finished how many pods that have
-	// ended are kept.
-	endpoints, finished int
+	// endpoints is how many endpoints a slice holds, mirrored how many addresses of a
+	// subset are mirrored, finished how many pods that have ended are kept.
+	endpoints, mirrored, finished int
+	// recount is how often what quotas limit is counted again.
+	recount time.Duration
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -52,14 +54,21 @@ func newConcurrency() concurrency {
 		{"replicaset-controller", "concurrent-replicaset-syncs", "replica sets", 50},
 		{"replicationcontroller-controller", "concurrent-rc-syncs", "replication controllers", 50},
 		{"statefulset-controller", "concurrent-statefulset-syncs", "stateful sets", 50},
+		{"job-controller", "concurrent-job-syncs", "jobs", 50},
+		{"cronjob-controller", "concurrent-cron-job-syncs", "cron jobs", 50},
+		{"ttl-after-finished-controller", "concurrent-ttl-after-finished-syncs", "finished jobs whose time is up", 50},
 		{"endpoints-controller", "concurrent-endpoint-syncs", "the endpoints of services", 50},
 		{"endpointslice-controller", "concurrent-service-endpoint-syncs", "the endpoint slices of services", 50},
+		{"endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints", 50},
+		{"ephemeral-volume-controller", "concurrent-ephemeralvolume-syncs", "the claims of pods' own volumes", 50},
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
+		{"namespace-controller", "concurrent-namespace-syncs", "namespaces that are being emptied", 10},
+		{"resourcequota-controller", "concurrent-resource-quota-syncs", "resource quotas", 50},
 	}
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, finished: 12500}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -69,7 +78,9 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 		"controllers of --controllers that only look on: they decide beside kube-controller-manager, write nothing, and are compared with it; '*' all of them")
 	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")
 	f.IntVar(&o.endpoints, "max-endpoints-per-slice", o.endpoints, "endpoints that an EndpointSlice holds at most, from 1 to 1000")
+	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "addresses of each subset of Endpoints that are mirrored to an EndpointSlice at most, from 1 to 1000")
 	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
+	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
 	o.addRootCA(f)
 }
 
@@ -85,6 +96,9 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if o.endpoints < 1 || o.endpoints > 1000 {
 		return controllers.Config{}, fmt.Errorf("read --max-endpoints-per-slice: %d is not from 1 to 1000", o.endpoints)
 	}
+	if o.mirrored < 1 || o.mirrored > 1000 {
+		return controllers.Config{}, fmt.Errorf("read --mirroring-max-endpoints-per-subset: %d is not from 1 to 1000", o.mirrored)
+	}
 	ca, err := o.rootCA()
 	if err != nil {
 		return controllers.Config{}, err
@@ -93,7 +107,11 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if kept <= 0 {
 		kept = -1
 	}
-	return controllers.Config{RootCA: ca, EndpointsPerSlice: o.endpoints, TerminatedPods: kept}, nil
+	recount := o.recount
+	if recount <= 0 {
+		recount = -1
+	}
+	return controllers.Config{RootCA: ca, QuotaPeriod: recount, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
@@ -105,6 +106,9 @@ func (p program) cobra() *cobra.Command {
 			return p.run(cmd.Context())
 		},
 	}
+	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
+	// --concurrent_rc_syncs, is documented so.
+	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	for _, add := range p.flags {
 		add(cmd.Flags())
 	}

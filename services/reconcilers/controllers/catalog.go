@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
@@ -16,6 +17,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ephemeralvolume"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
@@ -24,11 +27,13 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
+	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -42,9 +47,15 @@ type Config struct {
 	// EndpointsPerSlice is how many endpoints an EndpointSlice holds at most; 0 means
 	// upstream's 100.
 	EndpointsPerSlice int `json:"endpointsPerSlice,omitempty"`
+	// MirroredPerSubset is how many addresses of a subset of Endpoints are mirrored to
+	// an EndpointSlice; 0 means upstream's 1,000.
+	MirroredPerSubset int `json:"mirroredPerSubset,omitempty"`
 	// TerminatedPods is how many pods that have ended are kept; 0 means upstream's 12,500,
 	// less than 0 all.
 	TerminatedPods int `json:"terminatedPods,omitempty"`
+	// QuotaPeriod is how often what quotas limit is counted again; 0 means upstream's 5
+	// minutes, less than 0 never.
+	QuotaPeriod time.Duration `json:"quotaPeriod,omitempty"`
 }
 
 // Entry is a line of the catalogue.
@@ -138,11 +149,13 @@ var catalog = []Entry{
 	// Network.
 	have(endpoints.Controller),
 	configured(func(c Config) reconcile.Any { return endpointslice.New(endpointslice.Config{Max: c.EndpointsPerSlice}) }),
-	{Name: "endpointslice-mirroring-controller", Aliases: []string{"endpointslicemirroring"}},
+	configured(func(c Config) reconcile.Any {
+		return endpointslicemirroring.New(endpointslicemirroring.Config{Max: c.MirroredPerSubset})
+	}),
 	{Name: "service-cidr-controller"},
 
 	// Policy.
-	{Name: "resourcequota-controller", Aliases: []string{"resourcequota"}},
+	configured(func(c Config) reconcile.Any { return resourcequota.New(resourcequota.Config{Period: c.QuotaPeriod}) }),
 	have(clusterroleaggregation.Controller),
 	{Name: "validatingadmissionpolicy-status-controller"},
 
@@ -161,10 +174,10 @@ var catalog = []Entry{
 	{Name: "persistentvolume-binder-controller", Aliases: []string{"persistentvolume-binder"}},
 	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
 	{Name: "persistentvolume-expander-controller", Aliases: []string{"persistentvolume-expander"}},
-	{Name: "ephemeral-volume-controller", Aliases: []string{"ephemeral-volume"}},
+	have(ephemeralvolume.Controller),
 	have(pvcprotection.Controller),
 	have(pvprotection.Controller),
-	{Name: "volumeattributesclass-protection-controller"},
+	have(vacprotection.Controller),
 	{Name: "selinux-warning-controller", Off: true},
 	{Name: "storageversion-garbage-collector-controller", Aliases: []string{"storage-version-gc"}},
 	{Name: "storage-version-migrator-controller", Aliases: []string{"svm"}},

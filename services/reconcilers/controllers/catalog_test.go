@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), EndpointsPerSlice: 7, TerminatedPods: 9}
+var config = Config{RootCA: []byte("CERTIFICATE"), EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}

@@ -1,0 +1,120 @@
+// Package ephemeralvolume makes the PersistentVolumeClaims of pods that want volumes
+// of their own. Such a claim is named after the pod and the volume, is made from a
+// template in the pod, and goes with the pod.
+//
+// A claim of that name that is somebody else's is never taken: the pod waits until it
+// is gone, and users are told.
+package ephemeralvolume
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Controller is the ephemeral volume controller. A key is a pod.
+var Controller = reconcile.Controller[View]{
+	Name:    "ephemeral-volume-controller",
+	Aliases: []string{"ephemeral-volume"},
+	Source:  "ephemeral_volume",
+	Queue:   "ephemeral_volume",
+	Owns:    &kinds.Pods.Kind,
+	Inputs: []reconcile.Input{
+		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
+	},
+	Writes:      reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name}},
+	Metrics:     metrics,
+	StatusBlind: true,
+	Remembers:   true,
+	Observe:     observe,
+	Decide:      decide,
+}
+
+// View is what the turn of one pod can see.
+type View struct {
+	Pod *corev1.Pod `json:"pod"`
+	// Claims are those that bear the names of its volumes' claims.
+	Claims []*corev1.PersistentVolumeClaim `json:"claims,omitempty"`
+	// Told are the names of what the last report told.
+	Told []string `json:"told,omitempty"`
+}
+
+// keysOfPod maps a pod with such volumes to itself.
+func keysOfPod(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
+	if p, ok := now.Object.(*corev1.Pod); ok && p.DeletionTimestamp == nil && len(wanted(p)) > 0 {
+		return []events.Key{{Namespace: p.Namespace, Name: p.Name}}
+	}
+	return nil
+}
+
+// keysOfClaim maps a claim to the pods that want one of its name, unless it is there
+// and one of them has it.
+func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	claim := now
+	if claim.None() {
+		claim = was
+	} else if ref, ok := owner.Of(claim); ok {
+		if p, there := reconcile.Get(s, kinds.Pods, claim.GetNamespace(), ref.Name); there && owner.Controls(p, claim) {
+			return nil
+		}
+	}
+	var keys []events.Key
+	for _, p := range reconcile.List(s, kinds.Pods, claim.GetNamespace()) {
+		for _, v := range wanted(p) {
+			if nameOf(p, v) == claim.GetName() {
+				keys = append(keys, events.Key{Namespace: p.Namespace, Name: p.Name})
+				break
+			}
+		}
+	}
+	return keys
+}
+
+// wanted are the volumes of a pod that are to be its own.
+func wanted(p *corev1.Pod) []*corev1.Volume {
+	var own []*corev1.Volume
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			own = append(own, v)
+		}
+	}
+	return own
+}
+
+// nameOf is the name of the claim behind a volume.
+func nameOf(p *corev1.Pod, v *corev1.Volume) string { return p.Name + "-" + v.Name }
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Pod: p}
+	for _, volume := range wanted(p) {
+		if claim, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, k.Namespace, nameOf(p, volume)); ok {
+			v.Claims = append(v.Claims, claim)
+		}
+	}
+	if last, ok := s.Last(k, events.Tell); ok {
+		for _, r := range last.Results {
+			if r.OK() && r.Ref.Kind == kinds.Events.Name {
+				v.Told = append(v.Told, r.Ref.Name)
+			}
+		}
+	}
+	return v, true
+}
+
+// claim is the one under a name, nil when there is none.
+func (v View) claim(name string) *corev1.PersistentVolumeClaim {
+	for _, c := range v.Claims {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}

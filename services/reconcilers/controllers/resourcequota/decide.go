@@ -1,0 +1,176 @@
+package resourcequota
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide says what is used where that has not been said, and looks again in time. The
+// write rests on the version of the quota that was seen: a charge of the API server in
+// between has it decided anew.
+//
+// Upstream: pkg/controller/resourcequota/resource_quota_controller.go.
+func decide(v View, now time.Time) reconcile.Decision {
+	used := v.used(now)
+	next := v.next(now)
+	switch status := v.Quota.Status; {
+	case !equal(v.Quota.Spec.Hard, status.Hard):
+		return v.tell("the limits have changed", used, now, next)
+	case !equal(used, status.Used):
+		return v.tell("another amount is used than the quota says", used, now, next)
+	default:
+		return reconcile.Wake(next, "the quota says what is used")
+	}
+}
+
+func (v View) tell(because string, used corev1.ResourceList, now, next time.Time) reconcile.Decision {
+	told := *v.Quota // shallow: its status is made anew
+	told.Status = corev1.ResourceQuotaStatus{Hard: v.Quota.Spec.Hard, Used: used}
+	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.ResourceQuotas.Kind, &told))
+	d.WakeAt = earlier(next, now.Add(recount))
+	return d
+}
+
+// used is what is used of everything that the quota limits. What nobody can measure,
+// such as objects of a kind that the cluster does not have, stays as it was.
+func (v View) used(now time.Time) corev1.ResourceList {
+	total, hard := corev1.ResourceList{}, v.Quota.Spec.Hard
+	for name := range hard {
+		if before, ok := v.Quota.Status.Used[name]; ok {
+			total[name] = before.DeepCopy()
+		}
+	}
+	for name, amount := range v.measure(now) {
+		total[name] = amount
+	}
+	return total
+}
+
+// measure is what all meters show, under the names that the quota limits. Only pods
+// and claims can be in scopes: of everything else nothing counts in a quota that has
+// some.
+func (v View) measure(now time.Time) corev1.ResourceList {
+	sum, scopes, m := corev1.ResourceList{}, scopes(v.Quota), v.meters()
+	add := func(m meter, used corev1.ResourceList) {
+		for name, amount := range used {
+			if total, limited := sum[name]; limited && m.measures(name) {
+				total.Add(amount)
+				sum[name] = total
+			}
+		}
+	}
+	for name := range v.Quota.Spec.Hard {
+		_, counted := v.Counts[name]
+		if counted || m.pods.measures(name) || m.services.measures(name) || m.claims.measures(name) || m.devices.measures(name) {
+			sum[name] = resource.Quantity{Format: resource.DecimalSI}
+		}
+	}
+	for _, p := range v.Pods {
+		if inAll(p, scopes, inScope) {
+			add(m.pods, podUsage(p, now))
+		}
+	}
+	for _, c := range v.Claims {
+		if inAll(c, scopes, claimInScope) {
+			add(m.claims, claimUsage(c))
+		}
+	}
+	if len(scopes) > 0 {
+		return sum
+	}
+	for _, s := range v.Services {
+		add(m.services, serviceUsage(s))
+	}
+	for _, c := range v.Devices {
+		add(m.devices, v.deviceUsage(c, now))
+	}
+	for name, objects := range v.Counts {
+		sum[name] = *resource.NewQuantity(objects, resource.DecimalSI)
+	}
+	return sum
+}
+
+// next is when to count again although nothing happens: every period, each quota at a
+// moment of its own, and when a pod should have gone. Zero means never.
+func (v View) next(now time.Time) (at time.Time) {
+	if v.Period > 0 {
+		own := v.moment()
+		if at = now.Truncate(v.Period).Add(own); !at.After(now) {
+			at = at.Add(v.Period)
+		}
+	}
+	if freed := v.freed(now); !freed.IsZero() {
+		at = earlier(at, freed)
+	}
+	return at
+}
+
+// freed is when less will be used, since a pod should have gone by then; zero for
+// never.
+func (v View) freed(now time.Time) time.Time {
+	var moments []time.Time
+	for _, p := range v.Pods {
+		if at, leaving := due(p); leaving && at.After(now) && !ended(p) && v.charges(p, now) {
+			moments = append(moments, at)
+		}
+	}
+	if len(moments) == 0 {
+		return time.Time{}
+	}
+	slices.SortFunc(moments, time.Time.Compare)
+	used := v.measure(now)
+	for _, at := range moments { // mostly the first: what a pod leaves to its claim to pay is not freed
+		if !equal(v.measure(at), used) {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// charges tells whether a pod uses anything limited for as long as it has not ended.
+func (v View) charges(p *corev1.Pod, now time.Time) bool {
+	if !inAll(p, scopes(v.Quota), inScope) {
+		return false
+	}
+	for name := range podUsage(p, now) {
+		if _, limited := v.Quota.Spec.Hard[name]; limited && name != count(kinds.Pods.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// moment is when in a period it is the quota's turn.
+func (v View) moment() time.Duration {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(v.Quota.UID))
+	return time.Duration(sum.Sum32()) * time.Second % v.Period
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// equal tells whether two lists say the same amounts of the same, however they are
+// written.
+func equal(a, b corev1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, amount := range a {
+		if other, ok := b[name]; !ok || amount.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}

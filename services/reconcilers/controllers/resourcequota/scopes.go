@@ -1,0 +1,48 @@
+package resourcequota
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// scopes are all that an object must be in to count, the older form among them.
+func scopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
+	var all []corev1.ScopedResourceSelectorRequirement
+	for _, name := range q.Spec.Scopes {
+		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: name, Operator: corev1.ScopeSelectorOpExists})
+	}
+	if q.Spec.ScopeSelector != nil {
+		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
+	}
+	return all
+}
+
+// inAll tells whether an object is in every scope.
+func inAll[T any](object T, scopes []corev1.ScopedResourceSelectorRequirement, in func(T, corev1.ScopedResourceSelectorRequirement) bool) bool {
+	return !slices.ContainsFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return !in(object, s) })
+}
+
+// selects tells whether a scope selects what has one of these classes, or none.
+func selects(scope corev1.ScopedResourceSelectorRequirement, classes []string) bool {
+	listed := func(class string) bool { return slices.Contains(scope.Values, class) }
+	switch scope.Operator {
+	case corev1.ScopeSelectorOpExists:
+		return len(classes) > 0
+	case corev1.ScopeSelectorOpDoesNotExist:
+		return len(classes) == 0
+	case corev1.ScopeSelectorOpIn:
+		return slices.ContainsFunc(classes, listed)
+	case corev1.ScopeSelectorOpNotIn:
+		return len(classes) == 0 || slices.ContainsFunc(classes, func(class string) bool { return !listed(class) })
+	default:
+		return false
+	}
+}
+
+// classesOf are the names that say something, each once.
+func classesOf(names ...string) []string {
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
