@@ -112,6 +112,8 @@ const (
 	readAttempts = 3
 	// readStuck is how long nothing may come of what the server says it has.
 	readStuck = 5 * time.Second
+	// readBatch is how many messages are handed over together, where there are more.
+	readBatch = 512
 )
 
 // passage is one reading. Each session has a consumer of its own, and goes on
@@ -137,11 +139,16 @@ func (r *passage) session(ctx context.Context) error {
 	if info.NumPending == 0 {
 		return nil
 	}
-	feed, err := source.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat))
+	feed := newFeed(r.Stream)
+	feed.enough = int(min(readBatch, r.To-max(r.From, 1)+1))
+	consuming, err := source.Consume(feed.receive,
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
 	if err != nil {
 		return translated(request, err)
 	}
-	defer feed.Stop()
+	defer consuming.Stop()
+	defer feed.close()
 	return r.consume(request, feed)
 }
 
@@ -159,57 +166,50 @@ func (r *passage) consumer() jetstream.ConsumerConfig {
 }
 
 // consume takes messages until the end of the passage.
-func (r *passage) consume(ctx context.Context, feed jetstream.MessagesContext) error {
-	var batch []events.Message
-	hand := func() error {
-		if len(batch) == 0 {
-			return nil
+func (r *passage) consume(ctx context.Context, feed *feed) error {
+	patience := time.NewTimer(readStuck)
+	defer patience.Stop()
+	for {
+		waited := false
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-r.bus.closed:
+			return bus.ErrClosed
+		case <-patience.C:
+			waited = true
+		case <-feed.ready:
 		}
-		next := batch[len(batch)-1].Sequence + 1
-		if err := r.handle(batch); err != nil {
-			return &handlerError{err}
-		}
-		r.From, batch = next, nil
-		return nil
-	}
-	for received := uint64(1); ; received++ {
-		m, p, err := r.next(ctx, feed)
+		batch, behind, broken := feed.take()
+		over, err := r.hand(batch)
 		switch {
-		case err != nil:
-			return errors.Join(hand(), err)
-		case p.delivery != received:
-			return errors.Join(hand(), fmt.Errorf("%w: delivery %d instead of %d", errShaken, p.delivery, received))
-		case p.sequence > r.To:
-			return hand()
+		case err != nil, over:
+			return err
+		case broken != nil:
+			return translated(ctx, broken)
+		case len(batch) > 0 && behind == 0:
+			return nil
+		case len(batch) == 0 && waited:
+			return fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
 		}
-		if batch == nil {
-			batch = make([]events.Message, 0, min(int(p.pending)+1, pullMessages))
-		}
-		batch = append(batch, delivered(r.Stream, m, p))
-		if p.pending == 0 || p.sequence == r.To {
-			return hand()
-		}
-		if len(batch) == cap(batch) {
-			if err := hand(); err != nil {
-				return err
-			}
-		}
+		patience.Reset(readStuck)
 	}
 }
 
-func (r *passage) next(ctx context.Context, feed jetstream.MessagesContext) (jetstream.Msg, place, error) {
-	waiting, cancel := context.WithTimeout(ctx, readStuck)
-	defer cancel()
-	m, err := feed.Next(jetstream.NextContext(waiting))
-	switch {
-	case err == nil:
-		p, err := placeOf(m.Reply())
-		return m, p, err
-	case ctx.Err() != nil:
-		return nil, place{}, context.Cause(ctx)
-	case waiting.Err() != nil:
-		return nil, place{}, fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
-	default:
-		return nil, place{}, translated(ctx, err)
+// hand hands over what belongs to the passage; over tells that it has all of it.
+func (r *passage) hand(batch []events.Message) (over bool, err error) {
+	n := len(batch)
+	for n > 0 && batch[n-1].Sequence > r.To {
+		n--
 	}
+	over = n < len(batch) || n > 0 && batch[n-1].Sequence == r.To
+	if n == 0 {
+		return over, nil
+	}
+	next := batch[n-1].Sequence + 1
+	if err := r.handle(batch[:n]); err != nil {
+		return false, &handlerError{err}
+	}
+	r.From = next
+	return over, nil
 }

@@ -116,7 +116,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 			return errShaken
 		case <-feed.ready:
 		}
-		batch, err := feed.take()
+		batch, _, err := feed.take()
 		stuck = 0
 		idle.Reset(stuckPoll)
 		if err := f.hand(batch, handle); err != nil {
@@ -223,12 +223,14 @@ func (f *follower) leave(consumer string) {
 type feed struct {
 	stream string
 	ready  chan struct{} // holds a token when there is something to take
+	enough int           // messages that are worth taking, where the server has more
 
 	mu       sync.Mutex
 	room     sync.Cond
 	batch    []events.Message
 	size     int
 	received uint64 // the consumer's count of deliveries
+	behind   uint64 // messages behind the last one that was received
 	err      error
 	closed   bool
 }
@@ -257,6 +259,10 @@ func (f *feed) receive(m jetstream.Msg) {
 		f.received++
 		f.batch = append(f.batch, delivered(f.stream, m, p))
 		f.size += len(m.Data())
+		f.behind = p.pending
+		if len(f.batch) < f.enough && f.size < heldBytes && p.pending > 0 {
+			return
+		}
 	}
 	f.signal()
 }
@@ -277,18 +283,19 @@ func (f *feed) signal() {
 	}
 }
 
-// take gives all messages that have come, and the error after them.
-func (f *feed) take() ([]events.Message, error) {
+// take gives all messages that have come, how many the server has behind them, and the
+// error after them.
+func (f *feed) take() (batch []events.Message, behind uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	batch := f.batch
+	batch = f.batch
 	f.batch, f.size = nil, 0
 	if n := len(batch); n > 0 && f.err == nil {
 		// The next batch is likely to be as large.
 		f.batch = make([]events.Message, 0, min(n, pullMessages))
 	}
 	f.room.Broadcast()
-	return batch, f.err
+	return batch, f.behind, f.err
 }
 
 func (f *feed) close() {

@@ -137,6 +137,8 @@ type Any interface {
 	Describe() Description
 	// Ask observes and decides; ok is false when there is nothing to decide.
 	Ask(s Snapshot, k events.Key, now time.Time) (d Decision, ok bool)
+	// Look observes; what it gives decides, once, whenever and wherever it is called.
+	Look(s Snapshot, k events.Key) (decide func(now time.Time) Decision, ok bool)
 	// View is the view of a key as JSON, for stories and explanations.
 	View(s Snapshot, k events.Key) (view json.RawMessage, ok bool, err error)
 	// Judge decides on a view given as JSON.
@@ -176,11 +178,20 @@ func (c Controller[V]) Describe() Description {
 
 // Ask observes and decides.
 func (c Controller[V]) Ask(s Snapshot, k events.Key, now time.Time) (Decision, bool) {
-	view, ok := c.Observe(s, k)
+	decide, ok := c.Look(s, k)
 	if !ok {
 		return Decision{}, false
 	}
-	return c.Decide(view, now), true
+	return decide(now), true
+}
+
+// Look observes.
+func (c Controller[V]) Look(s Snapshot, k events.Key) (func(time.Time) Decision, bool) {
+	view, ok := c.Observe(s, k)
+	if !ok {
+		return nil, false
+	}
+	return func(now time.Time) Decision { return c.Decide(view, now) }, true
 }
 
 // View is the view of a key as JSON.

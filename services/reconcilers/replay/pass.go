@@ -155,46 +155,59 @@ func (p *pass) unjudged(c *pending, why Why, detail string) error {
 	return nil
 }
 
-// ask asks, and has the answer compared while the memory goes on.
+// ask has the controller look, and decide and be compared while the memory goes on:
+// what it has seen stays as it is.
 func (p *pass) ask(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
-	p.decide(c, controller, s)
+	var decide func(time.Time) reconcile.Decision
+	c.guard(func() { decide, _ = controller.Look(s, c.Turn.Key) })
+	if p.options.Views && c.Broken == "" {
+		c.guard(func() { c.view(controller, s) })
+	}
 	p.under = append(p.under, c)
-	if c.Broken != "" {
-		c.Verdict, c.done = Differs, make(chan struct{})
-		close(c.done)
-		return
-	}
-	decision := c.Decision
-	if !p.options.Views {
-		c.Decision = reconcile.Decision{}
-	}
 	c.done = p.crew.do(func() {
-		now := c.rebuilt(decision)
-		switch {
-		case now.SameDecision(c.Turn):
-			c.Verdict = Same
-		case c.Turn.Digest == 0:
-			c.Verdict, c.Why, c.Now = Unjudged, Older, now
-		default:
-			c.Verdict, c.Now = Differs, now
+		var d reconcile.Decision
+		if decide != nil && c.Broken == "" {
+			c.guard(func() { d = decide(c.Turn.Now) })
 		}
+		if c.Broken != "" {
+			c.Verdict = Differs
+			return
+		}
+		if p.options.Views {
+			c.Decision = d
+		}
+		c.compare(d)
 	})
 }
 
-// decide asks the controller. A panic is an answer too.
-func (p *pass) decide(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
+// guard does what a controller may break in. A panic is an answer too.
+func (c *Case) guard(do func()) {
 	defer func() {
 		if broken := recover(); broken != nil {
 			c.Broken = fmt.Sprintf("panic: %v", broken)
 		}
 	}()
-	c.Decision, _ = controller.Ask(s, c.Turn.Key, c.Turn.Now)
-	if p.options.Views {
-		view, _, err := controller.View(s, c.Turn.Key)
-		if err != nil {
-			c.Broken = err.Error()
-		}
-		c.View = view
+	do()
+}
+
+func (c *Case) view(controller reconcile.Any, s reconcile.Snapshot) {
+	view, _, err := controller.View(s, c.Turn.Key)
+	if err != nil {
+		c.Broken = err.Error()
+	}
+	c.View = view
+}
+
+// compare holds what is decided now against what was decided then.
+func (c *Case) compare(d reconcile.Decision) {
+	now := c.rebuilt(d)
+	switch {
+	case now.SameDecision(c.Turn):
+		c.Verdict = Same
+	case c.Turn.Digest == 0:
+		c.Verdict, c.Why, c.Now = Unjudged, Older, now
+	default:
+		c.Verdict, c.Now = Differs, now
 	}
 }
 
