@@ -41,6 +41,7 @@ var replaced = []string{
 	"serviceaccount-controller",
 	"root-ca-certificate-publisher-controller",
 	"garbage-collector-controller",
+	"namespace-controller",
 	"job-controller",
 	"cronjob-controller",
 	"ttl-after-finished-controller",
