@@ -94,6 +94,11 @@ var layers = []Layer{
 		Because: "schedules mean what the library says that upstream reads them with; for the rest it is a controller like the others",
 	},
 	{
+		Name: "the controller of ResourceQuotas (L1)", Packages: []string{controllers + "/resourcequota"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge, "k8s.io/component-helpers/resource"}),
+		Because: "what a pod asks for is summed up by the library that the API server charges with, or what is used would go up and down; for the rest it is a controller like the others",
+	},
+	{
 		Name: "controllers (L1)", Packages: []string{controllers + "/..."}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
 		Because: "a controller knows the vocabulary, the grammar and the API's types; it never imports another controller, a client or a bus",
