@@ -1,0 +1,219 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// Budgets is what users do with PodDisruptionBudgets, and with the Deployments whose
+// pods they are of.
+var Budgets = slices.Concat([]Deed{budgetSome, budgetSome, budgetSome, evictSome, evictSome, evictSome, evictSome, dropBudget, disruptSome},
+	[]Deed{scaleSome, imageSome, deletePod, failPod})
+
+// remembered is for how long an eviction counts although its pod does not go.
+const remembered = 2 * time.Minute
+
+var numbers = []intstr.IntOrString{intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("50%"), intstr.FromString("34%")}
+
+// budgetSome makes a budget, or asks something else of one.
+func budgetSome(w *World) {
+	deployment, _ := w.some()
+	ref := budgetRef(deployment.Name)
+	number, most := numbers[w.roll(len(numbers))], w.roll(2) == 0
+	ask := func(b *policyv1.PodDisruptionBudget) {
+		b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, &number
+		if most {
+			b.Spec.MaxUnavailable, b.Spec.MinAvailable = &number, nil
+		}
+	}
+	w.note("user: the budget of %s is %s, most %v", ref.Name, number.String(), most)
+	if w.api.Get(ref) != nil {
+		w.api.Change(ref, func(obj metav1.Object) { ask(obj.(*policyv1.PodDisruptionBudget)) })
+		return
+	}
+	b := &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{Name: ref.Name, Namespace: ref.Namespace},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": deployment.Name}}},
+	}
+	ask(b)
+	w.create(ref, b)
+}
+
+func budgetRef(name string) events.Ref {
+	return events.Ref{Kind: kinds.PodDisruptionBudgets.Name, Namespace: namespace, Name: name}
+}
+
+func dropBudget(w *World) {
+	if all := w.api.List(kinds.PodDisruptionBudgets.Name); len(all) > 0 {
+		w.Delete(refOf(kinds.PodDisruptionBudgets.Name, all[w.roll(len(all))]), metav1.DeletePropagationBackground)
+	}
+}
+
+// disruptSome says of a pod that it is disrupted, and lets nothing come of it.
+func disruptSome(w *World) {
+	if pod := w.anyPod(); pod != nil {
+		w.note("scheduler: pod %s is to be preempted, and is not", pod.GetName())
+		w.api.Change(refOf(kinds.Pods.Name, pod), func(obj metav1.Object) {
+			p := obj.(*corev1.Pod)
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+				LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second)),
+			})
+		})
+	}
+}
+
+// evictSome asks for the eviction of a pod, as a drain does.
+func evictSome(w *World) {
+	pod, ok := w.anyPod().(*corev1.Pod)
+	if !ok || pod.DeletionTimestamp != nil {
+		return
+	}
+	for _, obj := range w.api.List(kinds.PodDisruptionBudgets.Name) {
+		if b := obj.(*policyv1.PodDisruptionBudget); covers(b, pod) && !w.api.evict(b, pod) {
+			w.note("user: the eviction of %s is refused", pod.Name)
+			return
+		}
+	}
+	if w.roll(4) == 0 {
+		w.note("user: the eviction of %s is allowed, and forgotten", pod.Name)
+		return
+	}
+	w.note("user: pod %s is evicted", pod.Name)
+	w.api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name})
+}
+
+// evict takes an eviction from a budget, if it has one left.
+//
+// Upstream: pkg/registry/core/pod/storage, checkAndDecrement.
+func (a *API) evict(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	if b.Status.ObservedGeneration < b.Generation || b.Status.DisruptionsAllowed <= 0 {
+		return false
+	}
+	a.Change(refOf(kinds.PodDisruptionBudgets.Name, b), func(obj metav1.Object) {
+		next := obj.(*policyv1.PodDisruptionBudget)
+		next.Status.DisruptionsAllowed--
+		if next.Status.DisruptedPods == nil {
+			next.Status.DisruptedPods = map[string]metav1.Time{}
+		}
+		next.Status.DisruptedPods[pod.Name] = metav1.NewTime(a.now().Truncate(time.Second))
+	})
+	return true
+}
+
+func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && selector.Matches(labels.Set(pod.Labels))
+}
+
+// spends looks at what is about to be said of a budget: no eviction may be forgotten
+// of a pod that was seen as it is and is not on its way out (I5). The eviction would
+// be counted twice, once as allowed again and once when the pod goes.
+func (g *guard) spends(c *carrying, r plan.Request) {
+	if r.Kind != kinds.PodDisruptionBudgets.Name || r.Verb != plan.Update {
+		return
+	}
+	var next policyv1.PodDisruptionBudget
+	now, ok := g.world.api.Get(budgetRef(r.Name)).(*policyv1.PodDisruptionBudget)
+	if json.Unmarshal(r.Body, &next) != nil || !ok || next.ResourceVersion != now.ResourceVersion {
+		return // the API server will refuse it
+	}
+	log := g.logs[kinds.Pods.Name]
+	for name, since := range now.Status.DisruptedPods {
+		_, kept := next.Status.DisruptedPods[name]
+		pod, there := g.world.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: now.Namespace, Name: name}).(*corev1.Pod)
+		if kept || !there || pod.DeletionTimestamp != nil || !covers(now, pod) || c.turn.Now.Add(g.world.options.Skew).Sub(since.Time) >= remembered {
+			continue
+		}
+		if at, said := log.at[pod.ResourceVersion]; said && at <= c.turn.Seen[kinds.Pods.Name] {
+			g.breaks("I5", "turn %d forgets that %s was allowed to be evicted from %s", c.sequence, name, r.Name)
+		}
+	}
+}
+
+// budgeted tells whether every budget says what is so.
+func (w *World) budgeted() error {
+	for _, obj := range w.api.List(kinds.PodDisruptionBudgets.Name) {
+		b := obj.(*policyv1.PodDisruptionBudget)
+		want := w.counted(b)
+		got := policyv1.PodDisruptionBudgetStatus{
+			ObservedGeneration: b.Status.ObservedGeneration, DisruptionsAllowed: b.Status.DisruptionsAllowed,
+			CurrentHealthy: b.Status.CurrentHealthy, DesiredHealthy: b.Status.DesiredHealthy, ExpectedPods: b.Status.ExpectedPods,
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("the budget %s says %+v, and %+v is so", b.Name, got, want)
+		}
+		if len(b.Status.DisruptedPods) > 0 {
+			return fmt.Errorf("the budget %s still counts on the evictions %v", b.Name, b.Status.DisruptedPods)
+		}
+	}
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		for _, c := range obj.(*corev1.Pod).Status.Conditions {
+			if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && active(obj.(*corev1.Pod)) && w.runs("disruption-controller") {
+				return fmt.Errorf("pod %s still says that it is disrupted", obj.GetName())
+			}
+		}
+	}
+	return nil
+}
+
+func (w *World) runs(controller string) bool { return w.promises[controller] != nil }
+
+// counted is what the status of a budget should say, of the pods of one Deployment.
+func (w *World) counted(b *policyv1.PodDisruptionBudget) policyv1.PodDisruptionBudgetStatus {
+	want := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
+	pods, owners := 0, map[types.UID]int32{}
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		pod := obj.(*corev1.Pod)
+		if !covers(b, pod) {
+			continue
+		}
+		pods++
+		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == "True" }) {
+			want.CurrentHealthy++
+		}
+		set, ok := w.api.Get(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: pod.Namespace, Name: ownerOf(pod)}).(*appsv1.ReplicaSet)
+		if !ok {
+			continue
+		}
+		owners[set.UID] = *set.Spec.Replicas
+		if d, ok := w.api.Get(deploymentRef(ownerOf(set))).(*appsv1.Deployment); ok {
+			delete(owners, set.UID)
+			owners[d.UID] = *d.Spec.Replicas
+		}
+	}
+	expected := 0
+	for _, n := range owners {
+		expected += int(n)
+	}
+	number := b.Spec.MinAvailable
+	switch {
+	case b.Spec.MaxUnavailable != nil:
+		most, _ := intstr.GetScaledValueFromIntOrPercent(b.Spec.MaxUnavailable, expected, true)
+		want.DesiredHealthy = int32(max(0, expected-most))
+	case number.Type == intstr.Int:
+		expected, want.DesiredHealthy = pods, number.IntVal
+	default:
+		least, _ := intstr.GetScaledValueFromIntOrPercent(number, expected, true)
+		want.DesiredHealthy = int32(least)
+	}
+	if want.ExpectedPods = int32(expected); expected > 0 {
+		want.DisruptionsAllowed = max(0, want.CurrentHealthy-want.DesiredHealthy)
+	}
+	return want
+}
