@@ -30,7 +30,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.compose, "compose", "", "the docker-compose `program`, 1.29 or later (default: docker-compose, else docker's own compose)")
+	flag.StringVar(&o.compose, "compose", "", "the docker-compose `program`, 1.29 or later; \"v2\" is the Compose v2 that this project builds (default: docker-compose, else docker's own compose)")
 	flag.BoolVar(&o.images, "images", true, "build the images first")
 	flag.BoolVar(&o.keep, "keep", false, "leave everything running that was started")
 	flag.Parse()
@@ -102,7 +102,12 @@ func (s *stage) buildImages(ctx context.Context) error {
 
 // findCompose is the program that is there, or the one that was asked for.
 func (s *stage) findCompose(ctx context.Context, named string) ([]string, error) {
-	if named != "" {
+	switch named {
+	case "":
+	case "v2":
+		path, err := buildCompose(ctx)
+		return []string{path}, err
+	default:
 		return []string{named}, nil
 	}
 	if path, err := exec.LookPath("docker-compose"); err == nil {
@@ -112,6 +117,15 @@ func (s *stage) findCompose(ctx context.Context, named string) ([]string, error)
 		return nil, errors.New("neither docker-compose nor docker's compose plugin is installed: install one, or name one with --compose")
 	}
 	return []string{"docker", "compose"}, nil
+}
+
+// buildCompose is the Compose v2 that tools/compose pins.
+func buildCompose(ctx context.Context) (path string, err error) {
+	programs, err := localcluster.FindPrograms(os.Stdout)
+	if err != nil {
+		return "", err
+	}
+	return programs.Path("compose"), programs.Build(ctx, "compose")
 }
 
 func say(title, happened string, took time.Duration) {

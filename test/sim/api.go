@@ -11,6 +11,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,12 +60,13 @@ type Change struct {
 
 // makers make the objects of every kind that the toy API server can serve.
 var makers = map[kinds.Name]func() metav1.Object{
-	kinds.Deployments.Name:     func() metav1.Object { return &appsv1.Deployment{} },
-	kinds.ReplicaSets.Name:     func() metav1.Object { return &appsv1.ReplicaSet{} },
-	kinds.Pods.Name:            func() metav1.Object { return &corev1.Pod{} },
-	kinds.Namespaces.Name:      func() metav1.Object { return &corev1.Namespace{} },
-	kinds.ServiceAccounts.Name: func() metav1.Object { return &corev1.ServiceAccount{} },
-	kinds.ConfigMaps.Name:      func() metav1.Object { return &corev1.ConfigMap{} },
+	kinds.Deployments.Name:          func() metav1.Object { return &appsv1.Deployment{} },
+	kinds.ReplicaSets.Name:          func() metav1.Object { return &appsv1.ReplicaSet{} },
+	kinds.Pods.Name:                 func() metav1.Object { return &corev1.Pod{} },
+	kinds.Namespaces.Name:           func() metav1.Object { return &corev1.Namespace{} },
+	kinds.PodDisruptionBudgets.Name: func() metav1.Object { return &policyv1.PodDisruptionBudget{} },
+	kinds.ServiceAccounts.Name:      func() metav1.Object { return &corev1.ServiceAccount{} },
+	kinds.ConfigMaps.Name:           func() metav1.Object { return &corev1.ConfigMap{} },
 }
 
 // NewAPI is an empty API server that serves the kinds.

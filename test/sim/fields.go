@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -33,6 +34,8 @@ func restoreSpec(next, old metav1.Object) {
 		n.Spec = old.(*appsv1.ReplicaSet).Spec
 	case *corev1.Pod:
 		n.Spec = old.(*corev1.Pod).Spec
+	case *policyv1.PodDisruptionBudget:
+		n.Spec = old.(*policyv1.PodDisruptionBudget).Spec
 	}
 }
 
@@ -47,6 +50,8 @@ func restoreStatus(next, old metav1.Object) {
 		n.Status = old.(*corev1.Pod).Status
 	case *corev1.Namespace:
 		n.Status = old.(*corev1.Namespace).Status
+	case *policyv1.PodDisruptionBudget:
+		n.Status = old.(*policyv1.PodDisruptionBudget).Status
 	}
 }
 
@@ -76,6 +81,8 @@ func equalSpec(a, b metav1.Object) bool {
 		return same(&x.Spec, &b.(*corev1.Pod).Spec)
 	case *corev1.Namespace, *corev1.ServiceAccount, *corev1.ConfigMap:
 		return true
+	case *policyv1.PodDisruptionBudget:
+		return same(&x.Spec, &b.(*policyv1.PodDisruptionBudget).Spec)
 	default:
 		panic(fmt.Sprintf("the toy API server does not serve %T", a))
 	}

@@ -238,6 +238,7 @@ func (g *guard) before(c *carrying, r plan.Request) {
 		return
 	}
 	obj := g.world.api.Get(events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+	g.spends(c, r)
 	if obj == nil {
 		return
 	}

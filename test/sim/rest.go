@@ -89,6 +89,9 @@ func (w *World) asAsked() error {
 			return err
 		}
 	}
+	if err := w.budgeted(); err != nil {
+		return err
+	}
 	return w.furnished()
 }
 

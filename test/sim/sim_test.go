@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
@@ -43,6 +44,8 @@ func furniture() []reconcile.Any {
 	return []reconcile.Any{serviceaccount.Controller, publisher}
 }
 
+func budgets() []reconcile.Any { return append(workloads(), disruption.Controller) }
+
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
 type shape struct {
@@ -60,6 +63,9 @@ var shapes = map[string]shape{
 	"furniture": {sim.Options{
 		Changes: 4, Users: sim.Furniture, Faults: 6, Trouble: sim.All, Pace: -1,
 	}, furniture},
+	"budgets": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 10, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, budgets},
 	"calm": {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
 	"crashes": {sim.Options{
 		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,

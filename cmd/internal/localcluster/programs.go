@@ -50,6 +50,7 @@ var programs = []program{
 	// Of the ways to discover what to scrape the name server is enough; the others would
 	// take ten times as long.
 	{name: "prometheus", module: "github.com/prometheus/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", under: "../../tools/prometheus", hint: "3 to 4 minutes", tags: "remove_all_sd,enable_dns_sd"},
+	{name: "compose", module: "github.com/docker/compose/v2", pkg: "github.com/docker/compose/v2/cmd", under: "../../tools/compose", hint: "2 to 3 minutes"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
 	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
 	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
