@@ -45,6 +45,9 @@ var replaced = []string{
 	"job-controller",
 	"cronjob-controller",
 	"ttl-after-finished-controller",
+	"endpointslice-mirroring-controller",
+	"ephemeral-volume-controller",
+	"volumeattributesclass-protection-controller",
 }
 
 // errFailed says that tests failed; everything about them has been printed.
