@@ -16,22 +16,36 @@ func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
 
 // ManagersOf gives also those whose entries are of the same second as the newest
 // one, which is all that the API server tells: any of them may have made the
-// change.
+// change. Last of them are those who scale, whose entries have no time.
 func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Manager) {
+	var scalers []Manager
 	for _, f := range fields {
 		m := Manager{Name: f.Manager, Operation: string(f.Operation), Subresource: f.Subresource}
 		if f.Time != nil {
 			m.Time = f.Time.Time
 		}
 		switch {
+		case m.Scales():
+			scalers = append(scalers, m)
 		case newest.Name == "" || m.Time.After(newest.Time):
 			newest, beside = m, nil
 		case m.Time.Equal(newest.Time):
 			newest, beside = m, append(beside, newest)
 		}
 	}
-	return newest, beside
+	if newest.Name == "" && len(scalers) > 0 {
+		newest, scalers = scalers[0], scalers[1:]
+	}
+	return newest, append(beside, scalers...)
 }
+
+// Scales tells whether a manager's entry is about the number of replicas alone, which it
+// set through the scale subresource, as "kubectl scale" does. The API server does not
+// date such an entry, and takes it away when somebody else sets that number: whoever
+// has one has set the number that is there.
+//
+// Upstream: apimachinery/pkg/util/managedfields/scalehandler.go, ToParent.
+func (m Manager) Scales() bool { return m.Subresource == "scale" }
 
 func (m Manager) header() string {
 	clean := func(s string) string {

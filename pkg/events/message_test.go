@@ -135,6 +135,19 @@ func TestManagersOfTheSameSecondAreBesideEachOther(t *testing.T) {
 	}
 }
 
+// Whoever scales is told whenever that was: the API server does not say.
+func TestWhoScalesIsBesideEverybody(t *testing.T) {
+	at := func(s int64) *metav1.Time { v := metav1.NewTime(time.Unix(s, 0)); return &v }
+	scaler := metav1.ManagedFieldsEntry{Manager: "kubectl", Subresource: "scale"}
+	got, beside := events.ManagersOf([]metav1.ManagedFieldsEntry{scaler, {Manager: "a", Time: at(9)}, {Manager: "b", Time: at(9)}, {Manager: "old", Time: at(1)}})
+	if got.Name != "b" || len(beside) != 2 || beside[0].Name != "a" || !beside[1].Scales() {
+		t.Errorf("%+v beside %+v", got, beside)
+	}
+	if got, beside := events.ManagersOf([]metav1.ManagedFieldsEntry{scaler}); got.Name != "kubectl" || len(beside) > 0 {
+		t.Errorf("alone: %+v beside %+v", got, beside)
+	}
+}
+
 func TestBodiesRoundTrip(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "u", Labels: map[string]string{"x": "y"}}, Spec: corev1.PodSpec{NodeName: "n"}}
 	body, err := kinds.Encode(kinds.Pods.Kind, pod.DeepCopy())

@@ -173,7 +173,7 @@ func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry)
 		if out[i].Event != Kept {
 			out[i].origin, err = s.origin(ctx, entries[i], trees[i])
 		}
-		out[i].By = handOf(entries[i], out[i].Event, out[i].origin)
+		out[i].By = handOf(out[i], out[i].origin)
 		return err
 	})
 }
@@ -218,7 +218,8 @@ func seen(changes []fields.Change) bool {
 }
 
 // handOf names who made a version.
-func handOf(e Entry, event Event, o *Origin) Hand {
+func handOf(v Version, o *Origin) Hand {
+	e, event := v.entry, v.Event
 	h := Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}
 	switch {
 	case o != nil:
@@ -233,6 +234,9 @@ func handOf(e Entry, event Event, o *Origin) Hand {
 		return Hand{Unknown: "a deletion does not say whose it is; none of ours that is on record was, and the API server's audit log knows"}
 	case event == Kept:
 		return Hand{Unknown: "nobody: it was said again to stay on record"}
+	case scaled(v.Changes) && len(e.Beside) > 0 && e.Beside[len(e.Beside)-1].Scales():
+		m := e.Beside[len(e.Beside)-1]
+		return Hand{Manager: m.Name, Operation: m.Operation, Subresource: m.Subresource}
 	case h.Manager == "":
 		h.Unknown = "the object does not say who changed it"
 	case h.Manager == events.FieldManager:
@@ -241,12 +245,17 @@ func handOf(e Entry, event Event, o *Origin) Hand {
 	return h
 }
 
+// scaled tells whether nothing has changed but the number of replicas that is wanted.
+func scaled(changes []fields.Change) bool {
+	return len(changes) == 1 && changes[0].Path == "spec.replicas"
+}
+
 // notOurs names who made a version whose newest field manager is the one under
 // which our controllers write, although none of them made it: somebody in the same
 // second, or somebody who leaves no trace.
 func notOurs(e Entry) Hand {
 	for _, m := range slices.Backward(e.Beside) {
-		if m.Name != events.FieldManager {
+		if m.Name != events.FieldManager && !m.Scales() {
 			return Hand{Manager: m.Name, Operation: m.Operation, Subresource: m.Subresource}
 		}
 	}

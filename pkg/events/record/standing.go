@@ -78,7 +78,7 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 	}
 	if ok {
 		v := versionOf(e, nil, nil, nil)
-		v.By = handOf(e, v.Event, nil)
+		v.By = handOf(v, nil)
 		s.Object = &v
 	}
 	if s.Looked, err = r.look(ctx, kind, e.Sequence, controller); err != nil {

@@ -27,6 +27,18 @@ func TestWhoItWas(t *testing.T) {
 		if by := hand(); by.Manager != "alice" || by.Unknown != "" {
 			w.Errorf("in the same second as ours: %+v", by)
 		}
+		scaling := w.delta(web, events.Is, events.FieldManager, replicas(3))
+		scaling.Beside = []events.Manager{{Name: "kubectl", Operation: "Update", Subresource: "scale"}}
+		w.say(scaling)
+		if by := hand(); by.Manager != "kubectl" || by.Subresource != "scale" {
+			w.Errorf("scaled with kubectl: %+v", by)
+		}
+		noted := w.delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"note": "1"}) })
+		noted.Beside = scaling.Beside
+		w.say(noted)
+		if by := hand(); by.Manager != "" || by.Unknown == "" {
+			w.Errorf("who scaled it is taken for who noted something on it: %+v", by)
+		}
 		untold := w.delta(web, events.Is, events.FieldManager, replicas(8))
 		w.say(untold)
 		if by := hand(); by.Manager != "" || by.Controller != "" || by.Unknown == "" {

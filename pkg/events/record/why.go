@@ -177,7 +177,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 	c := &Cause{Role: role, Version: v}
 	id := e.ID()
 	if x.seen[id] {
-		c.Version.By = handOf(e, v.Event, nil)
+		c.Version.By = handOf(v, nil)
 		c.Note = again
 		return c, nil
 	}
@@ -189,7 +189,7 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 	if v.origin, err = x.origin(ctx, e, tree); err != nil {
 		return nil, err
 	}
-	v.By = handOf(e, v.Event, v.origin)
+	v.By = handOf(v, v.origin)
 	c.Version, c.Wish = v, v.wish
 	switch {
 	case v.origin == nil && v.Event == Ended && was != nil && was.Deleting:

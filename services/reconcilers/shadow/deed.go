@@ -55,7 +55,8 @@ func DeedOf(d events.Delta, at events.Trigger, was, now reconcile.Object) (deed 
 	return deed, true
 }
 
-func isKCM(m events.Manager) bool { return m.Name == events.FieldManager }
+// isKCM passes over entries of its autoscaler, which say nothing of when.
+func isKCM(m events.Manager) bool { return m.Name == events.FieldManager && !m.Scales() }
 
 // sign says whose a deed is. Only a request for the status can change a status, and
 // it can change nothing else, so of several writers in one second those count that
