@@ -39,6 +39,7 @@ const manager = "millrace"
 //
 // Upstream: pkg/controller/*/metrics.
 var staleSkips = map[string]string{
+	"daemonset-controller":   "daemonset_controller",
 	"replicaset-controller":  "replicaset_controller",
 	"statefulset-controller": "statefulset_controller",
 }

@@ -99,6 +99,11 @@ var layers = []Layer{
 		Because: "what a pod asks for is summed up by the library that the API server charges with, or what is used would go up and down; for the rest it is a controller like the others",
 	},
 	{
+		Name: "the controller of DaemonSets (L1)", Packages: []string{controllers + "/daemonset"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge, "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"}),
+		Because: "which nodes an affinity means is read with the scheduler's own library; for the rest it is a controller like the others",
+	},
+	{
 		Name: "controllers (L1)", Packages: []string{controllers + "/..."}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
 		Because: "a controller knows the vocabulary, the grammar and the API's types; it never imports another controller, a client or a bus",

@@ -21,7 +21,7 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 	// Upstream: the flags that people's manifests for kube-controller-manager hold.
 	want := map[string][]string{
 		"run": {"kubeconfig", "master", "controllers", "root-ca-file", "enable-garbage-collector", "use-service-account-credentials", "profiling",
-			"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-rc-syncs", "concurrent-statefulset-syncs",
+			"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-rc-syncs", "concurrent-statefulset-syncs", "concurrent-daemonset-syncs",
 			"concurrent-endpoint-syncs", "concurrent-service-endpoint-syncs", "concurrent-gc-syncs", "concurrent-namespace-syncs",
 			"concurrent-job-syncs", "concurrent-cron-job-syncs", "concurrent-ttl-after-finished-syncs", "concurrent-ephemeralvolume-syncs",
 			"mirroring-concurrent-service-endpoint-syncs", "mirroring-max-endpoints-per-subset", "concurrent_rc_syncs",

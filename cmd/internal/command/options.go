@@ -54,6 +54,7 @@ func newConcurrency() concurrency {
 		{"replicaset-controller", "concurrent-replicaset-syncs", "replica sets", 50},
 		{"replicationcontroller-controller", "concurrent-rc-syncs", "replication controllers", 50},
 		{"statefulset-controller", "concurrent-statefulset-syncs", "stateful sets", 50},
+		{"daemonset-controller", "concurrent-daemonset-syncs", "daemon sets", 50},
 		{"job-controller", "concurrent-job-syncs", "jobs", 50},
 		{"cronjob-controller", "concurrent-cron-job-syncs", "cron jobs", 50},
 		{"ttl-after-finished-controller", "concurrent-ttl-after-finished-syncs", "finished jobs whose time is up", 50},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
+	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
@@ -120,7 +121,7 @@ var catalog = []Entry{
 	have(replicaset.Controller),
 	have(replicationcontroller.Controller),
 	have(statefulset.Controller),
-	{Name: "daemonset-controller", Aliases: []string{"daemonset"}},
+	have(daemonset.Controller),
 	have(job.Controller),
 	have(cronjob.Controller),
 	have(disruption.Controller),

@@ -17,10 +17,6 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// weight bounds the bodies of the births in one turn, in bytes: those of indexes
-// have each their own, and a turn is one message.
-const weight = 1 << 20
-
 // indexVariable tells a container its index.
 const indexVariable = "JOB_COMPLETION_INDEX"
 
@@ -49,7 +45,7 @@ func (s *sight) birthsOf(pending []int) reconcile.Decision {
 			continue
 		}
 		birth := s.birthOf(index)
-		if size += len(birth.Body); size > weight && len(d.Commands) > 0 {
+		if size += len(birth.Body); size > template.Weight && len(d.Commands) > 0 {
 			break
 		}
 		d.Commands = append(d.Commands, birth)

@@ -223,14 +223,8 @@ func (s stage) firstUnavailable() *corev1.Pod {
 
 // nextAvailable asks for a turn when the next ready pod becomes available.
 func (s stage) nextAvailable() reconcile.Decision {
-	var next time.Time
-	for _, p := range s.pods {
-		at, ok := pod.AvailableAt(p, s.Set.Spec.MinReadySeconds)
-		if ok && at.After(s.now) && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	if next.IsZero() || s.Set.Spec.MinReadySeconds == 0 {
+	next := pod.NextAvailable(s.pods, s.Set.Spec.MinReadySeconds, s.now)
+	if next.IsZero() {
 		return reconcile.Decision{}
 	}
 	return reconcile.Wake(next, "a ready pod is not available yet")

@@ -63,3 +63,18 @@ func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
+
+// NextAvailable is when the next of some ready pods becomes available; the zero moment
+// when there is none to wait for.
+func NextAvailable(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (next time.Time) {
+	if minReadySeconds == 0 {
+		return next
+	}
+	for _, p := range pods {
+		at, ok := AvailableAt(p, minReadySeconds)
+		if ok && at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}

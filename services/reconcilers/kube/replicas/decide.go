@@ -69,14 +69,8 @@ func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) re
 
 // nextAvailable asks for a turn when the next ready pod becomes available.
 func (v View) nextAvailable(mine []*corev1.Pod, now time.Time) reconcile.Decision {
-	var next time.Time
-	for _, p := range mine {
-		at, ok := pod.AvailableAt(p, v.Set.Spec.MinReadySeconds)
-		if ok && at.After(now) && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	if next.IsZero() || v.Set.Spec.MinReadySeconds == 0 {
+	next := pod.NextAvailable(mine, v.Set.Spec.MinReadySeconds, now)
+	if next.IsZero() {
 		return reconcile.Decision{}
 	}
 	return reconcile.Wake(next, "a ready pod is not available yet")

@@ -1,0 +1,126 @@
+// Package daemonset keeps one pod of each DaemonSet on every node that is a place for
+// it.
+//
+// A node is one if the template's selectors match it and its taints are tolerated,
+// those among them that every such pod tolerates: what is wrong with a node is no
+// reason to take away the pods that look after it. Each pod is bound to its node by its
+// affinity, and the scheduler brings it there. What the pods are made of is kept in
+// ControllerRevisions. When the template changes, old pods are deleted as far as nodes
+// may be without one, or new ones are born beside them as far as nodes may have two.
+// A pod that failed is replaced at once, the next one on that node a second later, and
+// so on, twice as long each time.
+package daemonset
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Burst is how many births, and how many deaths, one turn decides at most.
+const Burst = 250
+
+// Controller keeps the pods of DaemonSets.
+var Controller = reconcile.Controller[View]{
+	Name:     "daemonset-controller",
+	Aliases:  []string{"daemonset"},
+	Identity: "daemon-set-controller",
+	Queue:    "daemonset",
+	Owns:     &kinds.DaemonSets.Kind,
+	Inputs: []reconcile.Input{
+		reconcile.Own(kinds.DaemonSets.Kind),
+		{Kind: kinds.Pods.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
+		{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
+		{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+		{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.DaemonSets.Name, Subresource: "status"},
+	},
+	Observe: observe,
+	Decide:  decide,
+	AsGood:  asGood,
+}
+
+func selectorOf(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
+
+// View is what one turn can see.
+type View struct {
+	Set *appsv1.DaemonSet `json:"set"`
+	// Nodes are all there are.
+	Nodes []*corev1.Node `json:"nodes,omitempty"`
+	// Pods are those that the set controls, and the orphans that it selects.
+	Pods []*corev1.Pod `json:"pods,omitempty"`
+	// Revisions are those that the set controls, and the orphans that it selects.
+	Revisions []*appsv1.ControllerRevision `json:"revisions,omitempty"`
+	// Taken are the names of other revisions that begin with the set's name.
+	Taken []string `json:"taken,omitempty"`
+	// Attempt tells the births of this turn from those of one that failed.
+	Attempt uint64 `json:"attempt,omitempty"`
+}
+
+// keysOfNode maps a node to the sets to which it is another place than before. Of a
+// node whose past or future is not known it may be any set.
+//
+// Upstream: a node that is gone makes nobody's turn, and the numbers in the status stay
+// wrong until something else happens.
+func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	before, known := was.Object.(*corev1.Node)
+	after, there := now.Object.(*corev1.Node)
+	compare := known && there
+	if compare && maps.Equal(before.Labels, after.Labels) && slices.EqualFunc(before.Spec.Taints, after.Spec.Taints, sameTaint) {
+		return nil // most changes are a node's report that it is well
+	}
+	var keys []events.Key
+	for _, set := range reconcile.List(s, kinds.DaemonSets, "") {
+		if compare {
+			if f := fits(&set.Spec.Template.Spec); f.verdict(before) == f.verdict(after) {
+				continue
+			}
+		}
+		keys = append(keys, events.Key{Namespace: set.Namespace, Name: set.Name})
+	}
+	return keys
+}
+
+func sameTaint(a, b corev1.Taint) bool {
+	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	set, ok := reconcile.Get(s, kinds.DaemonSets, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Set: set, Attempt: names.Attempt(s, k)}
+	selector, ok := label.Selector(set.Spec.Selector)
+	if !ok || set.DeletionTimestamp != nil {
+		return v, true
+	}
+	v.Nodes = reconcile.List(s, kinds.Nodes, "")
+	v.Pods = owner.Candidates(s, kinds.Pods, set, selector)
+	v.Revisions = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
+	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.Namespace) {
+		if strings.HasPrefix(r.Name, revisionPrefix(set)) && !slices.Contains(v.Revisions, r) {
+			v.Taken = append(v.Taken, r.Name)
+		}
+	}
+	return v, true
+}

@@ -1,0 +1,236 @@
+package daemonset
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide claims what is the set's, has the revision that it wants, brings the pods on
+// each node to what that says, and reports what is there.
+//
+// Upstream: pkg/controller/daemon, syncDaemonSet. Of a set on its way out nothing is
+// reported either: its revisions may be gone already.
+func decide(v View, now time.Time) reconcile.Decision {
+	selector, ok := label.Selector(v.Set.Spec.Selector)
+	switch {
+	case !ok:
+		return v.selectsAll()
+	case v.Set.DeletionTimestamp != nil:
+		return reconcile.Nothing("the set is being deleted")
+	}
+	claimant := owner.Claimant{Kind: kinds.DaemonSets.Kind, Owner: v.Set, Selector: selector}
+	pods := owner.Claims(claimant, kinds.Pods, v.Pods)
+	revisions := owner.Claims(claimant, kinds.ControllerRevisions, v.Revisions)
+	if changes := slices.Concat(revisions.Commands, pods.Commands); len(changes) > 0 {
+		return reconcile.Do("pods or revisions change hands", changes[:min(len(changes), Burst)]...)
+	}
+	h, change := v.history(pods.Mine)
+	if len(change.Commands) > 0 {
+		return change // first and alone: whoever sees a pod can look up what it was made of
+	}
+	s := v.stage(pods.Mine, h, now)
+	return reconcile.Join(s.act(), s.forget(), s.report(), s.nextAvailable())
+}
+
+// selectsAll tells the user, once for each change of the set, that it would own
+// everything, and does nothing else. The API lets no such set in.
+//
+// Upstream: the Event is sent at every sync.
+func (v View) selectsAll() reconcile.Decision {
+	const because = "the selector is invalid or empty"
+	if v.Set.Status.ObservedGeneration >= v.Set.Generation {
+		return reconcile.Nothing(because)
+	}
+	seen := v.reported(v.Set.Status)
+	seen.Status.ObservedGeneration = v.Set.Generation
+	return reconcile.Do(because, reconcile.UpdateStatus(kinds.DaemonSets.Kind, seen, reconcile.Tell(
+		v.notice(corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required."), nil)))
+}
+
+// stage is a set with its pods on their nodes.
+type stage struct {
+	View
+	history
+	now time.Time
+	// pods are all of the set's.
+	pods []*corev1.Pod
+	// places are the nodes that there are, by name, and then those that only pods
+	// speak of.
+	places []place
+	// desired is how many nodes should have a pod.
+	desired int
+	// generation is the template's, as sets of older APIs have it; empty: none.
+	generation string
+}
+
+// place is a node with its pods.
+type place struct {
+	verdict
+	name  string
+	known bool // the node is there
+	// pods are those on it, or bound to it, the first one first: those that a node has,
+	// then the oldest. What has ended and is to go is left to whoever keeps it.
+	pods []*corev1.Pod
+}
+
+func (v View) stage(mine []*corev1.Pod, h history, now time.Time) *stage {
+	s := &stage{View: v, history: h, now: now, pods: mine, generation: generationOf(v.Set)}
+	on := make(map[string][]*corev1.Pod, len(mine))
+	for _, p := range mine {
+		if node := nodeOf(p); node != "" && !(pod.Terminal(p) && p.DeletionTimestamp != nil) {
+			on[node] = append(on[node], p)
+		}
+	}
+	f := fits(&v.Set.Spec.Template.Spec)
+	s.places = make([]place, 0, len(v.Nodes))
+	for _, n := range v.Nodes {
+		here := place{verdict: f.verdict(n), name: n.Name, known: true, pods: sorted(on[n.Name])}
+		if here.run {
+			s.desired++
+		}
+		s.places = append(s.places, here)
+		delete(on, n.Name)
+	}
+	for name, pods := range on {
+		s.places = append(s.places, place{name: name, pods: sorted(pods)})
+	}
+	slices.SortStableFunc(s.places, func(a, b place) int { return cmp.Or(falseFirst(!a.known, !b.known), cmp.Compare(a.name, b.name)) })
+	return s
+}
+
+// sorted are the pods of a node, the one first that counts when there are several.
+//
+// Upstream: podByCreationTimestampAndPhase.
+func sorted(pods []*corev1.Pod) []*corev1.Pod {
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(
+			falseFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return pods
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// act is what happens to pods: first to nodes that do not have what they should, and
+// when all have, to pods of another revision.
+func (s *stage) act() reconcile.Decision {
+	d := s.staff()
+	if len(d.Commands) > 0 {
+		return d
+	}
+	return reconcile.Join(d, s.roll())
+}
+
+// work is what a turn wants done to pods.
+type work struct {
+	births []birth
+	deaths []death
+	wake   time.Time
+}
+
+// birth is a pod that is wanted on a node, after so many failures in a row there.
+type birth struct {
+	node     string
+	failures int
+}
+
+// death is a pod that is to go, and what users are told of it besides.
+type death struct {
+	pod  *corev1.Pod
+	told *events.Notice
+}
+
+// end has a pod go that is not going yet.
+func (w *work) end(p *corev1.Pod, told *events.Notice) {
+	if p.DeletionTimestamp == nil {
+		w.deaths = append(w.deaths, death{p, told})
+	}
+}
+
+// waits has the turn that is asked for come no later than a moment.
+func (w *work) waits(until time.Time) {
+	if w.wake.IsZero() || until.Before(w.wake) {
+		w.wake = until
+	}
+}
+
+// done makes a decision of the work, as much of it as a turn may do, and calls it quiet
+// if there is none. What is told of a pod besides is told once, with its death.
+func (s *stage) done(w work, because, quiet string) reconcile.Decision {
+	d := reconcile.Decision{Because: because, WakeAt: w.wake}
+	d.Commands = s.births(w.births[:min(len(w.births), Burst)])
+	for _, end := range w.deaths[:min(len(w.deaths), Burst)] {
+		d.Commands = append(d.Commands, s.delete(end.pod))
+		if end.told != nil {
+			d.Commands, d.Sure = append(d.Commands, reconcile.Record(*end.told)), true
+		}
+	}
+	if len(d.Commands) == 0 {
+		d.Because = quiet
+	}
+	return d
+}
+
+// nextAvailable asks for a turn when the next ready pod becomes available of which the
+// status tells, or for which an old one waits.
+func (s *stage) nextAvailable() reconcile.Decision {
+	var counts []*corev1.Pod
+	for _, here := range s.places {
+		if here.run && len(here.pods) > 0 {
+			counts = append(counts, here.pods[0])
+		}
+		if young, old, _ := s.pair(here.pods); here.stay && young != nil && old != nil {
+			counts = append(counts, young)
+		}
+	}
+	next := pod.NextAvailable(counts, s.Set.Spec.MinReadySeconds, s.now)
+	if next.IsZero() {
+		return reconcile.Decision{}
+	}
+	return reconcile.Wake(next, "a ready pod is not available yet")
+}
+
+// asGood tells whether it is chance which of two pods a turn deletes: both are old, and
+// each is the only one of its node and available.
+//
+// Upstream: the order is that of a map.
+func asGood(v View, chosen, other types.UID, now time.Time) bool {
+	selector, ok := label.Selector(v.Set.Spec.Selector)
+	if !ok {
+		return false
+	}
+	mine := owner.Claims(owner.Claimant{Kind: kinds.DaemonSets.Kind, Owner: v.Set, Selector: selector}, kinds.Pods, v.Pods).Mine
+	h, _ := v.history(mine)
+	s := v.stage(mine, h, now)
+	alike := 0
+	for _, here := range s.places {
+		young, old, several := s.pair(here.pods)
+		if !several && young == nil && old != nil && s.available(old) && (old.UID == chosen || old.UID == other) {
+			alike++
+		}
+	}
+	return alike == 2
+}
