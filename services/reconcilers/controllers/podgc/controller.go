@@ -161,7 +161,14 @@ func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	slices.SortStableFunc(all, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(evicted(b), evicted(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return all[:min(len(all)-threshold, Burst)]
+	all = slices.DeleteFunc(all[:len(all)-threshold], dismissed)
+	return all[:min(len(all), Burst)]
+}
+
+// dismissed tells whether a pod has been deleted without waiting for its node. It
+// is held by a finalizer, and to delete it again would do nothing, over and over.
+func dismissed(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }
 
 func evicted(p *corev1.Pod) int {

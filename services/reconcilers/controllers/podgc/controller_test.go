@@ -119,6 +119,11 @@ func TestExcess(t *testing.T) {
 	if !slices.Equal(names, []string{"e", "b", "a"}) {
 		t.Errorf("those that go are %v", names)
 	}
+	held := int64(0)
+	pods[1].DeletionTimestamp, pods[1].DeletionGracePeriodSeconds = &metav1.Time{Time: now}, &held
+	if got := excess(slices.Clone(pods), 1); len(got) != 2 || got[0].Name != "e" || got[1].Name != "a" {
+		t.Errorf("when one has been deleted already and is held, %v go", got)
+	}
 	if got := excess(slices.Clone(pods), -1); got != nil {
 		t.Errorf("when all are kept, %v go", got)
 	}

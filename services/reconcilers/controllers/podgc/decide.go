@@ -25,6 +25,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	switch {
 	case v.Pod == nil:
 		return v.forget()
+	case dismissed(v.Pod) && done(v.Pod):
+		return reconcile.Nothing("the pod has been deleted, and something else holds it")
 	case v.Pod.Spec.NodeName == "" && v.Pod.DeletionTimestamp != nil:
 		return v.end("the pod is to go, and never had a node", nil)
 	case v.Pod.Spec.NodeName == "":
