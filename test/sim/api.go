@@ -73,7 +73,7 @@ var makers = map[kinds.Name]func() metav1.Object{
 func NewAPI(now func() time.Time, served ...kinds.Kind) *API {
 	a := &API{now: now, version: 100}
 	for _, k := range served {
-		a.kinds = append(a.kinds, &collection{kind: k, objects: map[events.Ref]metav1.Object{}, fresh: makers[k.Name]})
+		a.kinds = append(a.kinds, &collection{kind: k, objects: map[events.Ref]metav1.Object{}, fresh: maker(k.Name)})
 	}
 	return a
 }
@@ -110,6 +110,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 	case r.Verb == plan.Create && there:
 		return refusal(409, string(metav1.StatusReasonAlreadyExists), ref.String()+" already exists")
 	case r.Verb == plan.Create:
+		if refusal := a.closed(ref.Namespace); refusal != nil {
+			return *refusal
+		}
 		return a.create(c, ref, r.Body)
 	case !there:
 		return refusal(404, "NotFound", ref.String()+" not found")
@@ -125,6 +128,8 @@ func (a *API) Do(r plan.Request) plan.Response {
 		return a.patch(c, ref, old, r)
 	case plan.Delete:
 		return a.delete(c, ref, old, r.Delete)
+	case plan.Search:
+		return a.search(old, r.Body)
 	default:
 		return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))
 	}
@@ -174,6 +179,10 @@ func (a *API) create(c *collection, ref events.Ref, body []byte) plan.Response {
 		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	case *corev1.Namespace:
 		o.Status.Phase = corev1.NamespaceActive
+		o.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
+		o.Generation = 0 // it has none
+	default:
+		defaulted(obj)
 	}
 	a.Writes++
 	a.commit(c, ref, nil, obj)
@@ -192,9 +201,12 @@ func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Re
 		return refusal(409, "Conflict", "the object has been modified")
 	}
 	keepManaged(next, old)
-	if r.Subresource == "status" {
+	switch r.Subresource {
+	case "status":
 		restoreSpec(next, old)
-	} else {
+	case "finalize":
+		next = finalize(next, old)
+	default:
 		restoreStatus(next, old)
 	}
 	return answer(a.store(c, ref, old, next))
@@ -246,10 +258,10 @@ func (a *API) delete(c *collection, ref events.Ref, old metav1.Object, o *metav1
 	next := clone(old)
 	next.SetFinalizers(deletionFinalizers(old.GetFinalizers(), o))
 	grace := int64(0)
-	if pod, isPod := old.(*corev1.Pod); isPod && pod.Spec.NodeName != "" {
+	if pod, isPod := old.(*corev1.Pod); isPod && pod.Spec.NodeName != "" && !atOnceAsked(o) {
 		grace = 30
 	}
-	if len(next.GetFinalizers()) == 0 && grace == 0 {
+	if len(next.GetFinalizers()) == 0 && grace == 0 && !kept(next) {
 		a.Writes++
 		a.remove(c, ref, old, old)
 		return plan.Response{Code: 200}
@@ -258,7 +270,11 @@ func (a *API) delete(c *collection, ref events.Ref, old metav1.Object, o *metav1
 		at := metav1.NewTime(a.now())
 		next.SetDeletionTimestamp(&at)
 		next.SetDeletionGracePeriodSeconds(&grace)
-		next.SetGeneration(old.GetGeneration() + 1)
+		if ns, ok := next.(*corev1.Namespace); ok {
+			ns.Status.Phase = corev1.NamespaceTerminating
+		} else {
+			next.SetGeneration(old.GetGeneration() + 1)
+		}
 	}
 	return answer(a.store(c, ref, old, next))
 }
@@ -303,7 +319,7 @@ func (a *API) store(c *collection, ref events.Ref, old, next metav1.Object) meta
 		next.SetGeneration(old.GetGeneration() + 1)
 	}
 	_, isPod := next.(*corev1.Pod)
-	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && !isPod {
+	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && !isPod && !kept(next) {
 		a.remove(c, ref, old, next)
 		return next
 	}

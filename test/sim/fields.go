@@ -36,6 +36,10 @@ func restoreSpec(next, old metav1.Object) {
 		n.Spec = old.(*corev1.Pod).Spec
 	case *policyv1.PodDisruptionBudget:
 		n.Spec = old.(*policyv1.PodDisruptionBudget).Spec
+	case *corev1.Namespace:
+		n.Spec = old.(*corev1.Namespace).Spec
+	default:
+		keepPart(next, old, "Spec")
 	}
 }
 
@@ -48,10 +52,12 @@ func restoreStatus(next, old metav1.Object) {
 		n.Status = old.(*appsv1.ReplicaSet).Status
 	case *corev1.Pod:
 		n.Status = old.(*corev1.Pod).Status
-	case *corev1.Namespace:
-		n.Status = old.(*corev1.Namespace).Status
 	case *policyv1.PodDisruptionBudget:
 		n.Status = old.(*policyv1.PodDisruptionBudget).Status
+	case *corev1.Namespace:
+		n.Status, n.Spec = old.(*corev1.Namespace).Status, old.(*corev1.Namespace).Spec
+	default:
+		keepPart(next, old, "Status")
 	}
 }
 
@@ -79,11 +85,11 @@ func equalSpec(a, b metav1.Object) bool {
 		return same(&x.Spec, &b.(*appsv1.ReplicaSet).Spec)
 	case *corev1.Pod:
 		return same(&x.Spec, &b.(*corev1.Pod).Spec)
-	case *corev1.Namespace, *corev1.ServiceAccount, *corev1.ConfigMap:
-		return true
 	case *policyv1.PodDisruptionBudget:
 		return same(&x.Spec, &b.(*policyv1.PodDisruptionBudget).Spec)
+	case *corev1.Namespace, *corev1.ServiceAccount, *corev1.ConfigMap:
+		return true
 	default:
-		panic(fmt.Sprintf("the toy API server does not serve %T", a))
+		return samePart(a, b, "Spec")
 	}
 }

@@ -31,6 +31,9 @@ type guard struct {
 	brings map[types.UID]int // of a Deployment: what ReplicaSets brought along into its hands
 	born   []time.Time       // when pods were, for the rate
 
+	wasReady map[types.UID]map[string]bool // of a StatefulSet: the members that have been ready
+	work     map[types.UID]*ledger         // of a Job: what became of its pods
+
 	act         map[actLane]uint64 // the last act turn of each key
 	generations map[asker]int64    // the newest that a controller acted on
 	wrong       bool               // the delete under way would hit another uid than was decided on
@@ -67,6 +70,7 @@ func newGuard(w *World) *guard {
 	g := &guard{
 		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
 		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
+		wasReady: map[types.UID]map[string]bool{}, work: map[types.UID]*ledger{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{},
 	}
 	for _, k := range w.served {
@@ -82,8 +86,8 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 }
 
 var rules = map[string]string{
-	"I2": "no over-creation", "I4": "no orphan deleted", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
+	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
+	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
 }
 
 // changed looks at a change of the API server's state.
@@ -91,12 +95,27 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	switch ref.Kind {
 	case kinds.Pods.Name:
 		g.world.dirty = true
+		g.worked(old, now)
+		g.member(old, now)
 		g.pod(old, now)
 	case kinds.ReplicaSets.Name:
 		g.set(old, now)
+	case kinds.ReplicationControllers.Name, kinds.StatefulSets.Name:
+		g.asks(now)
+	case kinds.Jobs.Name:
+		g.told(old, now)
+		g.runOf(old, now)
+	case kinds.PersistentVolumeClaims.Name, kinds.PersistentVolumes.Name:
+		g.unguarded(old, now)
+	case kinds.Nodes.Name:
+		g.world.dirty = true
 	case kinds.Deployments.Name:
 		if d, ok := now.(*appsv1.Deployment); ok {
 			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))
+		}
+	case kinds.Namespaces.Name:
+		if now == nil {
+			g.emptied(old)
 		}
 	}
 }
@@ -115,7 +134,7 @@ func (g *guard) pod(old, now metav1.Object) {
 	case old != nil || g.restoring:
 		g.asked[at] = max(g.asked[at], count) // what is adopted is nobody's birth
 	case count > g.asked[at]:
-		g.breaks("I2", "%s is one of %d live pods of a replica set that was never allowed more than %d", now.GetName(), count, g.asked[at])
+		g.breaks("I2", "%s is one of %d live pods of an owner that was never allowed more than %d", now.GetName(), count, g.asked[at])
 	}
 	if old == nil {
 		g.born = append(g.born, g.world.now)
@@ -234,11 +253,11 @@ func (g *guard) lost(kind kinds.Name) {
 // foreground deletion into one that orphans races the collector, between its look
 // at the owner and its delete, here as upstream.
 func (g *guard) before(c *carrying, r plan.Request) {
+	g.spends(c, r)
 	if r.Verb != plan.Delete {
 		return
 	}
 	obj := g.world.api.Get(events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
-	g.spends(c, r)
 	if obj == nil {
 		return
 	}
@@ -247,7 +266,15 @@ func (g *guard) before(c *carrying, r plan.Request) {
 		return // the API server will refuse it
 	}
 	g.wrong = c.turn.Commands[r.Command].If.UID != obj.GetUID()
-	if c.turn.Controller != "garbage-collector-controller" {
+	switch c.turn.Controller {
+	case "garbage-collector-controller":
+	case "statefulset-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller":
+		g.tends(c.turn.Controller, obj)
+		return
+	case "namespace-controller":
+		g.clears(obj, r.Kind)
+		return
+	default:
 		return
 	}
 	for _, ref := range obj.GetOwnerReferences() {

@@ -44,18 +44,22 @@ func (w *World) lookForWork() {
 		switch {
 		case pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0:
 			w.work = append(w.work, func() { w.note("node: %s ended", pod.Name); w.api.Finish(ref) })
+		case pod.DeletionTimestamp != nil && !runs(pod), !w.lives(pod.Spec.NodeName) && pod.Spec.NodeName != "":
 		case pod.DeletionTimestamp != nil:
+			if pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
+				w.work = append(w.work, func() { w.note("node: %s killed", pod.Name); w.api.Change(ref, w.kill) })
+			}
 		case pod.Spec.NodeName == "":
-			w.work = append(w.work, func() { w.note("scheduler: %s assigned", pod.Name); w.api.Change(ref, assign) })
+			w.schedule(pod, ref)
 		case pod.Status.Phase == corev1.PodPending && w.options.Nodes == Reject:
 			w.work = append(w.work, func() { w.note("node: %s rejected", pod.Name); w.api.Change(ref, reject) })
 		case pod.Status.Phase == corev1.PodPending:
 			w.work = append(w.work, func() { w.note("node: %s ready", pod.Name); w.api.Change(ref, w.run) })
+		case pod.Status.Phase == corev1.PodRunning && runs(pod):
+			w.work = append(w.work, func() { w.note("node: %s ends", pod.Name); w.api.Change(ref, w.end) })
 		}
 	}
 }
-
-func assign(obj metav1.Object) { obj.(*corev1.Pod).Spec.NodeName = "node-1" }
 
 func reject(obj metav1.Object) {
 	obj.(*corev1.Pod).Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "NodeAffinity"}
@@ -63,7 +67,8 @@ func reject(obj metav1.Object) {
 
 func (w *World) run(obj metav1.Object) {
 	pod := obj.(*corev1.Pod)
-	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, addressOf(pod)
+	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
 	pod.Status.Conditions = []corev1.PodCondition{{
 		Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second)),
 	}}

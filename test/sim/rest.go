@@ -68,7 +68,7 @@ func (w *World) asAsked() error {
 		if active(pod) {
 			pods[owner.UID]++
 		}
-		if w.api.Get(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: pod.Namespace, Name: owner.Name}) == nil {
+		if ref, known := w.api.ownerRef(owner, pod.Namespace); known && w.api.Get(ref) == nil {
 			return fmt.Errorf("pod %s outlived its owner %s", pod.Name, owner.Name)
 		}
 	}
@@ -91,6 +91,14 @@ func (w *World) asAsked() error {
 	}
 	if err := w.budgeted(); err != nil {
 		return err
+	}
+	for _, look := range []func() error{
+		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) },
+		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits,
+	} {
+		if err := look(); err != nil {
+			return err
+		}
 	}
 	return w.furnished()
 }
@@ -135,6 +143,9 @@ func rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
 func (w *World) furnished() error {
 	for _, obj := range w.api.List(kinds.Namespaces.Name) {
 		name := obj.GetName()
+		if obj.GetDeletionTimestamp() != nil {
+			return fmt.Errorf("namespace %s is still on its way out", name)
+		}
 		if w.api.Get(events.Ref{Kind: kinds.ServiceAccounts.Name, Namespace: name, Name: "default"}) == nil {
 			return fmt.Errorf("namespace %s has no default service account", name)
 		}

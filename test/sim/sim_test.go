@@ -13,12 +13,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
+	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ephemeralvolume"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
+	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
+	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
+	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
+	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
 )
@@ -44,7 +61,47 @@ func furniture() []reconcile.Any {
 	return []reconcile.Any{serviceaccount.Controller, publisher}
 }
 
+func demolition() []reconcile.Any {
+	return append(furniture(), namespace.Controller, replicaset.Controller)
+}
+
 func budgets() []reconcile.Any { return append(workloads(), disruption.Controller) }
+
+func sets() []reconcile.Any {
+	return []reconcile.Any{replicationcontroller.Controller, statefulset.Controller, garbagecollector.Controller, pvcprotection.Controller}
+}
+
+func jobs() []reconcile.Any {
+	return []reconcile.Any{
+		job.Controller, cronjob.Controller, ttlafterfinished.Controller, garbagecollector.Controller, podgc.New(podgc.Config{}),
+	}
+}
+
+func network() []reconcile.Any {
+	return []reconcile.Any{
+		endpoints.Controller, endpointslice.New(endpointslice.Config{Max: 2}), replicationcontroller.Controller, garbagecollector.Controller,
+	}
+}
+
+func cluster() []reconcile.Any {
+	return []reconcile.Any{
+		ttl.Controller, podgc.New(podgc.Config{Threshold: 2}), pvcprotection.Controller, pvprotection.Controller, clusterroleaggregation.Controller,
+	}
+}
+
+func quotas() []reconcile.Any {
+	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: time.Hour})}
+}
+
+func mirrors() []reconcile.Any {
+	return []reconcile.Any{endpointslicemirroring.New(endpointslicemirroring.Config{}), garbagecollector.Controller}
+}
+
+func volumes() []reconcile.Any {
+	return []reconcile.Any{
+		ephemeralvolume.Controller, vacprotection.Controller, pvcprotection.Controller, pvprotection.Controller, garbagecollector.Controller,
+	}
+}
 
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
@@ -63,9 +120,29 @@ var shapes = map[string]shape{
 	"furniture": {sim.Options{
 		Changes: 4, Users: sim.Furniture, Faults: 6, Trouble: sim.All, Pace: -1,
 	}, furniture},
+	"demolition": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Demolition, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, demolition},
 	"budgets": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 10, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, budgets},
+	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
+	"sets, two of each": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, sets},
+	"jobs": {sim.Options{Changes: 6, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: -1}, jobs},
+	"jobs, two of each": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, jobs},
+	"network": {sim.Options{Replicas: 2, Changes: 8, Users: sim.Network, Faults: 6, Trouble: sim.All, Pace: -1}, network},
+	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
+	"quotas": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, quotas},
+	"mirrors": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Mirrors, Faults: 6, Trouble: sim.All, Pace: -1}, mirrors},
+	"volumes": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, volumes},
 	"calm": {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
 	"crashes": {sim.Options{
 		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,

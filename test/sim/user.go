@@ -264,6 +264,9 @@ func (w *World) populate() {
 	if w.api.of(kinds.Namespaces.Name) != nil {
 		w.Namespace(namespace)
 	}
+	if w.api.of(kinds.Nodes.Name) != nil {
+		w.someNode()
+	}
 }
 
 func (w *World) anyDeployment(name string) *appsv1.Deployment {

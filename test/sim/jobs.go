@@ -1,0 +1,337 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Jobs is what users do with Jobs and CronJobs.
+var Jobs = []Deed{
+	newJob, newJob, newJob, sizeJob, suspendJob, suspendJob, mortalJob, deleteJob, deletePod, failPod,
+	newCron, newCron, suspendCron, deleteCron,
+}
+
+func jobRef(name string) events.Ref {
+	return events.Ref{Kind: kinds.Jobs.Name, Namespace: namespace, Name: name}
+}
+
+func (w *World) someJob() (events.Ref, bool) {
+	return w.someOf(kinds.Jobs.Kind, "sum", func(name string) any { return w.anyJob(name) })
+}
+
+func (w *World) anyJob(name string) *batchv1.Job {
+	job := &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: jobSpec(int32(1+w.roll(3)), int32(1+w.roll(4))),
+	}
+	switch w.roll(4) {
+	case 1:
+		job.Spec.Completions = nil
+	case 2:
+		job.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	case 3:
+		job.Spec.CompletionMode, job.Spec.BackoffLimitPerIndex = new(batchv1.IndexedCompletion), new(int32(1))
+		job.Spec.BackoffLimit = new(int32(100))
+	}
+	if w.roll(3) == 1 {
+		job.Spec.PodReplacementPolicy = new(batchv1.Failed)
+	}
+	return job
+}
+
+func jobSpec(parallelism, completions int32) batchv1.JobSpec {
+	return batchv1.JobSpec{
+		Parallelism: &parallelism, Completions: &completions,
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "sum:v0"}},
+		}},
+	}
+}
+
+// Job changes a Job.
+func (w *World) Job(name string, change func(*batchv1.Job)) {
+	w.api.Change(jobRef(name), func(obj metav1.Object) { change(obj.(*batchv1.Job)) })
+}
+
+func newJob(w *World) { w.someJob() }
+
+func sizeJob(w *World) {
+	if ref, there := w.someJob(); there {
+		n := int32(w.roll(4))
+		w.note("user: %v may have %d pods at once", ref, n)
+		w.Job(ref.Name, func(job *batchv1.Job) { job.Spec.Parallelism = &n })
+	}
+}
+
+func suspendJob(w *World) {
+	if ref, there := w.someJob(); there {
+		w.note("user: suspend or resume %v", ref)
+		w.Job(ref.Name, func(job *batchv1.Job) { job.Spec.Suspend = new(!*job.Spec.Suspend) })
+	}
+}
+
+func mortalJob(w *World) {
+	if ref, there := w.someJob(); there {
+		seconds := int32(20 * w.roll(4))
+		w.note("user: %v stays for %d s when it has finished", ref, seconds)
+		w.Job(ref.Name, func(job *batchv1.Job) { job.Spec.TTLSecondsAfterFinished = &seconds })
+	}
+}
+
+func deleteJob(w *World) {
+	if ref, there := w.someJob(); there {
+		w.Delete(ref, propagations[w.roll(3)])
+	}
+}
+
+// someCron is a CronJob with one run on each day, in the next minutes.
+func (w *World) someCron() (events.Ref, bool) {
+	return w.someOf(kinds.CronJobs.Kind, "cron", func(name string) any {
+		policies := []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent}
+		at := w.now.Add(time.Duration(1+w.roll(3)) * time.Minute).UTC()
+		return &batchv1.CronJob{
+			TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+			Spec: batchv1.CronJobSpec{
+				Schedule: fmt.Sprintf("%d,%d %d * * *", at.Minute(), at.Add(time.Minute).Minute(), at.Hour()), ConcurrencyPolicy: policies[w.roll(3)],
+				Suspend: new(false), SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(1)),
+				JobTemplate: batchv1.JobTemplateSpec{Spec: jobSpec(1, 1)},
+			},
+		}
+	})
+}
+
+func newCron(w *World) { w.someCron() }
+
+func suspendCron(w *World) {
+	if ref, there := w.someCron(); there {
+		w.note("user: suspend or resume %v", ref)
+		w.api.Change(ref, func(obj metav1.Object) {
+			cron := obj.(*batchv1.CronJob)
+			cron.Spec.Suspend = new(!*cron.Spec.Suspend)
+		})
+	}
+}
+
+func deleteCron(w *World) {
+	if ref, there := w.someCron(); there {
+		w.Delete(ref, propagations[w.roll(3)])
+	}
+}
+
+// runs tells whether a pod is one that ends by itself.
+func runs(pod *corev1.Pod) bool { return pod.Spec.RestartPolicy == corev1.RestartPolicyNever }
+
+// end lets a pod of a Job come to its end, most often a good one.
+func (w *World) end(obj metav1.Object) {
+	phase, code := corev1.PodSucceeded, int32(0)
+	if w.roll(5) == 1 {
+		phase, code = corev1.PodFailed, 1
+	}
+	w.ended(obj, phase, code)
+}
+
+// kill is a pod that had to end.
+func (w *World) kill(obj metav1.Object) { w.ended(obj, corev1.PodFailed, 137) }
+
+func (w *World) ended(obj metav1.Object, phase corev1.PodPhase, code int32) {
+	pod := obj.(*corev1.Pod)
+	pod.Status.Phase, pod.Status.Conditions = phase, nil
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(w.now.Truncate(time.Second))},
+	}}}
+}
+
+// ledger is what really became of the pods of a Job.
+type ledger struct {
+	succeeded, failed map[types.UID]bool
+}
+
+// counted tells whether a pod waits to be counted.
+func counted(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
+}
+
+// worked notes what became of a pod of a Job.
+func (g *guard) worked(old, now metav1.Object) {
+	pod, ok := now.(*corev1.Pod)
+	if !ok {
+		pod = old.(*corev1.Pod)
+	}
+	at := controllerOf(pod)
+	if at == "" {
+		return
+	}
+	l := g.work[at]
+	if l == nil {
+		l = &ledger{succeeded: map[types.UID]bool{}, failed: map[types.UID]bool{}}
+		g.work[at] = l
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded:
+		l.succeeded[pod.UID] = true
+	case pod.Status.Phase == corev1.PodFailed, pod.DeletionTimestamp != nil:
+		l.failed[pod.UID] = true
+	}
+}
+
+// told looks at what a Job says of its pods: it counts none that did not end so, none
+// twice, and forgets none.
+func (g *guard) told(old, now metav1.Object) {
+	job, ok := now.(*batchv1.Job)
+	if !ok {
+		return
+	}
+	g.asked[job.UID] = max(g.asked[job.UID], atOnce(job))
+	l := g.work[job.UID]
+	if l == nil {
+		l = &ledger{}
+	}
+	if n := int(job.Status.Succeeded); n > len(l.succeeded) {
+		g.breaks("I6", "%s counts %d pods that succeeded; there were %d", job.Name, n, len(l.succeeded))
+	}
+	if n := int(job.Status.Failed); n > len(l.failed) {
+		g.breaks("I6", "%s counts %d pods that failed; there were %d", job.Name, n, len(l.failed))
+	}
+	was, ok := old.(*batchv1.Job)
+	if !ok || g.restoring {
+		return
+	}
+	if job.Status.Succeeded < was.Status.Succeeded || job.Status.Failed < was.Status.Failed {
+		g.breaks("I6", "%s forgets pods that it had counted", job.Name)
+	}
+	if _, over := endOf(was); over && job.Status.Active > 0 {
+		g.breaks("I2", "%s has finished and has %d pods at work", job.Name, job.Status.Active)
+	}
+}
+
+// atOnce is how many pods of a Job may be at work.
+func atOnce(job *batchv1.Job) int {
+	if n := job.Spec.Completions; n != nil {
+		return int(min(*n, *job.Spec.Parallelism))
+	}
+	return int(*job.Spec.Parallelism)
+}
+
+// endOf is how a Job ended.
+func endOf(job *batchv1.Job) (end batchv1.JobCondition, over bool) {
+	for _, c := range job.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return c, true
+		}
+	}
+	return end, false
+}
+
+// expires looks at a finished Job that is about to be deleted for its age.
+func (g *guard) expires(job *batchv1.Job) {
+	end, over := endOf(job)
+	ttl := job.Spec.TTLSecondsAfterFinished
+	if !over || ttl == nil || end.LastTransitionTime.Add(time.Duration(*ttl)*time.Second).After(g.world.now.Add(g.world.options.Skew)) {
+		g.breaks("I4", "%s is deleted, and has not been finished for as long as it may stay", job.Name)
+	}
+}
+
+// runOf looks at the birth of a Job of a CronJob: where only one may be at work, no
+// other is.
+func (g *guard) runOf(old, now metav1.Object) {
+	job, ok := now.(*batchv1.Job)
+	if !ok || old != nil || g.restoring {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(job)
+	if owner == nil {
+		return
+	}
+	cron, lives := g.world.api.Get(events.Ref{Kind: kinds.CronJobs.Name, Namespace: namespace, Name: owner.Name}).(*batchv1.CronJob)
+	if !lives || cron.UID != owner.UID || cron.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent {
+		return
+	}
+	for _, obj := range g.world.api.List(kinds.Jobs.Name) {
+		if _, over := endOf(obj.(*batchv1.Job)); !over && obj.GetUID() != job.UID && controllerOf(obj) == cron.UID {
+			g.breaks("I2", "%s is born while %s is at work", job.Name, obj.GetName())
+		}
+	}
+}
+
+// worksDone tells whether every Job has come to its end, or is suspended, and nothing
+// of it is left to be counted.
+func (w *World) worksDone(pods map[types.UID]int) error {
+	for _, obj := range w.api.List(kinds.Jobs.Name) {
+		if err := w.workDone(obj.(*batchv1.Job), pods[obj.GetUID()]); err != nil {
+			return err
+		}
+	}
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		pod := obj.(*corev1.Pod)
+		job, there := w.api.Get(jobRef(ownerOf(pod))).(*batchv1.Job)
+		if !counted(pod) || !there || job.UID != controllerOf(pod) {
+			if counted(pod) {
+				return fmt.Errorf("pod %s waits to be counted by a Job that is gone", pod.Name)
+			}
+			continue
+		}
+		if _, over := endOf(job); over {
+			return fmt.Errorf("pod %s waits to be counted, and %s has finished", pod.Name, job.Name)
+		}
+	}
+	return nil
+}
+
+func (w *World) workDone(job *batchv1.Job, pods int) error {
+	end, over := endOf(job)
+	waiting := job.Status.UncountedTerminatedPods
+	switch {
+	case job.DeletionTimestamp != nil:
+		return fmt.Errorf("%s is still on its way out", job.Name)
+	case int(job.Status.Active) != pods:
+		return fmt.Errorf("%s says %d pods at work; there are %d", job.Name, job.Status.Active, pods)
+	case waiting != nil && len(waiting.Succeeded)+len(waiting.Failed) > 0:
+		return fmt.Errorf("%s has not counted all of its pods", job.Name)
+	case !over && !*job.Spec.Suspend && *job.Spec.Parallelism > 0:
+		return fmt.Errorf("%s has not finished", job.Name)
+	case end.Type == batchv1.JobComplete && job.Spec.Completions != nil && job.Status.Succeeded < *job.Spec.Completions:
+		return fmt.Errorf("%s is complete with %d of %d", job.Name, job.Status.Succeeded, *job.Spec.Completions)
+	case over && job.Spec.TTLSecondsAfterFinished != nil:
+		return fmt.Errorf("%s has finished and should be gone by now", job.Name)
+	case !over && *job.Spec.Suspend && pods > 0:
+		return fmt.Errorf("%s is suspended and has %d pods", job.Name, pods)
+	}
+	return nil
+}
+
+// runsKept tells whether every CronJob has kept no more runs than it may.
+func (w *World) runsKept() error {
+	for _, obj := range w.api.List(kinds.CronJobs.Name) {
+		cron := obj.(*batchv1.CronJob)
+		well, badly := 0, 0
+		for _, obj := range w.api.List(kinds.Jobs.Name) {
+			if controllerOf(obj) != cron.UID {
+				continue
+			}
+			switch end, _ := endOf(obj.(*batchv1.Job)); end.Type {
+			case batchv1.JobComplete:
+				well++
+			case batchv1.JobFailed:
+				badly++
+			}
+		}
+		switch {
+		case cron.DeletionTimestamp != nil:
+			return fmt.Errorf("%s is still on its way out", cron.Name)
+		case well > int(*cron.Spec.SuccessfulJobsHistoryLimit) || badly > int(*cron.Spec.FailedJobsHistoryLimit):
+			return fmt.Errorf("%s has kept %d runs that went well and %d that did not", cron.Name, well, badly)
+		case len(cron.Status.Active) > 0 && !slices.ContainsFunc(w.api.List(kinds.Jobs.Name), func(o metav1.Object) bool { return controllerOf(o) == cron.UID }):
+			return fmt.Errorf("%s says that a run is at work; there is none", cron.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"reflect"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// further are the kinds of which the toy API server knows no more than that they
+// have a spec and a status, or none.
+var further = map[kinds.Name]func() metav1.Object{
+	kinds.ReplicationControllers.Name: func() metav1.Object { return &corev1.ReplicationController{} },
+	kinds.StatefulSets.Name:           func() metav1.Object { return &appsv1.StatefulSet{} },
+	kinds.ControllerRevisions.Name:    func() metav1.Object { return &appsv1.ControllerRevision{} },
+	kinds.Jobs.Name:                   func() metav1.Object { return &batchv1.Job{} },
+	kinds.CronJobs.Name:               func() metav1.Object { return &batchv1.CronJob{} },
+	kinds.Services.Name:               func() metav1.Object { return &corev1.Service{} },
+	kinds.Endpoints.Name:              func() metav1.Object { return &corev1.Endpoints{} },
+	kinds.EndpointSlices.Name:         func() metav1.Object { return &discoveryv1.EndpointSlice{} },
+	kinds.Nodes.Name:                  func() metav1.Object { return &corev1.Node{} },
+	kinds.PersistentVolumes.Name:      func() metav1.Object { return &corev1.PersistentVolume{} },
+	kinds.PersistentVolumeClaims.Name: func() metav1.Object { return &corev1.PersistentVolumeClaim{} },
+	kinds.ClusterRoles.Name:           func() metav1.Object { return &rbacv1.ClusterRole{} },
+	kinds.ResourceQuotas.Name:         func() metav1.Object { return &corev1.ResourceQuota{} },
+	kinds.ResourceClaims.Name:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
+	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
+
+	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
+}
+
+// maker makes the objects of a kind.
+func maker(kind kinds.Name) func() metav1.Object {
+	if fresh, ok := makers[kind]; ok {
+		return fresh
+	}
+	return further[kind]
+}
+
+// atOnceAsked tells whether a delete does not wait for the node.
+func atOnceAsked(o *metav1.DeleteOptions) bool {
+	return o != nil && o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0
+}
+
+// part is the spec or the status of an object; what has none has the zero value.
+func part(obj metav1.Object, name string) reflect.Value {
+	return reflect.ValueOf(obj).Elem().FieldByName(name)
+}
+
+// keepPart gives an object the part of another one of its kind.
+func keepPart(next, old metav1.Object, name string) {
+	if p := part(next, name); p.IsValid() {
+		p.Set(part(old, name))
+	}
+}
+
+// samePart compares a part of two objects of a kind.
+func samePart(a, b metav1.Object, name string) bool {
+	x := part(a, name)
+	return !x.IsValid() || same(x.Addr().Interface().(wire), part(b, name).Addr().Interface().(wire))
+}
+
+// defaulted fills in what the API server does, as far as it matters here. Nothing is
+// born with a status, but a node, which reports its own.
+func defaulted(obj metav1.Object) {
+	switch o := obj.(type) {
+	case *batchv1.Job:
+		defaultJob(o)
+	case *batchv1.CronJob:
+		o.Status = batchv1.CronJobStatus{}
+	case *corev1.PersistentVolumeClaim:
+		o.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+	}
+}
+
+// defaultJob gives a Job its selector, which no other has.
+func defaultJob(job *batchv1.Job) {
+	job.Status = batchv1.JobStatus{}
+	s := &job.Spec
+	if s.Parallelism == nil {
+		s.Parallelism = new(int32(1))
+	}
+	if s.BackoffLimit == nil {
+		s.BackoffLimit = new(int32(2))
+	}
+	if s.CompletionMode == nil {
+		s.CompletionMode = new(batchv1.NonIndexedCompletion)
+	}
+	if s.PodReplacementPolicy == nil {
+		s.PodReplacementPolicy = new(batchv1.TerminatingOrFailed)
+	}
+	if s.Suspend == nil {
+		s.Suspend = new(false)
+	}
+	labels := map[string]string{batchv1.ControllerUidLabel: string(job.UID), batchv1.JobNameLabel: job.Name}
+	s.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{batchv1.ControllerUidLabel: string(job.UID)}}
+	s.Template.Labels = labels
+}

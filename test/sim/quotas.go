@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// Quotas is what users do with ResourceQuotas, and with what those limit.
+var Quotas = []Deed{
+	limitSome, limitSome, unlimit, chargedPod, chargedPod, chargedPod, chargedPod, failPod, deletePod, deletePod, chargedService, exposeService, dropService,
+}
+
+// limits is the one quota of a world.
+var limits = events.Ref{Kind: kinds.ResourceQuotas.Name, Namespace: namespace, Name: "limits"}
+
+// limitable is what it may limit, each with the amount that is used by one of its kind.
+var limitable = []corev1.ResourceName{
+	corev1.ResourcePods, "count/pods", corev1.ResourceRequestsCPU, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceQuotas,
+}
+
+// limitSome makes the quota, or has it limit something else.
+func limitSome(w *World) {
+	hard := corev1.ResourceList{}
+	for _, name := range limitable {
+		if w.roll(2) == 0 {
+			hard[name] = *resource.NewQuantity(int64(3+w.roll(3)), resource.DecimalSI)
+		}
+	}
+	w.note("user: the quota limits %v", hard)
+	if w.api.Get(limits) != nil {
+		w.api.Change(limits, func(obj metav1.Object) { obj.(*corev1.ResourceQuota).Spec.Hard = hard })
+		return
+	}
+	w.create(limits, &corev1.ResourceQuota{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: limits.Name}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	})
+}
+
+func unlimit(w *World) {
+	if w.api.Get(limits) != nil {
+		w.note("user: no limits any more")
+		w.api.Do(plan.Request{Verb: plan.Delete, Kind: limits.Kind, Namespace: limits.Namespace, Name: limits.Name})
+	}
+}
+
+// charge is what the API server does before something is made: it adds to what the
+// quota says, unless that would be too much.
+//
+// Upstream: k8s.io/apiserver/pkg/admission/plugin/resourcequota.
+func (w *World) charge(use corev1.ResourceList) bool {
+	quota, ok := w.api.Get(limits).(*corev1.ResourceQuota)
+	if !ok {
+		return true
+	}
+	next := quota.Status.DeepCopy()
+	for name, amount := range use {
+		used, counted := next.Used[name]
+		if used.Add(amount); !counted {
+			continue // not before somebody has counted; the API server would refuse what it cannot charge
+		}
+		if most := next.Hard[name]; used.Cmp(most) > 0 {
+			w.note("user: %s is used up", name)
+			return false
+		}
+		next.Used[name] = used
+	}
+	w.api.Change(limits, func(obj metav1.Object) { obj.(*corev1.ResourceQuota).Status = *next })
+	return true
+}
+
+func amountsOf(pairs ...any) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i].(string))] = *resource.NewQuantity(int64(pairs[i+1].(int)), resource.DecimalSI)
+	}
+	return list
+}
+
+// podUse and serviceUse are what one pod and one Service of a world use.
+func podUse(p *corev1.Pod) corev1.ResourceList {
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return amountsOf("count/pods", 1)
+	}
+	return amountsOf("count/pods", 1, "pods", 1, "requests.cpu", 1)
+}
+
+func serviceUse(s *corev1.Service) corev1.ResourceList {
+	if s.Spec.Type == corev1.ServiceTypeNodePort {
+		return amountsOf("services", 1, "services.nodeports", len(s.Spec.Ports))
+	}
+	return amountsOf("services", 1)
+}
+
+func chargedPod(w *World) {
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("p%d", w.roll(5))},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Resources: corev1.ResourceRequirements{Requests: amountsOf("cpu", 1)},
+		}}},
+	}
+	ref := refOf(kinds.Pods.Name, pod)
+	if w.api.Get(ref) == nil && w.charge(podUse(pod)) {
+		w.note("user: create pod %s", pod.Name)
+		w.create(ref, pod)
+	}
+}
+
+func serviceRef(w *World) events.Ref {
+	return events.Ref{Kind: kinds.Services.Name, Namespace: namespace, Name: fmt.Sprintf("s%d", w.roll(2))}
+}
+
+func chargedService(w *World) {
+	ref := serviceRef(w)
+	s := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}, {Port: 81}}},
+	}
+	if w.roll(2) == 0 {
+		s.Spec.Type = corev1.ServiceTypeNodePort
+	}
+	if w.api.Get(ref) == nil && w.charge(serviceUse(s)) {
+		w.note("user: create service %s", ref.Name)
+		w.create(ref, s)
+	}
+}
+
+// exposeService gives a Service ports of the nodes, or takes them from it. What comes
+// on top is charged; what is given back is not.
+func exposeService(w *World) {
+	ref := serviceRef(w)
+	s, ok := w.api.Get(ref).(*corev1.Service)
+	if !ok {
+		return
+	}
+	to := corev1.ServiceTypeClusterIP
+	if s.Spec.Type == to {
+		if to = corev1.ServiceTypeNodePort; !w.charge(amountsOf("services.nodeports", len(s.Spec.Ports))) {
+			return
+		}
+	}
+	w.note("user: service %s is %s", ref.Name, to)
+	w.api.Change(ref, func(obj metav1.Object) { obj.(*corev1.Service).Spec.Type = to })
+}
+
+func dropService(w *World) {
+	if ref := serviceRef(w); w.api.Get(ref) != nil {
+		w.note("user: delete service %s", ref.Name)
+		w.api.Do(plan.Request{Verb: plan.Delete, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+	}
+}
+
+// withinLimits tells whether the quota says what is so.
+func (w *World) withinLimits() error {
+	quota, ok := w.api.Get(limits).(*corev1.ResourceQuota)
+	if !ok || !w.runs("resourcequota-controller") {
+		return nil
+	}
+	so := corev1.ResourceList{}
+	for name := range quota.Spec.Hard {
+		so[name] = resource.Quantity{}
+	}
+	add := func(use corev1.ResourceList) {
+		for name, amount := range use {
+			if total, limited := so[name]; limited {
+				total.Add(amount)
+				so[name] = total
+			}
+		}
+	}
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		add(podUse(obj.(*corev1.Pod)))
+	}
+	for _, obj := range w.api.List(kinds.Services.Name) {
+		add(serviceUse(obj.(*corev1.Service)))
+	}
+	add(amountsOf("resourcequotas", 1))
+	for what, lists := range map[string][2]corev1.ResourceList{"limits": {quota.Status.Hard, quota.Spec.Hard}, "uses": {quota.Status.Used, so}} {
+		said, want := lists[0], lists[1]
+		for name, amount := range want {
+			if told, ok := said[name]; !ok || told.Cmp(amount) != 0 || len(said) != len(want) {
+				return fmt.Errorf("the quota says that it %s %v, and %v is so", what, said, want)
+			}
+		}
+	}
+	return nil
+}

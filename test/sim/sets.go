@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Sets is what users do with ReplicationControllers and StatefulSets.
+var Sets = []Deed{
+	scaleController, scaleController, deleteController, scaleStateful, scaleStateful, scaleStateful, rollStateful, rollStateful,
+	deleteStateful, deletePod, deletePod, failPod, releaseFree,
+}
+
+// someOf is one of two objects of a kind, which is made if it is not there.
+func (w *World) someOf(kind kinds.Kind, stem string, fresh func(name string) any) (ref events.Ref, there bool) {
+	ref = events.Ref{Kind: kind.Name, Name: fmt.Sprint(stem, w.roll(2))}
+	if kind.Namespaced {
+		ref.Namespace = namespace
+	}
+	if w.api.Get(ref) == nil {
+		w.note("user: create %v", ref)
+		w.create(ref, fresh(ref.Name))
+		return ref, false
+	}
+	return ref, true
+}
+
+func (w *World) someController() (events.Ref, bool) {
+	return w.someOf(kinds.ReplicationControllers.Kind, "rc", func(name string) any {
+		labels := map[string]string{"app": name}
+		return &corev1.ReplicationController{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+			Spec: corev1.ReplicationControllerSpec{
+				Replicas: new(int32(w.roll(5))), Selector: labels,
+				Template: &corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web:v0"}}},
+				},
+			},
+		}
+	})
+}
+
+func scaleController(w *World) {
+	if ref, there := w.someController(); there {
+		n := int32(w.roll(6))
+		w.note("user: scale %v to %d", ref, n)
+		w.api.Change(ref, func(obj metav1.Object) { obj.(*corev1.ReplicationController).Spec.Replicas = &n })
+	}
+}
+
+func deleteController(w *World) {
+	if ref, there := w.someController(); there {
+		w.Delete(ref, propagations[w.roll(3)])
+	}
+}
+
+func (w *World) someStateful() (events.Ref, bool) {
+	return w.someOf(kinds.StatefulSets.Kind, "db", func(name string) any { return w.anyStateful(name) })
+}
+
+func (w *World) anyStateful(name string) *appsv1.StatefulSet {
+	labels := map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(w.roll(4))), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: name,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "db:v0"}}},
+			},
+			PodManagementPolicy: appsv1.OrderedReadyPodManagement, RevisionHistoryLimit: new(int32(2)),
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
+				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))},
+			},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+			},
+		},
+	}
+	if w.roll(3) == 1 {
+		set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	}
+	if w.roll(2) == 1 {
+		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
+	}
+	if w.roll(3) == 1 {
+		set.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	}
+	if w.roll(3) == 1 {
+		set.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	}
+	return set
+}
+
+// Stateful changes a StatefulSet.
+func (w *World) Stateful(name string, change func(*appsv1.StatefulSet)) {
+	w.api.Change(statefulRef(name), func(obj metav1.Object) { change(obj.(*appsv1.StatefulSet)) })
+}
+
+func statefulRef(name string) events.Ref {
+	return events.Ref{Kind: kinds.StatefulSets.Name, Namespace: namespace, Name: name}
+}
+
+func scaleStateful(w *World) {
+	if ref, there := w.someStateful(); there {
+		n := int32(w.roll(5))
+		w.note("user: scale %v to %d", ref, n)
+		w.Stateful(ref.Name, func(set *appsv1.StatefulSet) { set.Spec.Replicas = &n })
+	}
+}
+
+func rollStateful(w *World) {
+	if ref, there := w.someStateful(); there {
+		image, from := fmt.Sprintf("db:v%d", w.roll(3)), int32(w.roll(3))
+		w.note("user: set image of %v to %s from %d on", ref, image, from)
+		w.Stateful(ref.Name, func(set *appsv1.StatefulSet) {
+			set.Spec.Template.Spec.Containers[0].Image = image
+			set.Spec.UpdateStrategy.RollingUpdate.Partition = &from
+		})
+	}
+}
+
+func deleteStateful(w *World) {
+	if ref, there := w.someStateful(); there {
+		w.Delete(ref, propagations[w.roll(3)])
+	}
+}
+
+// releaseFree takes a pod of a ReplicationController out of its selector. A member of
+// a StatefulSet that is let go keeps its name, and the set waits for it.
+func releaseFree(w *World) {
+	if pod := w.anyPod(); pod != nil && w.api.Get(statefulRef(ownerOf(pod))) == nil {
+		w.Relabel(pod)
+	}
+}
+
+func deleteClaim(w *World) {
+	if all := w.api.List(kinds.PersistentVolumeClaims.Name); len(all) > 0 {
+		w.Delete(refOf(kinds.PersistentVolumeClaims.Name, all[w.roll(len(all))]), metav1.DeletePropagationBackground)
+	}
+}
+
+// ordinalOf is the number of a pod of a StatefulSet.
+func ordinalOf(set, pod string) (n int, ok bool) {
+	n, err := strconv.Atoi(strings.TrimPrefix(pod, set+"-"))
+	return n, err == nil
+}
+
+// member looks at the birth or the change of a pod of a StatefulSet: with order, one
+// is born when all before it have been ready.
+func (g *guard) member(old, now metav1.Object) {
+	p, ok := now.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	if owner == nil || owner.Kind != "StatefulSet" {
+		return
+	}
+	if g.wasReady[owner.UID] == nil {
+		g.wasReady[owner.UID] = map[string]bool{}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			g.wasReady[owner.UID][p.Name] = true
+		}
+	}
+	set, lives := g.world.api.Get(statefulRef(owner.Name)).(*appsv1.StatefulSet)
+	if old != nil || !lives || set.UID != owner.UID || set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement || g.restoring {
+		return
+	}
+	n, _ := ordinalOf(owner.Name, p.Name)
+	for i := range n {
+		if before := fmt.Sprintf("%s-%d", owner.Name, i); !g.wasReady[owner.UID][before] {
+			g.breaks("I3", "%s is born, and %s has never been ready", p.Name, before)
+		}
+	}
+}
+
+// leaves looks at a pod of a StatefulSet that is about to be deleted by it: with
+// order, of those that are too many the last goes first.
+func (g *guard) leaves(pod *corev1.Pod) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return
+	}
+	set, lives := g.world.api.Get(statefulRef(owner.Name)).(*appsv1.StatefulSet)
+	if !lives || set.UID != owner.UID || set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement {
+		return
+	}
+	n, _ := ordinalOf(set.Name, pod.Name)
+	for _, obj := range g.world.api.List(kinds.Pods.Name) {
+		if m, ok := ordinalOf(set.Name, obj.GetName()); ok && m > n && n >= int(*set.Spec.Replicas) && controllerOf(obj) == set.UID {
+			g.breaks("I3", "%s is deleted as one too many, and %s is still there", pod.Name, obj.GetName())
+		}
+	}
+}
+
+// controllersFilled tells whether every ReplicationController has what it asks for.
+func (w *World) controllersFilled(pods map[types.UID]int) error {
+	for _, obj := range w.api.List(kinds.ReplicationControllers.Name) {
+		rc := obj.(*corev1.ReplicationController)
+		switch {
+		case rc.DeletionTimestamp != nil:
+			return fmt.Errorf("%s is still on its way out", rc.Name)
+		case pods[rc.UID] != int(*rc.Spec.Replicas):
+			return fmt.Errorf("%s has %d live pods and asks for %d", rc.Name, pods[rc.UID], *rc.Spec.Replicas)
+		case rc.Status.Replicas != *rc.Spec.Replicas || rc.Status.ObservedGeneration != rc.Generation:
+			return fmt.Errorf("%s says %d replicas at generation %d; it has %d at %d", rc.Name, rc.Status.Replicas, rc.Status.ObservedGeneration, *rc.Spec.Replicas, rc.Generation)
+		}
+	}
+	return nil
+}
+
+// statefulFilled tells whether every StatefulSet has its members, each with its
+// claims, and says so.
+func (w *World) statefulFilled(pods map[types.UID]int) error {
+	for _, obj := range w.api.List(kinds.StatefulSets.Name) {
+		set := obj.(*appsv1.StatefulSet)
+		n := *set.Spec.Replicas
+		switch {
+		case set.DeletionTimestamp != nil:
+			return fmt.Errorf("%s is still on its way out", set.Name)
+		case pods[set.UID] != int(n):
+			return fmt.Errorf("%s has %d live pods and asks for %d", set.Name, pods[set.UID], n)
+		case set.Status.Replicas != n || set.Status.ReadyReplicas != n || set.Status.ObservedGeneration != set.Generation:
+			return fmt.Errorf("%s says %d replicas, %d ready, at generation %d; it asks for %d at %d", set.Name,
+				set.Status.Replicas, set.Status.ReadyReplicas, set.Status.ObservedGeneration, n, set.Generation)
+		}
+		for i := range int(n) {
+			if err := w.memberOf(set, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
+	name := fmt.Sprintf("%s-%d", set.Name, i)
+	p, ok := w.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: name}).(*corev1.Pod)
+	switch {
+	case !ok || controllerOf(p) != set.UID:
+		return fmt.Errorf("%s has no member %d", set.Name, i)
+	case i >= int(*set.Spec.UpdateStrategy.RollingUpdate.Partition) && imageOf(set.Spec.Template) != p.Spec.Containers[0].Image:
+		return fmt.Errorf("%s still runs %s, and %s wants %s", name, p.Spec.Containers[0].Image, set.Name, imageOf(set.Spec.Template))
+	}
+	for _, t := range set.Spec.VolumeClaimTemplates {
+		claim := w.api.Get(events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: namespace, Name: t.Name + "-" + name})
+		if claim == nil {
+			return fmt.Errorf("%s has no claim %s", name, t.Name)
+		}
+	}
+	return nil
+}
+
+// asks notes how many pods an owner ever asked for.
+func (g *guard) asks(now metav1.Object) {
+	switch o := now.(type) {
+	case *corev1.ReplicationController:
+		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
+	case *appsv1.StatefulSet:
+		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
+	}
+}
+
+// tends looks at what is about to be deleted by a controller that has rules of its
+// own.
+func (g *guard) tends(controller string, obj metav1.Object) {
+	switch o := obj.(type) {
+	case *batchv1.Job:
+		g.expires(o)
+	case *corev1.Pod:
+		if controller == "statefulset-controller" {
+			g.leaves(o)
+		} else {
+			g.cleans(o)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Volumes is what users do with pods that have volumes of their own, and
+// administrators with classes of volumes.
+var Volumes = []Deed{
+	newOwner, newOwner, newOwner, deletePod, takeClaim, takeClaim, dropClaim, dropClaim,
+	newClass, newClass, deleteClass, deleteClass, classVolume, classVolume, classVolume, deleteVolume,
+}
+
+const (
+	classGuard = "kubernetes.io/vac-protection"
+	// own is the name of the volume that such a pod wants.
+	own = "own"
+)
+
+// newOwner makes a pod that wants a volume of its own.
+func newOwner(w *World) {
+	w.someOf(kinds.Pods.Kind, "owner", func(name string) any {
+		template := &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"of": name}}}
+		return &corev1.Pod{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: own, VolumeSource: corev1.VolumeSource{
+				Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template},
+			}}}},
+		}
+	})
+}
+
+func (w *World) ownClaim() events.Ref {
+	return events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: namespace, Name: fmt.Sprintf("owner%d-%s", w.roll(2), own)}
+}
+
+// takeClaim takes the name of a pod's claim before the pod has it.
+func takeClaim(w *World) {
+	if ref := w.ownClaim(); w.api.Get(ref) == nil {
+		w.note("user: create %v by hand", ref)
+		w.create(ref, &corev1.PersistentVolumeClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name},
+		})
+	}
+}
+
+// dropClaim deletes a claim of such a name, whoever has it.
+func dropClaim(w *World) {
+	if ref := w.ownClaim(); w.api.Get(ref) != nil {
+		w.Delete(ref, metav1.DeletePropagationBackground)
+	}
+}
+
+func (w *World) someClass() (events.Ref, bool) {
+	return w.someOf(kinds.VolumeAttributesClasses.Kind, "class", func(name string) any {
+		return &storagev1.VolumeAttributesClass{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"},
+			ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "example.com",
+		}
+	})
+}
+
+func newClass(w *World) { w.someClass() }
+
+func deleteClass(w *World) {
+	if ref, there := w.someClass(); there {
+		w.Delete(ref, metav1.DeletePropagationBackground)
+	}
+}
+
+// classVolume gives a volume a class, or takes it away.
+func classVolume(w *World) {
+	class := fmt.Sprint("class", w.roll(2))
+	if ref, there := w.someVolume(); there {
+		w.note("administrator: %v has %s, or has none any more", ref, class)
+		w.api.Change(ref, func(obj metav1.Object) {
+			pv := obj.(*corev1.PersistentVolume)
+			if pv.Spec.VolumeAttributesClassName != nil {
+				pv.Spec.VolumeAttributesClassName = nil
+			} else {
+				pv.Spec.VolumeAttributesClassName = &class
+			}
+		})
+	}
+}
+
+// claimed tells whether each pod has the claim that it wants, unless somebody else
+// has it; and classes whether they are held while they are used, and no longer.
+func (w *World) claimed() error {
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		pod := obj.(*corev1.Pod)
+		for _, v := range pod.Spec.Volumes {
+			ref := events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name}
+			claim, there := w.api.Get(ref).(*corev1.PersistentVolumeClaim)
+			switch {
+			case v.Ephemeral == nil || pod.DeletionTimestamp != nil:
+			case !there:
+				return fmt.Errorf("pod %s has no claim for its own volume", pod.Name)
+			case metav1.IsControlledBy(claim, pod) && claim.Labels["of"] != pod.Name:
+				return fmt.Errorf("claim %s is not as the pod asks", claim.Name)
+			case !metav1.IsControlledBy(claim, pod) && len(claim.OwnerReferences) > 0:
+				return fmt.Errorf("claim %s is of a pod that is gone", claim.Name)
+			}
+		}
+	}
+	used := map[string]bool{}
+	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
+		if class := obj.(*corev1.PersistentVolume).Spec.VolumeAttributesClassName; class != nil {
+			used[*class] = true
+		}
+	}
+	for _, obj := range w.api.List(kinds.VolumeAttributesClasses.Name) {
+		if held := obj.GetDeletionTimestamp() != nil; !has(obj, classGuard) || held && !used[obj.GetName()] {
+			return fmt.Errorf("class %s, deleted: %v, used: %v, has the finalizers %v", obj.GetName(), held, used[obj.GetName()], obj.GetFinalizers())
+		}
+	}
+	return nil
+}
+
+// owns tells whether a pod's own volume is behind a claim.
+func owns(pod *corev1.Pod, v corev1.Volume, claim metav1.Object) bool {
+	return v.Ephemeral != nil && claim.GetName() == pod.Name+"-"+v.Name && metav1.IsControlledBy(claim, pod)
+}
