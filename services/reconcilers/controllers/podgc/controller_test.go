@@ -42,7 +42,8 @@ func TestLaws(t *testing.T) {
 			v.Since = now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "since")) * time.Second)
 		}
 		return v
-	}), now, reconciletest.Content(4, applied), reconciletest.Law[View]{Name: "merciful", Holds: merciful})
+	}), now, reconciletest.Content(4, applied), reconciletest.Law[View]{Name: "merciful", Holds: merciful},
+		reconciletest.Law[View]{Name: "exact", Holds: exact})
 }
 
 // merciful: a pod that has its node, or whose node is missing for less than the
@@ -54,6 +55,17 @@ func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb == events.VerbDelete || command.If.Absent != nil {
 			return errMercy
+		}
+	}
+	return nil
+}
+
+// exact: only the pod that was seen is ended, not one of the same uid that is as a
+// backup of the storage had it.
+func exact(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		if command.If.ResourceVersion == "" {
+			return errors.New("a command does not say which version it is about")
 		}
 	}
 	return nil

@@ -56,8 +56,7 @@ func (v View) orphaned(now time.Time) reconcile.Decision {
 	case v.marked():
 		return v.end("the pod's node is no more", &corev1.PodCondition{})
 	case v.Since.IsZero():
-		body := map[string]any{"metadata": map[string]any{"uid": v.Pod.UID, "resourceVersion": v.Pod.ResourceVersion}}
-		noted := reconcile.Do("the pod's node is not there: that is noted", v.status(body, reconcile.IfUnchanged(v.Pod)))
+		noted := reconcile.Do("the pod's node is not there: that is noted", v.status(map[string]any{}))
 		noted.WakeAt = now.Add(quarantine) // nothing changes that could ask before
 		return noted
 	case until.After(now):
@@ -78,7 +77,8 @@ func (v View) marked() bool {
 
 // end says that a pod has failed, with a condition where its node is no more, and
 // when that is said deletes it. Both rest on the node's absence then, which the writer
-// proves.
+// proves, and on the pod as it was seen: in a storage that was restored from a backup
+// a pod that was to go may be one that nobody has deleted, with the same uid.
 func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Decision {
 	var with []reconcile.Option
 	if disrupted != nil {
@@ -93,19 +93,20 @@ func (v View) end(because string, disrupted *corev1.PodCondition) reconcile.Deci
 	if disrupted != nil {
 		status["conditions"] = []corev1.PodCondition{*disrupted}
 	}
-	body := map[string]any{"metadata": map[string]any{"uid": v.Pod.UID}, "status": status}
-	return reconcile.Do(because, v.status(body, with...))
+	return reconcile.Do(because, v.status(map[string]any{"status": status}, with...))
 }
 
-func (v View) status(body any, with ...reconcile.Option) events.Command {
-	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(body), with...)
+// status changes the status of the pod as it was seen.
+func (v View) status(body map[string]any, with ...reconcile.Option) events.Command {
+	body["metadata"] = map[string]any{"uid": v.Pod.UID, "resourceVersion": v.Pod.ResourceVersion}
+	c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(body), append(with, reconcile.IfUnchanged(v.Pod))...)
 	c.Subresource = "status"
 	return c
 }
 
-// death is the end of a pod, at once.
+// death is the end of a pod as it was seen, at once.
 func death(p *corev1.Pod, with ...reconcile.Option) events.Command {
-	c := reconcile.Delete(kinds.Pods.Kind, p, with...)
+	c := reconcile.Delete(kinds.Pods.Kind, p, append(with, reconcile.IfUnchanged(p))...)
 	c.GraceSeconds = ptr.To(int64(0))
 	return c
 }
