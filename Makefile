@@ -36,7 +36,6 @@ images: image ## build that, and an image for each program of docker-compose.yam
 
 compose-test: ## start the whole system in docker-compose and in Compose v2, use it, break it, scale it (installs and starts Docker where there is none)
 	$(GO) run ./cmd/composetest
-	$(GO) run ./cmd/composetest --compose=v2 --images=false
 
 run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
 	@if [ -n "$$KUBECONFIG" ]; then exec bin/millrace run; else exec bin/millrace dev; fi
