@@ -96,6 +96,9 @@ func (w *World) behind(s *corev1.Service) []string {
 // published tells whether both kinds of lists say who answers for each Service, and
 // none is left of one that is gone.
 func (w *World) published() error {
+	if !w.runs("endpoints-controller") {
+		return nil
+	}
 	listed, sliced := map[string][]string{}, map[string][]string{}
 	for _, obj := range w.api.List(kinds.Endpoints.Name) {
 		if strings.HasPrefix(obj.GetName(), outside) {

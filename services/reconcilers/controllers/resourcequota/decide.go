@@ -58,9 +58,9 @@ func (v View) used(now time.Time) corev1.ResourceList {
 // some.
 func (v View) measure(now time.Time) corev1.ResourceList {
 	sum, scopes, m := corev1.ResourceList{}, scopes(v.Quota), v.meters()
-	add := func(m meter, used corev1.ResourceList) {
+	add := func(used corev1.ResourceList) {
 		for name, amount := range used {
-			if total, limited := sum[name]; limited && m.measures(name) {
+			if total, limited := sum[name]; limited {
 				total.Add(amount)
 				sum[name] = total
 			}
@@ -74,22 +74,22 @@ func (v View) measure(now time.Time) corev1.ResourceList {
 	}
 	for _, p := range v.Pods {
 		if inAll(p, scopes, inScope) {
-			add(m.pods, podUsage(p, now))
+			add(podUsage(p, now))
 		}
 	}
 	for _, c := range v.Claims {
 		if inAll(c, scopes, claimInScope) {
-			add(m.claims, claimUsage(c))
+			add(claimUsage(c))
 		}
 	}
 	if len(scopes) > 0 {
 		return sum
 	}
 	for _, s := range v.Services {
-		add(m.services, serviceUsage(s))
+		add(serviceUsage(s))
 	}
 	for _, c := range v.Devices {
-		add(m.devices, v.deviceUsage(c, now))
+		add(v.deviceUsage(c, now))
 	}
 	for name, objects := range v.Counts {
 		sum[name] = *resource.NewQuantity(objects, resource.DecimalSI)
