@@ -12,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -253,8 +255,15 @@ type turns struct {
 	controller reconcile.Any
 	objects    []runtime.Object
 	told       []string
-	last       map[events.Lane]events.Outcome
+	asked      func(events.Command) events.Result // answers questions; nil where none may be asked
+	last       map[course]events.Outcome
 	sequence   uint64
+}
+
+// course is what has a last outcome.
+type course struct {
+	key  events.Key
+	lane events.Lane
 }
 
 // round gives every key its turn.
@@ -305,7 +314,7 @@ func (w *turns) keys() []events.Key {
 func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error {
 	w.sequence++
 	if w.last == nil {
-		w.last = map[events.Lane]events.Outcome{}
+		w.last = map[course]events.Outcome{}
 	}
 	for _, lane := range []events.Lane{events.Act, events.Tell} {
 		part := d.In(lane)
@@ -321,7 +330,7 @@ func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error
 			r.Command, r.Ref = i, c.Ref()
 			o.Results = append(o.Results, r)
 		}
-		w.last[lane] = o
+		w.last[course{key, lane}] = o
 	}
 	return nil
 }
@@ -338,6 +347,8 @@ func (w *turns) carryOut(c events.Command) (events.Result, error) {
 	switch {
 	case c.Verb == events.VerbRecord:
 		return r, nil
+	case c.Verb == events.VerbAsk && w.asked != nil:
+		return w.asked(c), nil
 	case c.Verb == events.VerbCreate:
 		next, err := decoded(c.Kind.Resource(), string(c.Body))
 		if err != nil {
@@ -384,6 +395,16 @@ func kindOf(obj runtime.Object) kinds.Kind {
 		return kinds.CronJobs.Kind
 	case *batchv1.Job:
 		return kinds.Jobs.Kind
+	case *policyv1.PodDisruptionBudget:
+		return kinds.PodDisruptionBudgets.Kind
+	case *appsv1.Deployment:
+		return kinds.Deployments.Kind
+	case *appsv1.ReplicaSet:
+		return kinds.ReplicaSets.Kind
+	case *appsv1.StatefulSet:
+		return kinds.StatefulSets.Kind
+	case *corev1.ReplicationController:
+		return kinds.ReplicationControllers.Kind
 	default:
 		return kinds.Pods.Kind
 	}

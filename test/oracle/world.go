@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -160,6 +161,8 @@ func decoded(resource, body string) (object, error) {
 		obj = &batchv1.Job{}
 	case "cronjobs":
 		obj = &batchv1.CronJob{}
+	case "poddisruptionbudgets":
+		obj = &policyv1.PodDisruptionBudget{}
 	default:
 		return nil, fmt.Errorf("the resource %q is not part of a world", resource)
 	}
@@ -187,6 +190,8 @@ func resourceOf(obj runtime.Object) string {
 		return "jobs"
 	case *batchv1.CronJob:
 		return "cronjobs"
+	case *policyv1.PodDisruptionBudget:
+		return "poddisruptionbudgets"
 	}
 	return ""
 }

@@ -48,7 +48,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return v.failSafe("the budget's selector is no selector", v.Select, notice(corev1.EventTypeWarning, noPods, "Failed to get pods: "+v.Select), now)
 	case v.counts():
 		all = v.scales(now)
-	default:
+	case v.Budget.Spec.MinAvailable != nil:
 		all.expected = int32(len(v.Pods))
 	}
 	if len(all.ask) > 0 {
@@ -146,7 +146,7 @@ func (v View) desired(expected int32) (int32, error) {
 	case spec.MinAvailable != nil:
 		least, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, int(expected), true)
 		return int32(least), err
-	default:
+	default: // who asks for nothing allows nothing
 		return 0, nil
 	}
 }
@@ -195,7 +195,7 @@ func (v View) notices(all scales, late []*corev1.Pod) (told []events.Notice) {
 		told = append(told, notice(corev1.EventTypeWarning, unmanaged, fmt.Sprintf(
 			"Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, "+
 				`which may result in undefined behavior. To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.`,
-			metav1.FormatLabelSelector(v.Budget.Spec.Selector)))(v))
+			v.Budget.Spec.Selector))(v))
 	}
 	for _, p := range late {
 		told = append(told, events.Notice{
