@@ -8,13 +8,14 @@ import (
 
 // Blind is for how long nothing may be heard of a kind that beats before that counts
 // as a break: the API server itself renews a lease every ten seconds.
-const Blind = 25 * time.Second
+const Blind = 15 * time.Second
 
 // Sight is a stretch of time in which the watcher heard of every change soon after it
 // was made. What did not happen in it did not happen; of what lies before and behind
 // it nobody can say so.
 type Sight struct {
-	Since, Until time.Time
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Heard gives the sight when something has been heard at a moment, which makes it

@@ -26,6 +26,8 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 			"concurrent-job-syncs", "concurrent-cron-job-syncs", "concurrent-ttl-after-finished-syncs", "concurrent-ephemeralvolume-syncs",
 			"mirroring-concurrent-service-endpoint-syncs", "mirroring-max-endpoints-per-subset", "concurrent_rc_syncs",
 			"max-endpoints-per-slice", "terminated-pod-gc-threshold",
+			"node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate", "secondary-node-eviction-rate",
+			"unhealthy-zone-threshold", "large-cluster-size-threshold",
 			"nats-url", "data-dir", "mode", "health-address", "config", "v", "logging-format"},
 		"watcher":     {"kubeconfig", "controllers", "nats-url", "health-address"},
 		"reconcilers": {"controllers", "nats-url", "health-address"},

@@ -37,6 +37,7 @@ type controllerOptions struct {
 	endpoints, mirrored, finished int
 	// recount is how often what quotas limit is counted again.
 	recount time.Duration
+	nodes   nodeOptions
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -69,7 +70,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, nodes: newNodeOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -82,6 +83,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "addresses of each subset of Endpoints that are mirrored to an EndpointSlice at most, from 1 to 1000")
 	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
+	o.nodes.add(f)
 	o.addRootCA(f)
 }
 
@@ -112,7 +114,11 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if recount <= 0 {
 		recount = -1
 	}
-	return controllers.Config{RootCA: ca, QuotaPeriod: recount, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	nodes, err := o.nodes.config()
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	return controllers.Config{RootCA: ca, Nodes: nodes, QuotaPeriod: recount, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

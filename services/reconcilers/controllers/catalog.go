@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
+	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
@@ -57,7 +58,12 @@ type Config struct {
 	// QuotaPeriod is how often what quotas limit is counted again; 0 means upstream's 5
 	// minutes, less than 0 never.
 	QuotaPeriod time.Duration `json:"quotaPeriod,omitempty"`
+	// Nodes is when nodes are silent, and how fast their pods go.
+	Nodes Nodes `json:"nodes,omitzero"`
 }
+
+// Nodes is what node-lifecycle-controller needs to know.
+type Nodes = nodelifecycle.Config
 
 // Entry is a line of the catalogue.
 type Entry struct {
@@ -161,7 +167,7 @@ var catalog = []Entry{
 	{Name: "validatingadmissionpolicy-status-controller"},
 
 	// Nodes.
-	{Name: "node-lifecycle-controller", Aliases: []string{"nodelifecycle"}},
+	configured(func(c Config) reconcile.Any { return nodelifecycle.New(c.Nodes) }),
 	{Name: "taint-eviction-controller"},
 	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
 	have(ttl.Controller),

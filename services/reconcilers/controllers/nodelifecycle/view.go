@@ -1,0 +1,240 @@
+package nodelifecycle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// View is what one turn can see: of a node, of one that is gone, or of a zone.
+type View struct {
+	// Node is the node, and Known the uid of the one of that name that was heard of last.
+	Node  *corev1.Node `json:"node,omitempty"`
+	Known types.UID    `json:"known,omitempty"`
+	// Name is the node's, when it is gone.
+	Name string `json:"name,omitempty"`
+	// Renewed is when its lease was last heard; Pods are its pods that are ready, where
+	// the node is unknown.
+	Renewed time.Time     `json:"renewed,omitzero"`
+	Pods    []*corev1.Pod `json:"pods,omitempty"`
+
+	Zone *Zone `json:"zone,omitempty"`
+	// Dark: no node of the cluster is ready, of those that count.
+	Dark bool `json:"dark,omitempty"`
+}
+
+// Zone is what the turn of a zone can see.
+type Zone struct {
+	// Name is what metrics call it.
+	Name    string   `json:"name"`
+	Members []Member `json:"members"`
+	// Sight is for how long leases have been heard without a break.
+	Sight events.Sight `json:"sight"`
+	// Last is when a node of the zone was last tainted so that its pods go, and Failed
+	// the node of which that failed.
+	Last   time.Time `json:"last,omitzero"`
+	Failed string    `json:"failed,omitempty"`
+}
+
+// Member is a node of a zone, and when it and its lease were last heard.
+type Member struct {
+	Node    *corev1.Node `json:"node"`
+	Heard   time.Time    `json:"heard,omitzero"`
+	Renewed time.Time    `json:"renewed,omitzero"`
+}
+
+// colon is in the name of each zone's key, and in that of no node.
+const colon = ":"
+
+// zoneOf is the key of a node's zone, and what metrics call it.
+//
+// Upstream: component-helpers/node/topology, GetZoneKey.
+func zoneOf(n *corev1.Node) (key events.Key, name string) {
+	label := func(old, today string) string {
+		if value, ok := n.Labels[old]; ok {
+			return value
+		}
+		return n.Labels[today]
+	}
+	region := label(corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion)
+	zone := label(corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone)
+	if region+zone != "" {
+		name = region + ":\x00:" + zone
+	}
+	return events.Key{Name: region + colon + zone}, name
+}
+
+func condition(n *corev1.Node, of corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == of {
+			return c
+		}
+	}
+	return nil
+}
+
+func ready(n *corev1.Node) bool {
+	c := condition(n, corev1.NodeReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func unknown(n *corev1.Node) bool {
+	c := condition(n, corev1.NodeReady)
+	return c != nil && c.Status == corev1.ConditionUnknown
+}
+
+// counts is false for a node that says nothing about how its zone is.
+func counts(n *corev1.Node) bool {
+	_, excluded := n.Labels[exclude]
+	return !excluded
+}
+
+const exclude = "node.kubernetes.io/exclude-disruption"
+
+// lights are the nodes that count and are ready, or as many as are enough.
+func lights(nodes []*corev1.Node, enough int) (lit int) {
+	for _, n := range nodes {
+		if lit == enough {
+			break
+		}
+		if counts(n) && ready(n) {
+			lit++
+		}
+	}
+	return lit
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	if strings.Contains(k.Name, colon) {
+		return observeZone(s, k)
+	}
+	var v View
+	if last, ok := s.Last(k, events.Tell); ok {
+		v.Known = last.UID
+	}
+	node, there := reconcile.Get(s, kinds.Nodes, "", k.Name)
+	if !there {
+		v.Name = k.Name
+		return v, v.Known != ""
+	}
+	v.Node = node
+	if unknown(node) {
+		v.Renewed = s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, k.Name)
+		v.Pods = slices.DeleteFunc(reconcile.List(s, kinds.Pods, ""), func(p *corev1.Pod) bool {
+			return p.Spec.NodeName != k.Name || !pod.Ready(p)
+		})
+	}
+	v.Dark = len(driven(node)) > 0 && lights(reconcile.List(s, kinds.Nodes, ""), 1) == 0
+	return v, true
+}
+
+func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
+	z := &Zone{Sight: s.Sight(kinds.Leases.Name)}
+	nodes := reconcile.List(s, kinds.Nodes, "")
+	for _, n := range nodes {
+		key, name := zoneOf(n)
+		if key != k {
+			continue
+		}
+		z.Name = name
+		z.Members = append(z.Members, Member{
+			n, s.Heard(kinds.Nodes.Name, "", n.Name), s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, n.Name),
+		})
+	}
+	if last, ok := s.Last(k, events.Act); ok {
+		z.Last = last.At
+		if failure, failed := last.Failure(); failed {
+			z.Failed = failure.Ref.Name
+		}
+	}
+	return View{Zone: z, Dark: lights(nodes, 1) == 0}, len(z.Members) > 0
+}
+
+// keysOfNode maps a node to itself; to its zone, where that may have to do with it; and
+// to more, where it decides whether the cluster is dark.
+func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	before, _ := was.Object.(*corev1.Node)
+	node, _ := now.Object.(*corev1.Node)
+	var keys []events.Key
+	for _, n := range []*corev1.Node{node, before} {
+		if n != nil && len(keys) == 0 {
+			keys = append(keys, events.Key{Name: n.Name})
+		}
+	}
+	if before != nil && node != nil && standing(before) == standing(node) {
+		return keys
+	}
+	for _, n := range []*corev1.Node{node, before} {
+		if n == nil {
+			continue
+		}
+		if zone, _ := zoneOf(n); !slices.Contains(keys, zone) {
+			keys = append(keys, zone)
+		}
+	}
+	return append(keys, twilight(s, before, node)...)
+}
+
+// stand is what of a node its zone goes by.
+type stand struct {
+	zone    events.Key
+	counts  bool
+	known   bool
+	ready   corev1.ConditionStatus
+	since   time.Time
+	driving string
+}
+
+func standing(n *corev1.Node) stand {
+	s := stand{counts: counts(n), driving: strings.Join(driven(n), " ")}
+	s.zone, _ = zoneOf(n)
+	if c := condition(n, corev1.NodeReady); c != nil {
+		s.known, s.ready, s.since = true, c.Status, c.LastTransitionTime.Time.UTC()
+	}
+	return s
+}
+
+// twilight are the keys that a node decides for by being ready or not, where next to no
+// other is: of all zones, and of the nodes whose pods are to go, which may stay when it
+// is dark.
+func twilight(s reconcile.Snapshot, before, now *corev1.Node) (keys []events.Key) {
+	bright := func(n *corev1.Node) bool { return n != nil && counts(n) && ready(n) }
+	if bright(before) == bright(now) && before != nil && now != nil {
+		return nil
+	}
+	nodes := reconcile.List(s, kinds.Nodes, "")
+	if lights(nodes, few) == few {
+		return nil
+	}
+	for _, n := range nodes {
+		zone, _ := zoneOf(n)
+		if keys = append(keys, zone); len(driven(n)) > 0 {
+			keys = append(keys, events.Key{Name: n.Name})
+		}
+	}
+	return keys
+}
+
+// few is how many nodes are ready where one more or less may matter. Several may have
+// become so since anybody looked.
+const few = 8
+
+// keysOfPod maps a pod that is ready to its node, where that is unknown.
+func keysOfPod(s reconcile.Snapshot, _, now reconcile.Object) []events.Key {
+	p, ok := now.Object.(*corev1.Pod)
+	if !ok || p.Spec.NodeName == "" || !pod.Ready(p) {
+		return nil
+	}
+	if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); !ok || !unknown(n) {
+		return nil
+	}
+	return []events.Key{{Name: p.Spec.NodeName}}
+}

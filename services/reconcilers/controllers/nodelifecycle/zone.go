@@ -1,0 +1,224 @@
+package nodelifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// The metrics, with upstream's names. What upstream measures of its rounds
+// (update_node_health_duration_seconds and the like) has nothing here to be measured.
+const (
+	health    = "node_collector_zone_health"
+	size      = "node_collector_zone_size"
+	unhealthy = "node_collector_unhealthy_nodes_in_zone"
+	evictions = "node_collector_evictions_total"
+)
+
+var (
+	byZone  = []string{"zone"}
+	metrics = []reconcile.Metric{
+		{Name: health, Help: "How many of a hundred nodes of a zone are ready.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: size, Help: "Nodes of a zone that count.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: unhealthy, Help: "Nodes of a zone that count and are not ready.", Sort: reconcile.Gauge, Labels: byZone},
+		{Name: evictions, Help: "Nodes of a zone that were tainted so that their pods go.", Sort: reconcile.Counter, Labels: byZone},
+	}
+)
+
+// look is how often a zone is looked at that would have a silent node if anybody were
+// heard. batch is how many nodes are said to be silent in a turn.
+const (
+	look  = 5 * time.Second
+	batch = 100
+)
+
+// decide says who of a zone is silent, and has the pods of one node go that is not ready
+// if that may be.
+func (z *Zone) decide(c Config, dark bool, now time.Time) reconcile.Decision {
+	silence, silent := z.silence(c, now)
+	decision := reconcile.Join(z.evict(c, dark, silent, now), silence)
+	counted, down := z.figures()
+	if counted > 0 {
+		decision.Figures = append(decision.Figures,
+			z.figure(size, float64(counted)), z.figure(unhealthy, float64(down)), z.figure(health, float64(100*(counted-down))/float64(counted)))
+	}
+	return decision
+}
+
+func (z *Zone) figure(metric string, value float64) reconcile.Figure {
+	return reconcile.Figure{Metric: metric, Value: value, Labels: []string{z.Name}}
+}
+
+// figures are how many nodes of the zone count, and how many of them are not ready.
+func (z *Zone) figures() (counted, down int) {
+	for _, m := range z.Members {
+		if m.Node != nil && counts(m.Node) {
+			if counted++; !ready(m.Node) {
+				down++
+			}
+		}
+	}
+	return counted, down
+}
+
+// silence says of nodes that have been silent for too long that they are unknown.
+func (z *Zone) silence(c Config, now time.Time) (d reconcile.Decision, silent map[string]bool) {
+	silent = map[string]bool{}
+	var quiet []*corev1.Node
+	for _, m := range z.Members {
+		if m.Node == nil || unknown(m.Node) {
+			continue
+		}
+		due := m.due(c, z.Sight)
+		if z.Sight.Until.After(due) {
+			quiet, silent[m.Node.Name] = append(quiet, m.Node), true
+			continue
+		}
+		if at := later(due, now); d.WakeAt.IsZero() || at.Before(d.WakeAt) {
+			d.WakeAt, d.Because = at, "no node has been silent for long enough"
+		}
+	}
+	if len(quiet) == 0 {
+		d.Because = cmp.Or(d.Because, "no node says that it is ready")
+		return d, silent
+	}
+	d.Because = "nodes have been silent for too long"
+	slices.SortFunc(quiet, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, n := range quiet[:min(len(quiet), batch)] {
+		d.Commands = append(d.Commands, hush(n, now))
+	}
+	return d, silent
+}
+
+// due is behind which moment a node that is not heard by then has been silent for too
+// long. Who is not watched says nothing by being silent, so it is counted from when the
+// watch began, at the earliest.
+func (m Member) due(c Config, sight events.Sight) time.Time {
+	since := latest(sight.Since, m.Renewed)
+	if condition(m.Node, corev1.NodeReady) == nil {
+		return latest(since, m.Node.CreationTimestamp.Time).Add(c.Startup)
+	}
+	return latest(since, m.Heard).Add(c.Grace)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// later is a moment, or where that has come, the next one of every fifth second.
+func later(at, now time.Time) time.Time {
+	if at.After(now) {
+		return at
+	}
+	return now.Truncate(look).Add(look)
+}
+
+// stopped are the conditions that nobody knows of a silent node. Its network is not
+// the node's to speak of.
+var stopped = []corev1.NodeConditionType{
+	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+}
+
+// hush says that a node is silent.
+//
+// Upstream: tryUpdateNodeHealth.
+func hush(n *corev1.Node, now time.Time) events.Command {
+	at := metav1.NewTime(now.Truncate(time.Second))
+	var unknown []corev1.NodeCondition
+	for _, of := range stopped {
+		switch c := condition(n, of); {
+		case c == nil:
+			unknown = append(unknown, corev1.NodeCondition{
+				Type: of, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
+				LastHeartbeatTime: n.CreationTimestamp, LastTransitionTime: at,
+			})
+		case c.Status != corev1.ConditionUnknown:
+			unknown = append(unknown, corev1.NodeCondition{
+				Type: of, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status.",
+				LastHeartbeatTime: c.LastHeartbeatTime, LastTransitionTime: at,
+			})
+		}
+	}
+	body := reconcile.Body(map[string]any{"status": map[string]any{"conditions": unknown}})
+	command := reconcile.Patch(kinds.Nodes.Kind, n, types.StrategicMergePatchType, body, reconcile.IfUnchanged(n))
+	command.Subresource = "status"
+	if ready(n) {
+		told := about(n.Name, n.UID, "NodeNotReady", fmt.Sprintf("Node %s status is now: NodeNotReady", n.Name))
+		reconcile.Tell(&told, nil)(&command)
+	}
+	return command
+}
+
+// evict taints one node that is not ready, so that its pods go: the one that has been so
+// for longest, as often as the zone's rate allows.
+func (z *Zone) evict(c Config, dark bool, silent map[string]bool, now time.Time) reconcile.Decision {
+	rate, waiting := z.rate(c), z.waiting(silent)
+	switch {
+	case len(waiting) == 0:
+		return reconcile.Nothing("no pods have to go")
+	case dark:
+		return reconcile.Nothing("no node is ready, so it is not the nodes that are to blame")
+	case rate <= 0:
+		return reconcile.Nothing("too many nodes are not ready for any pods to go")
+	}
+	if next := z.Last.Add(time.Duration(float64(time.Second) / float64(rate))); next.After(now) {
+		return reconcile.Wake(next, "pods of one node after the other have to go")
+	}
+	n := waiting[0]
+	taints, _ := retaint(n, warned(n), []string{driver(n)}, now)
+	d := reconcile.Do("a node is not ready, so its pods have to go", patched(n, map[string]any{"spec": map[string]any{"taints": taints}}))
+	count := z.figure(evictions, 1)
+	count.Of = events.Ref{Kind: kinds.Nodes.Name, Name: n.Name}
+	d.Figures = append(d.Figures, count)
+	return d
+}
+
+// waiting are the nodes that are not ready and whose pods stay as yet, in the order in
+// which they became so; one that could not be tainted the last time waits for the others.
+func (z *Zone) waiting(silent map[string]bool) (waiting []*corev1.Node) {
+	for _, m := range z.Members {
+		if m.Node != nil && driver(m.Node) != "" && len(driven(m.Node)) == 0 && !silent[m.Node.Name] {
+			waiting = append(waiting, m.Node)
+		}
+	}
+	failed := func(n *corev1.Node) int {
+		if n.Name == z.Failed {
+			return 1
+		}
+		return 0
+	}
+	since := func(n *corev1.Node) time.Time { return condition(n, corev1.NodeReady).LastTransitionTime.Time }
+	slices.SortFunc(waiting, func(a, b *corev1.Node) int {
+		return cmp.Or(cmp.Compare(failed(a), failed(b)), since(a).Compare(since(b)), cmp.Compare(a.Name, b.Name))
+	})
+	return waiting
+}
+
+// rate is of how many nodes the pods may go in a second: of fewer where many nodes are
+// not ready, and of none in a small zone of which that is so. A zone in which none is
+// ready is an island of its own.
+//
+// Upstream: ComputeZoneState and setLimiterInZone.
+func (z *Zone) rate(c Config) float32 {
+	counted, down := z.figures()
+	switch {
+	case down == counted || down <= 2 || float32(down)/float32(counted) < c.Many:
+		return c.Rate
+	case counted > c.Large:
+		return c.Secondary
+	default:
+		return 0
+	}
+}
