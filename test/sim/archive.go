@@ -37,6 +37,9 @@ func (p past) Controllers(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(p.bus.books)), nil
 }
 
+// Shadows implements bus.Archive.
+func (p past) Shadows(context.Context) ([]string, error) { return nil, nil }
+
 // StreamState implements bus.Archive.
 func (p past) StreamState(_ context.Context, stream string) (bus.State, error) {
 	all, err := p.stream(stream)

@@ -79,7 +79,11 @@ func (x *exporting) selection(ctx context.Context, s *Session) (out archive.Sele
 		out.Kinds = append(out.Kinds, kind.Name)
 	}
 	out.Controllers = x.controllers
-	return out, s.haveControllers(ctx, x.controllers)
+	shadows, err := s.Bus.Shadows(ctx)
+	if err != nil {
+		return out, fmt.Errorf("look which shadows are on record: %w", err)
+	}
+	return out, s.haveControllers(ctx, x.controllers, shadows...)
 }
 
 // bound reads a moment that bounds a stretch; zero for none.

@@ -185,12 +185,14 @@ func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return s.kinds, nil
 }
 
-// haveControllers is an error where one of them has nothing on record.
-func (s *Session) haveControllers(ctx context.Context, wanted []string) error {
+// haveControllers is an error where one of them has nothing on record; others will do
+// as well as those whose turns are.
+func (s *Session) haveControllers(ctx context.Context, wanted []string, others ...string) error {
 	have, err := s.Bus.Controllers(ctx)
 	if err != nil {
 		return fmt.Errorf("look which controllers are on record: %w", err)
 	}
+	have = append(have, others...)
 	for _, c := range wanted {
 		if !slices.Contains(have, c) {
 			return fmt.Errorf("the record has no controller %q; it has %s", c, strings.Join(have, ", "))

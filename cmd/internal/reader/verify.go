@@ -157,6 +157,7 @@ func (v *verifying) remember(report *notary.Report) error {
 // sorts are what streams hold, by the beginning of their names.
 var sorts = []struct{ name, prefix string }{
 	{"deltas", subject.LogStream("")}, {"turns", subject.TurnStream("")}, {"outcomes", subject.OutcomeStream("")},
+	{"shadows", subject.ShadowStream("")},
 }
 
 // sums adds up the streams of each sort.
@@ -179,6 +180,9 @@ func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
 			if sum.Head = s.Head; s.Until.After(sum.Until) {
 				sum.Until = s.Until
 			}
+		}
+		if count == 0 && sort.prefix == subject.ShadowStream("") {
+			continue // hardly anybody has them
 		}
 		out, counts = append(out, sum), append(counts, count)
 	}

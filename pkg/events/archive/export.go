@@ -20,8 +20,8 @@ import (
 type Selection struct {
 	// Since and Until bound it; zero: from its begin, and to its end.
 	Since, Until time.Time
-	// Kinds whose deltas, and controllers whose turns and outcomes are wanted; nil:
-	// all that there are.
+	// Kinds whose deltas, and controllers whose turns and outcomes are wanted, or what
+	// they said in shadow; nil: all that there are.
 	Kinds       []kinds.Name
 	Controllers []string
 	// Program is the version of who writes.
@@ -97,6 +97,10 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look which controllers there are: %w", err)
 	}
+	shadows, err := e.from.Shadows(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look which shadows there are: %w", err)
+	}
 	// Where the pages end is looked at first: they vouch for nothing that is stored
 	// later.
 	signed := Stream{Name: subject.NotaryStream}
@@ -105,19 +109,9 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	if err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return nil, err
 	}
-	var plan []Stream
-	for _, k := range have {
-		if e.Kinds == nil || slices.Contains(e.Kinds, k.Name) {
-			plan = append(plan, Stream{Name: subject.LogStream(k.Name), Kind: &k})
-		}
-	}
-	for _, c := range controllers {
-		if e.Controllers == nil || slices.Contains(e.Controllers, c) {
-			plan = append(plan, Stream{Name: subject.TurnStream(c)}, Stream{Name: subject.OutcomeStream(c)})
-		}
-	}
+	plan := e.wanted(have, controllers, shadows)
 	if len(plan) == 0 {
-		return nil, fmt.Errorf("nothing to export: there are the kinds %v and the controllers %v", namesOf(have), controllers)
+		return nil, fmt.Errorf("nothing to export: there are the kinds %v, the controllers %v, and in shadow %v", namesOf(have), controllers, shadows)
 	}
 	if e.Until.IsZero() && len(controllers) > 0 { // what is set to happen is known of now alone
 		plan = append(plan, Stream{Name: subject.WakeStream})
@@ -131,6 +125,27 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 		plan = append(plan, signed)
 	}
 	return plan, nil
+}
+
+// wanted are those streams of all that were selected.
+func (e *export) wanted(have []kinds.Kind, controllers, shadows []string) (plan []Stream) {
+	for _, k := range have {
+		if e.Kinds == nil || slices.Contains(e.Kinds, k.Name) {
+			plan = append(plan, Stream{Name: subject.LogStream(k.Name), Kind: &k})
+		}
+	}
+	is := func(c string) bool { return e.Controllers == nil || slices.Contains(e.Controllers, c) }
+	for _, c := range controllers {
+		if is(c) {
+			plan = append(plan, Stream{Name: subject.TurnStream(c)}, Stream{Name: subject.OutcomeStream(c)})
+		}
+	}
+	for _, c := range shadows {
+		if is(c) {
+			plan = append(plan, Stream{Name: subject.ShadowStream(c)})
+		}
+	}
+	return plan
 }
 
 func namesOf(have []kinds.Kind) (names []kinds.Name) {

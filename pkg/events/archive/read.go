@@ -51,14 +51,22 @@ func (f *File) Kinds(context.Context) ([]kinds.Kind, error) {
 
 // Controllers are the controllers whose turns are in the file, sorted.
 func (f *File) Controllers(context.Context) ([]string, error) {
-	var found []string
+	return f.named(subject.TurnStream("")), nil
+}
+
+// Shadows are the controllers whose shadows are in the file, sorted.
+func (f *File) Shadows(context.Context) ([]string, error) {
+	return f.named(subject.ShadowStream("")), nil
+}
+
+func (f *File) named(prefix string) (found []string) {
 	for name := range f.streams {
-		if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+		if controller, ours := strings.CutPrefix(name, prefix); ours {
 			found = append(found, controller)
 		}
 	}
 	slices.Sort(found)
-	return found, nil
+	return found
 }
 
 // StreamState is where a stream stood. Now is when the file ends.

@@ -17,6 +17,8 @@ type Archive interface {
 	StreamState(ctx context.Context, stream string) (State, error)
 	// Controllers are the controllers whose turns are kept, sorted.
 	Controllers(ctx context.Context) ([]string, error)
+	// Shadows are the controllers of which is kept what they said in shadow, sorted.
+	Shadows(ctx context.Context) ([]string, error)
 	// Read hands over a passage of a stream in order, in batches that the handler
 	// owns, and returns when there is no more of it. An error of the handler ends
 	// it, and is given as it is. ErrNoStream if the stream is not there; what the

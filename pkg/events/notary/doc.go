@@ -1,5 +1,5 @@
 // Package notary makes a record tamper-evident: whoever changes, removes, inserts
-// or reorders messages of a log, of turns or of outcomes is found out by anybody
+// or reorders messages of a log, of turns, of outcomes or of a shadow is found out by anybody
 // who has the notary's public key, also offline, over an exported file.
 //
 // A notary follows each of these streams and builds the tree over its messages

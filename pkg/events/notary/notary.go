@@ -155,12 +155,19 @@ func Streams(ctx context.Context, b bus.Archive) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look which controllers there are: %w", err)
 	}
+	shadows, err := b.Shadows(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look which shadows there are: %w", err)
+	}
 	var streams []string
 	for _, k := range have {
 		streams = append(streams, subject.LogStream(k.Name))
 	}
 	for _, c := range controllers {
 		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
+	}
+	for _, c := range shadows {
+		streams = append(streams, subject.ShadowStream(c))
 	}
 	slices.Sort(streams)
 	return streams, nil

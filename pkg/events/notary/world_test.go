@@ -80,6 +80,7 @@ func live(t *testing.T, seed uint64, o memory.Options, test func(w *world)) {
 			w.logs[k.Name] = &log{kind: k, uids: map[events.Ref]types.UID{}}
 		}
 		w.must(w.bus.EnsureController(t.Context(), controller))
+		w.must(w.bus.EnsureShadow(t.Context(), controller))
 		w.notary()
 		test(w)
 		w.must(w.bus.Close())
@@ -164,7 +165,7 @@ func (w *world) say(l *log, op events.Op, ref events.Ref) {
 	w.must(a.Close())
 }
 
-// turn is one with its outcome.
+// turn is one with its outcome, and what a shadow says.
 func (w *world) turn() {
 	key := events.Key{Namespace: "shop", Name: fmt.Sprint("key-", w.IntN(5))}
 	for _, part := range []struct {
@@ -173,6 +174,7 @@ func (w *world) turn() {
 	}{
 		{subject.Turn(controller, events.Act, key), events.Turn{Controller: controller, Key: key, Because: "it is time", Now: time.Now()}},
 		{subject.Outcome(controller, events.Act, key), events.Outcome{Controller: controller, Key: key, At: time.Now()}},
+		{subject.ShadowTurn(controller, events.Act, key), events.Turn{Controller: controller, Key: key, Because: "it would be time", Now: time.Now()}},
 	} {
 		m, err := events.EncodeJSON(part.value, events.Trace{})
 		w.must(err)

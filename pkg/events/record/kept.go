@@ -34,13 +34,17 @@ type Stock struct {
 const young = time.Minute
 
 // Retention is how much is kept of every kind and controller: logs and states first,
-// then turns and outcomes, each sorted by name.
+// then turns and outcomes, then what was said in shadow, each sorted by name.
 func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
 		return nil, err
 	}
 	controllers, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shadows, err := r.bus.Shadows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +55,9 @@ func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	}
 	for _, c := range controllers {
 		kept = append(kept, Stock{Stream: subject.TurnStream(c), Of: c}, Stock{Stream: subject.OutcomeStream(c), Of: c})
+	}
+	for _, c := range shadows {
+		kept = append(kept, Stock{Stream: subject.ShadowStream(c), Of: c})
 	}
 	kept = append(kept, Stock{Stream: subject.WakeStream})
 	there := make([]bool, len(kept))

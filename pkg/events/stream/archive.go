@@ -19,12 +19,22 @@ var _ bus.Archive = (*Bus)(nil)
 
 // Controllers are the controllers whose turns are kept; see [bus.Archive].
 func (b *Bus) Controllers(ctx context.Context) ([]string, error) {
+	return b.named(ctx, "turn.>", subject.TurnStream(""))
+}
+
+// Shadows are the controllers whose shadows are kept; see [bus.Archive].
+func (b *Bus) Shadows(ctx context.Context) ([]string, error) {
+	return b.named(ctx, "shadow.>", subject.ShadowStream(""))
+}
+
+// named gives what follows a prefix in the names of the streams of some subjects.
+func (b *Bus) named(ctx context.Context, subjects, prefix string) ([]string, error) {
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
 	var found []string
-	names := b.js.StreamNames(request, jetstream.WithStreamListSubject("turn.>"))
+	names := b.js.StreamNames(request, jetstream.WithStreamListSubject(subjects))
 	for name := range names.Name() {
-		if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+		if controller, ours := strings.CutPrefix(name, prefix); ours {
 			found = append(found, controller)
 		}
 	}

@@ -15,10 +15,10 @@ func ParseNotary(subject string) (stream string, ok bool) {
 	return strings.CutPrefix(subject, "notary.")
 }
 
-// Notarized tells whether a stream is one that a notary vouches for: a log, or the
-// turns or the outcomes of a controller.
+// Notarized tells whether a stream is one that a notary vouches for: a log, the turns
+// or the outcomes of a controller, or what it said in shadow.
 func Notarized(stream string) bool {
-	for _, prefix := range []string{LogStream(""), TurnStream(""), OutcomeStream("")} {
+	for _, prefix := range []string{LogStream(""), TurnStream(""), OutcomeStream(""), ShadowStream("")} {
 		if strings.HasPrefix(stream, prefix) {
 			return true
 		}

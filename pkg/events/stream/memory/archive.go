@@ -17,10 +17,19 @@ var _ bus.Archive = (*Bus)(nil)
 const sizeHeader = "Nats-Msg-Size"
 
 // Controllers are the controllers whose turns are kept; see [bus.Archive].
-func (b *Bus) Controllers(ctx context.Context) (found []string, err error) {
+func (b *Bus) Controllers(ctx context.Context) ([]string, error) {
+	return b.named(ctx, subject.TurnStream(""))
+}
+
+// Shadows are the controllers whose shadows are kept; see [bus.Archive].
+func (b *Bus) Shadows(ctx context.Context) ([]string, error) {
+	return b.named(ctx, subject.ShadowStream(""))
+}
+
+func (b *Bus) named(ctx context.Context, prefix string) (found []string, err error) {
 	err = b.do(ctx, func() error {
 		for name := range b.streams {
-			if controller, ours := strings.CutPrefix(name, subject.TurnStream("")); ours {
+			if controller, ours := strings.CutPrefix(name, prefix); ours {
 				found = append(found, controller)
 			}
 		}

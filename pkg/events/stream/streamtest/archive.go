@@ -45,6 +45,7 @@ func Archived(t *testing.T, whole bus.Bus, as func(bus.Archive) bus.Archive) {
 	k.must(a.Flush(k.ctx))
 	k.eventually("the state has everything", func() bool { return k.state(subject.StateStream("pods")).Last == objects*rounds })
 	standing(k, filled)
+	k.must(whole.(bus.Beside).EnsureShadow(k.ctx, inShadow))
 	b = as(filled)
 	one := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "pod-2"})
 	archivePassages(k, b, one, objects, rounds)
@@ -183,11 +184,17 @@ func standing(k *kit, b archive) {
 	})
 }
 
+const inShadow = "shadowed-controller"
+
 // archiveNames tests what there is to be read, and by whom.
 func archiveNames(k *kit, b bus.Archive) {
 	found, err := b.Controllers(k.ctx)
 	if k.must(err); !slices.Equal(found, []string{controller}) {
 		k.Errorf("the controllers are %v", found)
+	}
+	found, err = b.Shadows(k.ctx)
+	if k.must(err); !slices.Equal(found, []string{inShadow}) {
+		k.Errorf("the controllers in shadow are %v", found)
 	}
 	have, err := b.Kinds(k.ctx)
 	if k.must(err); !slices.Equal(have, []kinds.Kind{kinds.Pods.Kind}) {
