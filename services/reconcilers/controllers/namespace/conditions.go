@@ -76,13 +76,14 @@ func (v View) failures() string {
 }
 
 // troubles are why kinds could not be emptied, one for each: it could not be listed, an
-// object was not deleted, or one is still there although it was.
+// object was not deleted, or one is still there although nothing keeps it.
 func (v View) troubles() []string {
 	of := map[kinds.Name]string{}
 	for _, h := range v.Contents.Kinds {
-		if h.Failure != "" {
+		switch {
+		case h.Failure != "":
 			of[h.Kind] = h.Failure
-		} else if slices.ContainsFunc(h.Standing, func(o events.Standing) bool { return slices.Contains(v.Deleted, o.UID) }) {
+		case h.Count > 0 && len(h.Finalizers) == 0 && h.Grace <= v.since():
 			of[h.Kind] = fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %v", v.Namespace.Name, gvrOf(h))
 		}
 	}

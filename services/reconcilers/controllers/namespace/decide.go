@@ -38,12 +38,12 @@ func decide(v View, now time.Time) reconcile.Decision {
 	switch ns := v.Namespace; {
 	case ns.DeletionTimestamp == nil:
 		return reconcile.Nothing("the namespace is not being deleted")
-	case !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes):
-		return reconcile.Nothing("the namespace has been emptied")
 	case ns.Status.Phase != corev1.NamespaceTerminating:
 		said := ns.DeepCopy()
 		said.Status.Phase = corev1.NamespaceTerminating
 		return reconcile.Do("the namespace is being deleted, and does not say so", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	case !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes):
+		return reconcile.Nothing("the namespace has been emptied")
 	case now.Before(begin):
 		return reconcile.Wake(begin, "the namespace was deleted a moment ago")
 	case v.Contents == nil:
@@ -137,16 +137,24 @@ func (v View) next() time.Time {
 // estimate is how many seconds what is left is expected to take; 0 where nobody can
 // tell.
 func (v View) estimate() (seconds int64) {
-	since := int64(v.At.Sub(v.Namespace.DeletionTimestamp.Time) / time.Second)
 	for _, h := range v.Contents.Kinds {
 		switch {
-		case h.Grace > since:
+		case h.Grace > v.since():
 			seconds = max(seconds, h.Grace)
 		case len(h.Finalizers) > 0:
 			seconds = max(seconds, held)
 		}
 	}
 	return seconds
+}
+
+// since is for how many seconds the namespace had been on its way out when the answer
+// came.
+func (v View) since() int64 {
+	if v.Namespace.DeletionTimestamp == nil {
+		return 0
+	}
+	return int64(v.At.Sub(v.Namespace.DeletionTimestamp.Time) / time.Second)
 }
 
 func (v View) waits() string {
