@@ -3,6 +3,7 @@ package apply_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,6 +18,7 @@ import (
 func TestAQuestionIsAnswered(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
+	d := open(t, s, func(c *apply.Config) { c.Patience = 2 * time.Second })
 	for _, story := range []struct {
 		what   string
 		of     metav1.OwnerReference
@@ -30,7 +32,7 @@ func TestAQuestionIsAnswered(t *testing.T) {
 	} {
 		for _, again := range []bool{false, true} {
 			c := events.Command{Verb: events.VerbAsk, Namespace: "ns", Name: story.of.Name, Of: &story.of, Subresource: "scale", Note: json.RawMessage(`{"a":1}`)}
-			r := carry(t, open(t, s), plan.Options{Again: again}, c)[0]
+			r := carry(t, d, plan.Options{Again: again}, c)[0]
 			if r.Status != story.status || r.Reason != story.reason || r.Answer == nil || string(r.Answer.Note) != `{"a":1}` || r.Unsure {
 				t.Errorf("%s: %+v", story.what, r)
 			}
