@@ -45,6 +45,7 @@ var replaced = []string{
 	"job-controller",
 	"cronjob-controller",
 	"ttl-after-finished-controller",
+	"disruption-controller",
 	"resourcequota-controller",
 	"endpointslice-mirroring-controller",
 	"ephemeral-volume-controller",
