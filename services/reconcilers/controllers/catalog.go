@@ -33,6 +33,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
@@ -168,7 +169,7 @@ var catalog = []Entry{
 
 	// Nodes.
 	configured(func(c Config) reconcile.Any { return nodelifecycle.New(c.Nodes) }),
-	{Name: "taint-eviction-controller"},
+	have(tainteviction.Controller),
 	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
 	have(ttl.Controller),
 

@@ -158,7 +158,7 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 	switch {
 	case !promise.Allows(c):
 		return fmt.Errorf("it did not promise to do only this")
-	case c.Verb == events.VerbRecord && c.OnApplied == nil:
+	case c.Verb == events.VerbRecord && c.OnApplied == nil && len(c.Note) == 0:
 		return fmt.Errorf("there is nothing to record")
 	case c.Verb == events.VerbRecord:
 		return nil

@@ -1,0 +1,136 @@
+package tainteviction
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/taint"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// why is the reason under which a pod says that it was driven away.
+const why = "DeletionByTaintManager"
+
+const (
+	deletions = "taint_eviction_controller_pod_deletions_total"
+	latency   = "taint_eviction_controller_pod_deletion_duration_seconds"
+)
+
+var metrics = []reconcile.Metric{
+	{Name: deletions, Help: "Pods that were deleted because their nodes drive them away.", Sort: reconcile.Counter},
+	{Name: latency, Help: "Time from when a pod's stay was over until it was deleted.",
+		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}},
+}
+
+// decide deletes a pod whose node drives it away, when it may not stay any longer.
+//
+// Upstream: pkg/controller/tainteviction, processPodOnNode.
+func decide(v View, now time.Time) reconcile.Decision {
+	bears, patience, limited := v.tolerates()
+	stay := v.Stay
+	if stay != nil && v.outlived() {
+		stay = nil
+	}
+	switch {
+	case v.Pod.DeletionTimestamp != nil:
+		return reconcile.Nothing("the pod is on its way out")
+	case !bears:
+		return v.end("the pod does not tolerate its node", nil, now)
+	case !limited && v.Stay != nil:
+		return reconcile.Do("the pod may stay after all", v.record("Cancelling deletion of Pod %s"))
+	case !limited:
+		return reconcile.Nothing("the pod tolerates its node")
+	case stay == nil && patience > 0:
+		return v.note(Stay{now, now.Add(patience)})
+	case stay == nil:
+		return v.end("the pod tolerates its node for no time at all", nil, now)
+	case stay.Until.After(now):
+		return reconcile.Wake(stay.Until, "the pod tolerates its node for a while")
+	default:
+		return v.end("the pod has tolerated its node for as long as it does", stay, now)
+	}
+}
+
+// tolerates tells whether the pod tolerates all taints, and for how long: the shortest
+// time that any of them is tolerated for, of those with a limit.
+func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
+	for _, t := range v.Taints {
+		at := slices.IndexFunc(v.Pod.Spec.Tolerations, func(by corev1.Toleration) bool { return taint.Tolerated(t, []corev1.Toleration{by}) })
+		if at < 0 {
+			return false, 0, true
+		}
+		if s := v.Pod.Spec.Tolerations[at].TolerationSeconds; s != nil {
+			if d := time.Duration(max(*s, 0)) * time.Second; !limited || d < patience {
+				patience, limited = d, true
+			}
+		}
+	}
+	return true, patience, limited
+}
+
+// outlived tells whether the pod has outlived its stay: all taints came after it was
+// over, so what drove the pod away then went unseen, and these are others.
+func (v View) outlived() bool {
+	return !slices.ContainsFunc(v.Taints, func(t corev1.Taint) bool {
+		return t.TimeAdded == nil || !t.TimeAdded.After(v.Stay.Until)
+	})
+}
+
+// note remembers for how long the pod stays.
+func (v View) note(stay Stay) reconcile.Decision {
+	d := reconcile.Do("the pod tolerates its node for a while", events.Command{Verb: events.VerbRecord, Note: reconcile.Body(stay)})
+	d.WakeAt = stay.Until
+	return d
+}
+
+// end says that the pod is disrupted, and when that is said deletes it.
+func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision {
+	over, marked := v.marked()
+	if !marked {
+		mark := map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: v.Pod.Generation,
+			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+			Reason:             why, Message: "Taint manager: deleting due to NoExecute taint",
+		}}}}
+		c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(mark))
+		c.Subresource = "status"
+		if stay != nil {
+			c.Note = reconcile.Body(stay) // what was noted before is forgotten
+		}
+		return reconcile.Do(because, c)
+	}
+	told := v.record("Marking for deletion Pod %s").OnApplied
+	d := reconcile.Do(because, reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(told, nil)))
+	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: v.Pod.Namespace, Name: v.Pod.Name}
+	if stay != nil {
+		over = stay.Until
+	}
+	d.Figures = []reconcile.Figure{{Metric: deletions, Value: 1, Of: ref}, {Metric: latency, Value: now.Sub(over).Seconds(), Of: ref}}
+	return d
+}
+
+// marked tells whether the pod says already that it is driven away, and since when.
+func (v View) marked() (since time.Time, marked bool) {
+	for _, c := range v.Pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == why {
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// record tells of the pod, with its name in the message.
+func (v View) record(message string) events.Command {
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
+	return reconcile.Record(events.Notice{
+		About: about, Type: corev1.EventTypeNormal, Reason: "TaintManagerEviction",
+		Message: fmt.Sprintf(message, v.Pod.Namespace+"/"+v.Pod.Name),
+	})
+}

@@ -1,0 +1,208 @@
+package tainteviction
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+var now = reconciletest.Now
+
+func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
+
+func TestLaws(t *testing.T) {
+	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
+		reconciletest.Content(4, applied), reconciletest.Law[View]{Name: "patient with pods", Holds: mild})
+}
+
+func anyView(t *rapid.T) View {
+	v := View{Pod: reconciletest.Pod("p", reconciletest.On("n1"))}
+	v.Pod.Spec.Tolerations = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) corev1.Toleration {
+		by := tolerates(rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "of"))
+		if rapid.Bool().Draw(t, "limited") {
+			by.TolerationSeconds = ptr.To(rapid.Int64Range(-1, 30).Draw(t, "seconds"))
+		}
+		return by
+	}), 0, 3).Draw(t, "tolerations")
+	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b"}), 0, 2, rapid.ID).Draw(t, "taints") {
+		drives := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}
+		if rapid.Bool().Draw(t, "dated") {
+			at := metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "since")) * time.Second))
+			drives.TimeAdded = &at
+		}
+		v.Taints = append(v.Taints, drives)
+	}
+	if rapid.Bool().Draw(t, "noted") {
+		since := now.Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "noted since")) * time.Second)
+		v.Stay = &Stay{since, since.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "stay")) * time.Second)}
+	}
+	if rapid.Bool().Draw(t, "marked") {
+		mark(v.Pod, now.Add(-time.Second))
+	}
+	if rapid.IntRange(0, 5).Draw(t, "deleted") == 0 {
+		reconciletest.Deleted[*corev1.Pod](now)(v.Pod)
+	}
+	return v
+}
+
+func tolerates(key string) corev1.Toleration {
+	return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
+}
+
+func mark(p *corev1.Pod, since time.Time) {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: why, LastTransitionTime: metav1.NewTime(since),
+	})
+}
+
+// applied is what the view is after every command succeeded.
+func applied(v View, d reconcile.Decision, now time.Time) View {
+	for _, c := range d.Commands {
+		if c.Verb == events.VerbDelete {
+			v.Pod = v.Pod.DeepCopy()
+			reconciletest.Deleted[*corev1.Pod](now)(v.Pod)
+			continue
+		}
+		if v.Stay = nil; len(c.Note) > 0 {
+			v.Stay = noted(events.Outcome{Results: []events.Result{{Answer: &events.Answer{Note: c.Note}}}})
+		}
+		if c.Verb == events.VerbPatch {
+			v.Pod = v.Pod.DeepCopy()
+			mark(v.Pod, now)
+		}
+	}
+	return v
+}
+
+// mild: a pod that tolerates every taint of its node is not deleted before the shortest
+// time is over for which it does, if a time was noted; and never where there is none.
+func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	all, patience, limited := v.tolerates()
+	if !all || limited && (patience == 0 || v.Stay != nil && !v.Stay.Until.After(now)) {
+		return nil
+	}
+	for _, command := range c.Decide(v, now).Commands {
+		if command.Verb != events.VerbRecord {
+			return fmt.Errorf("it does %v", command.Verb)
+		}
+	}
+	return nil
+}
+
+func TestForHowLong(t *testing.T) {
+	drive := func(keys ...string) (taints []corev1.Taint) {
+		for _, key := range keys {
+			taints = append(taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute})
+		}
+		return taints
+	}
+	limited := func(key string, seconds int64) corev1.Toleration {
+		by := tolerates(key)
+		by.TolerationSeconds = &seconds
+		return by
+	}
+	for _, c := range []struct {
+		what        string
+		taints      []corev1.Taint
+		tolerations []corev1.Toleration
+		all         bool
+		patience    time.Duration
+		limited     bool
+	}{
+		{"nothing drives it away", nil, nil, true, 0, false},
+		{"it tolerates nothing", drive("a"), nil, false, 0, true},
+		{"it tolerates one of two", drive("a", "b"), []corev1.Toleration{tolerates("a")}, false, 0, true},
+		{"for good", drive("a"), []corev1.Toleration{tolerates("")}, true, 0, false},
+		{"for the shorter time", drive("a", "b"), []corev1.Toleration{limited("a", 30), limited("b", 20)}, true, 20 * time.Second, true},
+		{"for good and for a while", drive("a", "b"), []corev1.Toleration{tolerates("a"), limited("b", 20)}, true, 20 * time.Second, true},
+		{"the first that fits counts", drive("a"), []corev1.Toleration{limited("a", 30), limited("a", 20)}, true, 30 * time.Second, true},
+		{"for less than no time", drive("a"), []corev1.Toleration{limited("a", -3)}, true, 0, true},
+	} {
+		v := View{Pod: reconciletest.Pod("p"), Taints: c.taints}
+		v.Pod.Spec.Tolerations = c.tolerations
+		if all, patience, limited := v.tolerates(); all != c.all || all && patience != c.patience || limited != c.limited {
+			t.Errorf("%s: %v, %v, %v", c.what, all, patience, limited)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	p := reconciletest.Pod("p", reconciletest.On("n1"))
+	key := events.Key{Namespace: p.Namespace, Name: "p"}
+	note, err := json.Marshal(Stay{now, now.Add(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := events.Outcome{Key: key, Lane: events.Tell, UID: p.UID, Results: []events.Result{{}, {Answer: &events.Answer{Note: note}}}}
+	world := reconciletest.NewWorld().Put(kinds.Pods.Kind, p).Remember(said).
+		Put(kinds.Nodes.Kind, node("n1", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute))
+	if v, ok := Controller.Observe(world, key); !ok || v.Pod != p || len(v.Taints) != 1 || v.Stay == nil || !v.Stay.Until.Equal(now.Add(time.Minute)) {
+		t.Errorf("it sees %+v, %v", v, ok)
+	}
+	said.UID = "another"
+	if v, _ := Controller.Observe(world.Remember(said), key); v.Stay != nil {
+		t.Errorf("of a namesake it was noted %v", v.Stay)
+	}
+	if v, ok := Controller.Observe(world, events.Key{Namespace: p.Namespace, Name: "q"}); ok {
+		t.Errorf("of no pod it sees %+v", v)
+	}
+}
+
+func node(name string, effects ...corev1.TaintEffect) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, effect := range effects {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "a", Effect: effect})
+	}
+	return n
+}
+
+func TestWhoseTurn(t *testing.T) {
+	drives, warns, plain := node("n1", corev1.TaintEffectNoExecute), node("n1", corev1.TaintEffectNoSchedule), node("n1")
+	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, drives, node("n2")).
+		Put(kinds.Pods.Kind, reconciletest.Pod("a", reconciletest.On("n1")), reconciletest.Pod("b", reconciletest.On("n2")), reconciletest.Pod("c"))
+	a := []events.Key{{Namespace: reconciletest.Namespace, Name: "a"}}
+	for _, c := range []struct {
+		what     string
+		kind     kinds.Kind
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		{"a pod on a node that drives away", kinds.Pods.Kind, nil, reconciletest.Pod("a", reconciletest.On("n1")), a},
+		{"a pod elsewhere", kinds.Pods.Kind, nil, reconciletest.Pod("b", reconciletest.On("n2")), nil},
+		{"a pod that is gone", kinds.Pods.Kind, reconciletest.Pod("a", reconciletest.On("n1")), nil, nil},
+		{"a node begins to drive away", kinds.Nodes.Kind, plain, drives, a},
+		{"a node stops it", kinds.Nodes.Kind, drives, plain, a},
+		{"a node goes on", kinds.Nodes.Kind, drives, drives, nil},
+		{"a node only warns", kinds.Nodes.Kind, plain, warns, nil},
+		{"a node that drives away is new", kinds.Nodes.Kind, nil, drives, a},
+		{"a node is gone", kinds.Nodes.Kind, drives, nil, nil},
+	} {
+		if got := world.Keys(Controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: turns of %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	v := View{Pod: reconciletest.Pod("p"), Taints: node("n1", corev1.TaintEffectNoExecute).Spec.Taints}
+	mark(v.Pod, now.Add(-3*time.Second))
+	got := map[string]float64{}
+	for _, f := range Controller.Decide(v, now).Figures {
+		got[f.Metric] = f.Value
+	}
+	if len(got) != 2 || got[deletions] != 1 || got[latency] != 3 {
+		t.Errorf("the figures are %v", got)
+	}
+}
