@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The kinds that controllers read in full, sorted by group and name. A kind
@@ -50,6 +51,9 @@ var (
 
 	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )
+
+// Secrets are read as their metadata alone: nobody is told what is in them.
+var Secrets = Of[*metav1.PartialObjectMetadata]{Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: namespaced, Form: Metadata}}
 
 // Events is the kind that controllers record what they did in. It is written,
 // never read.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 )
 
 // Controller is one controller: its name, whose turn it is when something
@@ -73,6 +74,9 @@ type Input struct {
 	// Named are the names of the objects that it reads of the kind, where it reads no
 	// others.
 	Named []string
+	// Also are paths that it reads in the objects although nobody else does
+	// ([Description.Reads]).
+	Also []redact.Path
 	// Keys maps a change to the keys whose turn it is. was is nil for an object
 	// not seen before, now is nil for one that is gone; both are given when it
 	// changed. nil means that changes of this kind are read but make nobody's

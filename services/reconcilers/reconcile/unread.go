@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -8,7 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// unread is what no decision of any controller rests on, of kinds that are read in
+// unread is what no decision of any controller rests on, but for those that say so
+// ([Input].Also), of kinds that are read in
 // full; the law "blind" of package reconciletest holds every controller to it. What is
 // not here counts as read: to forget a path costs a user a rule, to have one too many
 // would cost a wrong decision.
@@ -42,11 +44,17 @@ func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only 
 			return true, in.Named
 		case d.replaces(kind):
 			return true, nil
-		case !overlooked(kind, path):
+		case !overlooked(kind, path), in.also(path):
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// also tells whether a path leads to something that the controller reads although
+// nobody else does, or to a part of it.
+func (in Input) also(path redact.Path) bool {
+	return slices.ContainsFunc(in.Also, func(read redact.Path) bool { return read.Covers(path) || path.Covers(read) })
 }
 
 func (d Description) replaces(kind kinds.Name) bool {
