@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -38,13 +39,14 @@ func (s *stage) play(ctx context.Context, one step) error {
 var several = []string{"reconcilers", "writer"}
 
 // single are those of which there is one.
-var single = []string{"watcher", "nats", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "jaeger"}
+var single = []string{"watcher", "nats", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "jaeger", "notary"}
 
 func story() []step {
 	steps := []step{
 		{"start everything", start},
 		{"play the demo", playDemo},
 		{"find the trace of a scale in Jaeger", findTrace},
+		{"verify the record", verifyRecord},
 	}
 	for _, service := range several {
 		steps = append(steps, step{"kill one of the " + service, func(ctx context.Context, s *stage) (string, error) { return killOne(ctx, s, service) }})
@@ -55,6 +57,7 @@ func story() []step {
 	return append(steps,
 		step{"three of each service", func(ctx context.Context, s *stage) (string, error) { return scale(ctx, s, 3) }},
 		step{"one of each service", func(ctx context.Context, s *stage) (string, error) { return scale(ctx, s, 1) }},
+		step{"verify the record again", verifyRecord},
 		step{"profile observability", observe},
 		step{"profile kcm", joinKCM},
 	)
@@ -69,13 +72,29 @@ func start(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "up", "-d"); err != nil {
 		return "", err
 	}
-	for service, n := range map[string]int{"watcher": 1, "reconcilers": 2, "writer": 2} {
+	for service, n := range map[string]int{"watcher": 1, "reconcilers": 2, "writer": 2, "notary": 1} {
 		if err := s.healthy(ctx, service, n); err != nil {
 			return "", err
 		}
 	}
-	return "a watcher, two reconcilers and two writers are well", s.connect(ctx)
+	return "a watcher, two reconcilers, two writers and a notary are well", s.connect(ctx)
 }
+
+// verifyRecord has what was recorded so far held against what the notary has signed.
+func verifyRecord(ctx context.Context, s *stage) (said string, err error) {
+	err = poll(ctx, func() error { // a log that was just made waits for its first page
+		out, err := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "verify").CombinedOutput()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		said = lines[len(lines)-1]
+		if err != nil || !strings.Contains(said, "exactly those that were signed") {
+			return fmt.Errorf("verify: %w: %s", errors.Join(err, errNotProven), strings.Join(lines[max(0, len(lines)-8):], "\n"))
+		}
+		return nil
+	})
+	return said, err
+}
+
+var errNotProven = errors.New("the record is not proven")
 
 // playDemo is what a user would do next.
 func playDemo(ctx context.Context, s *stage) (string, error) {

@@ -2,14 +2,18 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/pkg/events/notary"
 )
 
 // newControlPlane are the commands of a control plane whose programs somebody else
@@ -42,13 +46,14 @@ func (o *elsewhereOptions) check() error {
 
 func newKeys() *cobra.Command {
 	o := elsewhereOptions{}
-	var kubeconfigs, certificates []string
+	var kubeconfigs, certificates, notaries []string
 	return program{
 		use: "keys", short: "Make keys, certificates and kubeconfigs, unless they are there",
 		long: `Makes in --dir the keys and certificates that kubeadm would make, a kubeconfig for
 each user, and kwok's configuration. Keys that are there already stay.`,
 		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
 			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are copied too")
+			f.StringSliceVar(&notaries, "notary-keys-for", nil, "`directory=directory` of the key of a notary, notary.key, and of its public part, notary.key.pub")
 			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which the root certificate alone is copied too")
 		}},
 		run: func(context.Context) error {
@@ -67,9 +72,35 @@ each user, and kwok's configuration. Keys that are there already stay.`,
 					return err
 				}
 			}
+			for _, to := range notaries {
+				private, public, both := strings.Cut(to, "=")
+				if !both {
+					return fmt.Errorf("read --notary-keys-for: %q is one directory; name the one of the key and the one of its public part, as in PRIVATE=PUBLIC", to)
+				}
+				if err := notaryKeys(private, public); err != nil {
+					return err
+				}
+			}
 			return nil
 		},
 	}.cobra()
+}
+
+// notaryKeys makes the key of a notary in one directory, and its public part in the
+// other, unless it is there. The key comes last: without it both are made anew.
+func notaryKeys(private, public string) error {
+	file := filepath.Join(private, "notary.key")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	key, verifier, err := notary.Generate("notary.control-plane.local")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(public, "notary.key.pub"), []byte(verifier+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write the public key of a notary: %w", err)
+	}
+	return create(file, key, 0o600)
 }
 
 func newPrepare() *cobra.Command {

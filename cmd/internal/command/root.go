@@ -29,7 +29,7 @@ var Version = "dev"
 // Main runs the command line and gives the exit code: 0 when all went well, 1
 // after an error, which has been printed.
 func Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signalled()
 	defer stop()
 	root := newRoot()
 	root.SetArgs(underName(root, filepath.Base(os.Args[0]), args))
@@ -48,6 +48,16 @@ const (
 	plugin    = "kubectl-millrace"
 	completer = "kubectl_complete-millrace"
 )
+
+// signalled is a context that ends with the first signal; a second one ends the process
+// at once, whatever it is waiting for.
+//
+// Upstream: k8s.io/apiserver/pkg/server, SetupSignalHandler.
+func signalled() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
 
 // underName takes care of what it means that the program was called by a name.
 func underName(root *cobra.Command, name string, args []string) []string {

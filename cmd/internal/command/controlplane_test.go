@@ -1,0 +1,46 @@
+package command
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/notary"
+)
+
+// TestNotaryKeysAreMadeOnce: a control plane in containers that is started again signs
+// with the key that it had, and verifiers are given the public part alone.
+func TestNotaryKeysAreMadeOnce(t *testing.T) {
+	private, public := t.TempDir(), t.TempDir()
+	read := func(dir, name string) []byte {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var was []byte
+	for range 2 {
+		if err := notaryKeys(private, public); err != nil {
+			t.Fatal(err)
+		}
+		key := read(private, "notary.key")
+		if was != nil && !bytes.Equal(was, key) {
+			t.Error("the second start made another key")
+		}
+		was = key
+	}
+	_, own, err := notary.Signer(string(was))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := notary.Verifiers(string(read(public, "notary.key.pub")))
+	if err != nil || len(given) != 1 || given[0].KeyHash() != own.KeyHash() {
+		t.Errorf("the public part is not that of the key: %v, %v", given, err)
+	}
+	if names, _ := filepath.Glob(filepath.Join(public, "*")); len(names) != 1 {
+		t.Errorf("verifiers are given %v", names)
+	}
+}
