@@ -39,3 +39,17 @@ func TestHowOftenQuotasAreCounted(t *testing.T) {
 		t.Errorf("by default it is %v, %v", config.QuotaPeriod, err)
 	}
 }
+
+func TestHowLongTokensAreKept(t *testing.T) {
+	for said, fine := range map[time.Duration]bool{time.Hour: true, 0: false, -time.Second: false, newControllerOptions().unused: true} {
+		o := newControllerOptions()
+		o.unused = said
+		config, err := o.config()
+		if (err == nil) != fine || fine && config.TokenPeriod != said {
+			t.Errorf("%v comes to %v, %v", said, config.TokenPeriod, err)
+		}
+	}
+	if year := newControllerOptions().unused; year != 8760*time.Hour {
+		t.Errorf("by default it is %v", year)
+	}
+}

@@ -37,7 +37,9 @@ type controllerOptions struct {
 	endpoints, mirrored, finished int
 	// recount is how often what quotas limit is counted again.
 	recount time.Duration
-	nodes   nodeOptions
+	// unused is for how long nobody must have used an old token.
+	unused time.Duration
+	nodes  nodeOptions
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -70,7 +72,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, nodes: newNodeOptions()}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -83,6 +85,8 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "addresses of each subset of Endpoints that are mirrored to an EndpointSlice at most, from 1 to 1000")
 	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
+	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
+		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
 	o.nodes.add(f)
 	o.addRootCA(f)
 }
@@ -102,6 +106,9 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if o.mirrored < 1 || o.mirrored > 1000 {
 		return controllers.Config{}, fmt.Errorf("read --mirroring-max-endpoints-per-subset: %d is not from 1 to 1000", o.mirrored)
 	}
+	if o.unused <= 0 {
+		return controllers.Config{}, fmt.Errorf("read --legacy-service-account-token-clean-up-period: %v is no time to wait; leave the controller out to keep all tokens (--controllers=*,-legacy-serviceaccount-token-cleaner-controller)", o.unused)
+	}
 	ca, err := o.rootCA()
 	if err != nil {
 		return controllers.Config{}, err
@@ -118,7 +125,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{RootCA: ca, Nodes: nodes, QuotaPeriod: recount, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{RootCA: ca, Nodes: nodes, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/ephemeralvolume"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
@@ -59,6 +60,9 @@ type Config struct {
 	// QuotaPeriod is how often what quotas limit is counted again; 0 means upstream's 5
 	// minutes, less than 0 never.
 	QuotaPeriod time.Duration `json:"quotaPeriod,omitempty"`
+	// TokenPeriod is for how long nobody must have used a token that Kubernetes made
+	// before 1.24; 0 means upstream's year.
+	TokenPeriod time.Duration `json:"tokenPeriod,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
 }
@@ -147,7 +151,9 @@ var catalog = []Entry{
 	{Name: rootcapublisher.Name, Aliases: []string{"root-ca-cert-publisher"}, make: publisher, ready: hasRootCA},
 	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
 	{Name: "token-cleaner-controller", Aliases: []string{"tokencleaner"}, Off: true},
-	{Name: "legacy-serviceaccount-token-cleaner-controller", Aliases: []string{"legacy-service-account-token-cleaner"}},
+	configured(func(c Config) reconcile.Any {
+		return legacytokencleaner.New(legacytokencleaner.Config{Period: c.TokenPeriod})
+	}),
 	{Name: "certificatesigningrequest-approving-controller", Aliases: []string{"csrapproving"}},
 	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
 	{Name: "certificatesigningrequest-cleaner-controller", Aliases: []string{"csrcleaner"}},

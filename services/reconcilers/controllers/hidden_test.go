@@ -18,6 +18,9 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 	}{
 		{"pods:.spec.containers[*].env[*].value", all, nil},
 		{"pods:.spec.initContainers[*].args", all, nil},
+		{"pods:.spec.containers[*].env", all, []string{"legacy-serviceaccount-token-cleaner-controller"}},
+		{"pods:.spec.initContainers[*].env[*].valueFrom.secretKeyRef", all, []string{"legacy-serviceaccount-token-cleaner-controller"}},
+		{"pods:.spec.containers[*].env", []string{"*", "-legacy-serviceaccount-token-cleaner-controller"}, nil},
 		{"pods:.metadata.annotations['example.com/token']", all, nil},
 		{"configmaps!kube-root-ca.crt:.data", all, nil},
 		{"configmaps:.data", []string{"*", "-root-ca-certificate-publisher-controller"}, nil},

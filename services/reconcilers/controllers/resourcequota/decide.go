@@ -1,7 +1,6 @@
 package resourcequota
 
 import (
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/period"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -100,12 +100,7 @@ func (v View) measure(now time.Time) corev1.ResourceList {
 // next is when to count again although nothing happens: every period, each quota at a
 // moment of its own, and when a pod should have gone. Zero means never.
 func (v View) next(now time.Time) (at time.Time) {
-	if v.Period > 0 {
-		own := v.moment()
-		if at = now.Truncate(v.Period).Add(own); !at.After(now) {
-			at = at.Add(v.Period)
-		}
-	}
+	at = period.Next(v.Quota.UID, v.Period, now)
 	if freed := v.freed(now); !freed.IsZero() {
 		at = earlier(at, freed)
 	}
@@ -145,13 +140,6 @@ func (v View) charges(p *corev1.Pod, now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// moment is when in a period it is the quota's turn.
-func (v View) moment() time.Duration {
-	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(v.Quota.UID))
-	return time.Duration(sum.Sum32()) * time.Second % v.Period
 }
 
 func earlier(a, b time.Time) time.Time {
