@@ -77,6 +77,10 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.Deployments.Kind, obj)
 		case *appsv1.ReplicaSet:
 			seen.Put(kinds.ReplicaSets.Kind, obj)
+		case *appsv1.DaemonSet:
+			seen.Put(kinds.DaemonSets.Kind, obj)
+		case *corev1.Node:
+			seen.Put(kinds.Nodes.Kind, obj)
 		case *appsv1.StatefulSet:
 			seen.Put(kinds.StatefulSets.Kind, obj)
 		case *appsv1.ControllerRevision:

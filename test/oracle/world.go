@@ -151,6 +151,8 @@ func decoded(resource, body string) (object, error) {
 		obj = &appsv1.ReplicaSet{}
 	case "statefulsets":
 		obj = &appsv1.StatefulSet{}
+	case "daemonsets":
+		obj = &appsv1.DaemonSet{}
 	case "controllerrevisions":
 		obj = &appsv1.ControllerRevision{}
 	case "pods":
@@ -180,6 +182,8 @@ func resourceOf(obj runtime.Object) string {
 		return "replicasets"
 	case *appsv1.StatefulSet:
 		return "statefulsets"
+	case *appsv1.DaemonSet:
+		return "daemonsets"
 	case *appsv1.ControllerRevision:
 		return "controllerrevisions"
 	case *corev1.Pod:

@@ -1,0 +1,229 @@
+package oracle_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+	"github.com/millrace/millrace/test/oracle"
+)
+
+func TestDaemonSetDecidesAsUpstreamDoes(t *testing.T) {
+	agree(t, oracle.DaemonSet, deploymentKey, daemonSetWorld)
+}
+
+// TestTheOracleBitesOnDaemonSets: a controller with one small fault is found out.
+func TestTheOracleBitesOnDaemonSets(t *testing.T) {
+	seeing := func(change func(*appsv1.DaemonSet)) mutant {
+		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.DaemonSets, change) }}
+	}
+	rolling := func(change func(*appsv1.RollingUpdateDaemonSet)) mutant {
+		return seeing(func(d *appsv1.DaemonSet) {
+			if r := d.Spec.UpdateStrategy.RollingUpdate; r != nil {
+				change(r)
+			}
+		})
+	}
+	pods := func(change func(*corev1.Pod)) mutant {
+		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Pods, change) }}
+	}
+	nodes := func(change func(*corev1.Node)) mutant {
+		return mutant{blur: func(w *reconciletest.World) { each(w, kinds.Nodes, change) }}
+	}
+	for name, m := range map[string]mutant{
+		"may miss one more":     rolling(func(r *appsv1.RollingUpdateDaemonSet) { r.MaxUnavailable = ptr(intstr.FromInt32(4)) }),
+		"never surges":          rolling(func(r *appsv1.RollingUpdateDaemonSet) { r.MaxSurge = ptr(intstr.FromInt32(0)) }),
+		"sees no deletion":      seeing(func(d *appsv1.DaemonSet) { d.DeletionTimestamp = nil }),
+		"sees no affinity":      seeing(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Affinity = nil }),
+		"keeps one more":        seeing(func(d *appsv1.DaemonSet) { *d.Spec.RevisionHistoryLimit++ }),
+		"waits a second more":   seeing(func(d *appsv1.DaemonSet) { d.Spec.MinReadySeconds++ }),
+		"sees no collisions":    seeing(func(d *appsv1.DaemonSet) { d.Status.CollisionCount = nil }),
+		"has no generation":     seeing(func(d *appsv1.DaemonSet) { d.Annotations = nil }),
+		"sees nothing ready":    pods(func(p *corev1.Pod) { p.Status.Conditions = nil }),
+		"sees no age":           pods(func(p *corev1.Pod) { p.CreationTimestamp.Reset() }),
+		"sees nothing leave":    pods(func(p *corev1.Pod) { p.DeletionTimestamp = nil }),
+		"sees nothing fail":     pods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }),
+		"sees no taint":         nodes(func(n *corev1.Node) { n.Spec.Taints = nil }),
+		"is closed to everyone": nodes(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}} }),
+		"forgets the last":      {garble: forgetLast},
+		"tells nobody":          {garble: tellNobody},
+		"binds to nothing":      {garble: replace("metadata.name", "metadata.uid")},
+	} {
+		t.Run(name, func(t *testing.T) { noticed(t, oracle.DaemonSet, m, deploymentKey, daemonSetWorld) })
+	}
+}
+
+// daemonSetWorld is a DaemonSet somewhere in its life, with nodes, revisions and pods.
+// No revision is an orphan, as with StatefulSets. Where a revision is there twice, no
+// pod is of another: upstream would make every pod the newest revision's.
+func daemonSetWorld(t *rapid.T) []runtime.Object {
+	set := arbitraryDaemonSet(t)
+	world := []runtime.Object{set}
+	nodes := rapid.IntRange(0, 5).Draw(t, "nodes")
+	for i := range nodes {
+		world = append(world, arbitraryNode(t, i))
+	}
+	hashes := []string{"unknown"}
+	for i := range rapid.IntRange(0, 3).Draw(t, "revisions") {
+		r := daemonRevision(set, i)
+		hashes, world = append(hashes, r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]), append(world, r)
+	}
+	if chance(t, 12, "twin") {
+		twin := daemonRevision(set, 7)
+		twin.Data, twin.Revision = patchOf(set.Spec.Template), 9
+		hashes, world = []string{twin.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]}, append(world, twin)
+	}
+	failed := map[string]bool{} // upstream takes those of one node away one by one
+	for i := range rapid.IntRange(0, 7*min(nodes, 1)).Draw(t, "pods") {
+		p := daemonOf(t, set, i, nodes, rapid.SampledFrom(hashes).Draw(t, "pod's revision"))
+		if p.Status.Phase == corev1.PodFailed && failed[p.Spec.NodeName] {
+			p.Status.Phase = corev1.PodRunning
+		}
+		failed[p.Spec.NodeName] = failed[p.Spec.NodeName] || p.Status.Phase == corev1.PodFailed
+		world = append(world, p)
+	}
+	return world
+}
+
+func arbitraryDaemonSet(t *rapid.T) *appsv1.DaemonSet {
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: owner, Namespace: namespace, UID: "set", ResourceVersion: "10", Generation: 2, CreationTimestamp: ago(t, 4000, "created")},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": owner}},
+			Template: template(rapid.IntRange(1, 3).Draw(t, "image")), RevisionHistoryLimit: ptr(small(t, 2, "history")),
+			MinReadySeconds: rapid.SampledFrom([]int32{0, 0, 30}).Draw(t, "min ready"),
+			UpdateStrategy:  appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
+		},
+		Status: appsv1.DaemonSetStatus{
+			DesiredNumberScheduled: small(t, 5, "said"), NumberReady: small(t, 5, "said ready"), NumberMisscheduled: small(t, 2, "said elsewhere"),
+			ObservedGeneration: int64(rapid.IntRange(1, 2).Draw(t, "observed")),
+		},
+	}
+	limit := rapid.SampledFrom([]intstr.IntOrString{intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("40%"), intstr.FromString("100%")}).Draw(t, "limit")
+	none := intstr.FromInt32(0)
+	switch rapid.IntRange(0, 4).Draw(t, "strategy") {
+	case 0:
+	case 1, 2:
+		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+			Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &limit, MaxSurge: &none}}
+	default:
+		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+			Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &none, MaxSurge: &limit}}
+	}
+	spec := &set.Spec.Template.Spec
+	switch rapid.IntRange(0, 11).Draw(t, "odd set") {
+	case 0:
+		set.DeletionTimestamp, set.Finalizers = ptr(ago(t, 60, "deleted")), []string{"example.com/hold"}
+	case 1:
+		spec.NodeSelector = map[string]string{"zone": "a"}
+	case 2:
+		spec.Tolerations = []corev1.Toleration{{Key: "shut", Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr(int64(9))}}
+	case 3:
+		spec.HostNetwork = true
+	case 4:
+		set.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: rapid.SampledFrom([]string{"4", "x"}).Draw(t, "generation")}
+	case 5:
+		set.Status.CollisionCount = ptr(small(t, 2, "collisions"))
+	case 6:
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"a"}}}},
+			{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}},
+		}}}}
+	}
+	return set
+}
+
+func arbitraryNode(t *rapid.T, i int) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: fmt.Sprintf("n%d", i), UID: types.UID(fmt.Sprintf("node-%d", i)), ResourceVersion: strconv.Itoa(500 + i),
+		Labels: map[string]string{"zone": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")},
+	}}
+	switch rapid.IntRange(0, 7).Draw(t, "odd node") {
+	case 0:
+		n.Spec.Taints = []corev1.Taint{{Key: "shut", Effect: corev1.TaintEffectNoSchedule}}
+	case 1:
+		n.Spec.Taints = []corev1.Taint{{Key: "away", Effect: corev1.TaintEffectNoExecute}}
+	case 2:
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, {Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	return n
+}
+
+// daemonRevision is the revision of the i-th template, under a name of no hash. It is
+// of what else the set's template says.
+func daemonRevision(set *appsv1.DaemonSet, i int) *appsv1.ControllerRevision {
+	of := *set.Spec.Template.DeepCopy()
+	of.Spec.Containers = template(i + 1).Spec.Containers
+	name := fmt.Sprintf("%s-r%d", owner, i)
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace, UID: types.UID(name), ResourceVersion: strconv.Itoa(20 + i), Labels: map[string]string{"app": owner, appsv1.DefaultDaemonSetUniqueLabelKey: fmt.Sprintf("r%d", i)},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: set.Name, UID: set.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}},
+		},
+		Data: patchOf(of), Revision: int64(i + 1),
+	}
+}
+
+func patchOf(t corev1.PodTemplateSpec) runtime.RawExtension {
+	var body map[string]any
+	raw, _ := json.Marshal(t)
+	_ = json.Unmarshal(raw, &body)
+	body["$patch"] = "replace"
+	raw, _ = json.Marshal(map[string]any{"spec": map[string]any{"template": body}})
+	return runtime.RawExtension{Raw: raw}
+}
+
+// daemonOf is a pod on a node, somewhere in its life.
+func daemonOf(t *rapid.T, set *appsv1.DaemonSet, i, nodes int, hash string) *corev1.Pod {
+	name, node := fmt.Sprintf("%s-%d", set.Name, i), fmt.Sprintf("n%d", rapid.IntRange(0, nodes-1).Draw(t, "on"))
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i), CreationTimestamp: ago(t, 3000, "pod created"),
+			Labels:          map[string]string{"app": owner, appsv1.DefaultDaemonSetUniqueLabelKey: hash},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: set.Name, UID: set.UID, Controller: ptr(true), BlockOwnerDeletion: ptr(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if !chance(t, 4, "unready") {
+		since := metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.SampledFrom([]int{10, 29, 30, 100}).Draw(t, "ready since")) * time.Second).Truncate(time.Second))
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: since}}
+	}
+	switch rapid.IntRange(1, 24).Draw(t, "odd pod") {
+	case 1:
+		p.Status = corev1.PodStatus{Phase: corev1.PodFailed}
+	case 2:
+		p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded}
+	case 3, 4:
+		p.Spec, p.Status = corev1.PodSpec{Affinity: boundTo(node)}, corev1.PodStatus{Phase: corev1.PodPending}
+	case 5:
+		p.DeletionTimestamp, p.Finalizers = ptr(ago(t, 20, "pod deleted")), []string{"example.com/hold"}
+	case 6:
+		p.OwnerReferences = nil
+	case 7:
+		p.Labels["app"] = "else"
+	case 8:
+		p.Spec, p.Status = corev1.PodSpec{Affinity: boundTo("gone")}, corev1.PodStatus{Phase: corev1.PodPending}
+	case 9:
+		p.Labels["pod-template-generation"] = "4"
+	}
+	return p
+}
+
+func boundTo(node string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+		{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
+	}}}}
+}
