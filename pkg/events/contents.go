@@ -62,4 +62,4 @@ type Standing struct {
 }
 
 // MaxStanding bounds what of an answer is named.
-const MaxStanding = 500
+const MaxStanding = 1000

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // Happened takes in what has been done, while the controller can still be asked on
@@ -221,6 +222,9 @@ func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	if d.Status && m.reports(b, d.Now.Object, ask, covers) {
 		return o.as(events.Unseen, "KCM reports what the API server answered it")
 	}
+	if m.enquires() {
+		return o.as(events.Unseen, "it rests on what KCM asked the API server, and a shadow asks nothing")
+	}
 	if d.Doubtful || !m.lives(b.key, "", ask) {
 		return events.Finding{}, false
 	}
@@ -231,6 +235,14 @@ func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	f, _ := o.as(is, note)
 	f.Differences = b.differences(o, done, d)
 	return f, true
+}
+
+// enquires tells whether what the controller does rests on what it has asked before:
+// what a namespace holds.
+func (m *Matcher) enquires() bool {
+	return slices.ContainsFunc(m.described.Writes, func(w reconcile.Write) bool {
+		return w.Verb == events.VerbAsk && w.Subresource == events.SubContents
+	})
 }
 
 func same(a, b []fields.Change) bool { return len(a) == len(b) && len(missing(a, b)) == 0 }

@@ -214,3 +214,33 @@ func TestWhenItIsLookedAtAgain(t *testing.T) {
 		}
 	}
 }
+
+// A namespace of which somebody does not know something stays, whatever it says.
+func TestOnlyWhatIsEmptyGoes(t *testing.T) {
+	deleted := metav1.NewTime(now.Add(-time.Minute))
+	for what, c := range map[string]struct {
+		contents events.Contents
+		age      time.Duration
+		goes     bool
+	}{
+		"empty":                  {events.Contents{}, 0, true},
+		"empty a while ago":      {events.Contents{}, lasting, true},
+		"empty long ago":         {events.Contents{}, lasting + time.Second, false},
+		"of unknown kinds":       {events.Contents{Undiscovered: "no", Groups: 1}, 0, false},
+		"of unreadable kinds":    {events.Contents{Unparsed: "no"}, 0, false},
+		"not looked at in whole": {events.Contents{Partial: true}, 0, false},
+		"with something":         {events.Contents{Kinds: []events.Holding{{Kind: "pods", Count: 1}}}, 0, false},
+		"that cannot be listed":  {events.Contents{Kinds: []events.Holding{{Kind: "pods", Failure: "no"}}}, 0, false},
+	} {
+		v := View{Contents: &c.contents, At: now.Add(-c.age), Namespace: &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &deleted},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+		}}
+		v.Namespace.Status.Conditions = v.conditions(now)
+		d := Controller.Decide(v, now)
+		if got := len(d.Commands) == 1 && d.Commands[0].Subresource == "finalize"; got != c.goes {
+			t.Errorf("one that is %s: %s, %d commands", what, d.Because, len(d.Commands))
+		}
+	}
+}
