@@ -50,6 +50,8 @@ var replaced = []string{
 	"endpointslice-mirroring-controller",
 	"ephemeral-volume-controller",
 	"volumeattributesclass-protection-controller",
+	"node-lifecycle-controller",
+	"taint-eviction-controller",
 }
 
 // errFailed says that tests failed; everything about them has been printed.
@@ -65,6 +67,7 @@ type options struct {
 	procs   int
 	timeout time.Duration
 	all     bool
+	record  string
 }
 
 func main() {
@@ -78,6 +81,7 @@ func main() {
 	flag.IntVar(&o.procs, "procs", 6, "tests at a time")
 	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "the whole run's limit")
 	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, too")
+	flag.StringVar(&o.record, "record", "", "run nothing, and take over this results.tsv of a run by --by into test/e2e and docs/conformance.md")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -96,6 +100,9 @@ func run(ctx context.Context, o options) error {
 	root, err := localcluster.Checkout()
 	if err != nil {
 		return err
+	}
+	if o.record != "" {
+		return record(root, o)
 	}
 	o.complete(root)
 	tests, left, err := selection(o, filepath.Join(root, "test", "e2e", "left-out.tsv"))

@@ -86,6 +86,83 @@ func TestListsAgree(t *testing.T) {
 	}
 }
 
+// TestConformanceIsUpToDate holds the page against the lists that it is written
+// from, and Millrace against the baseline: what passes there passes here.
+func TestConformanceIsUpToDate(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := conformance(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := os.ReadFile(pageFile(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != string(want) {
+		t.Error("docs/conformance.md is not what the lists in test/e2e say: go run ./cmd/e2e --by=millrace --record=test/e2e/millrace.tsv")
+	}
+	baseline, err := outcomes(filepath.Join(root, "test", "e2e", recorded["kcm"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := outcomes(filepath.Join(root, "test", "e2e", recorded["millrace"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for test := range baseline {
+		if state := stateOf(ours, test); stateOf(baseline, test) == "passed" && state != "passed" {
+			t.Errorf("%s passes with kube-controller-manager, and with Millrace it is %q", test, state)
+		}
+	}
+}
+
+func TestRecordKeepsWhatDidNotRunNow(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	write("docs/conformance.md", "")
+	write("test/e2e/tests.txt", "[sig-apps] Job a\n[sig-apps] Job b|c\n[sig-auth] left\n")
+	write("test/e2e/left-out.tsv", "[sig-auth] left\tno cloud\n")
+	write("test/e2e/baseline.tsv", "passed\t1.0\t[sig-apps] Job a\t\nskipped\t1.0\t[sig-auth] left\tno cloud\n")
+	write("test/e2e/millrace.tsv", "passed\t1.0\t[sig-apps] Job a\t\npassed\t1.0\t[sig-apps] no more\t\n")
+	results := write("results.tsv", "failed\t2.0\t[sig-apps] Job b|c\tit broke\nleft out\t\t[sig-auth] left\tno cloud\n")
+	if err := record(root, options{by: "millrace", record: results}); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile(filepath.Join(root, "test/e2e/millrace.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rows, _ := strings.Cut(string(kept), "\n"); rows != "passed\t1.0\t[sig-apps] Job a\t\nfailed\t2.0\t[sig-apps] Job b|c\tit broke\n" {
+		t.Errorf("what is recorded is\n%s", kept)
+	}
+	page, err := os.ReadFile(pageFile(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| [sig-apps] Job | 2 | 1 | 1 |\n", "| a | passed | passed |\n", "| b\\|c | not run | failed |\n", "| [sig-auth] left | skipped | no cloud |\n",
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	if err := record(root, options{by: "nobody", record: results}); err == nil {
+		t.Error("the results of the negative control were kept")
+	}
+	if err := record(root, options{by: "kcm", record: write("odd.tsv", "what?\n")}); err == nil {
+		t.Error("what is no list of results was taken for one")
+	}
+}
+
 func TestSelectionWantsReasons(t *testing.T) {
 	dir := t.TempDir()
 	tests, left := filepath.Join(dir, "tests.txt"), filepath.Join(dir, "left.tsv")
