@@ -33,8 +33,8 @@ type unit struct {
 // contender is somebody who runs the controllers.
 type contender interface {
 	name() string
-	// alone starts everything once, with nobody to hand over to.
-	alone(context.Context, *localcluster.Cluster) ([]unit, error)
+	// alone starts these controllers once, with nobody to hand over to.
+	alone(context.Context, *localcluster.Cluster, []string) ([]unit, error)
 	// paired starts two processes of each service, the one that becomes active
 	// first, where only one can be.
 	paired(context.Context, *localcluster.Cluster) ([]unit, error)
@@ -68,28 +68,28 @@ func (k kcm) name() string {
 	return "kcm"
 }
 
-func (k kcm) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
-	return begin(ctx, k.unit(c, 1, "--leader-elect=false"))
+func (k kcm) alone(ctx context.Context, c *localcluster.Cluster, controllers []string) ([]unit, error) {
+	return begin(ctx, k.unit(c, 1, controllers, "--leader-elect=false"))
 }
 
 func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
-	first, err := begin(ctx, k.unit(c, 1))
+	first, err := begin(ctx, k.unit(c, 1, controllers))
 	if err != nil {
 		return nil, err
 	}
 	if err := c.AwaitLeader(ctx); err != nil {
 		return nil, errors.Join(err, end(first))
 	}
-	second, err := begin(ctx, k.unit(c, 2))
+	second, err := begin(ctx, k.unit(c, 2, controllers))
 	if err != nil {
 		return nil, errors.Join(err, end(first))
 	}
 	return append(first, second...), nil
 }
 
-func (k kcm) unit(c *localcluster.Cluster, n int, args ...string) unit {
+func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...string) unit {
 	return unit{service: "kube-controller-manager", start: func(ctx context.Context) (*localcluster.Process, error) {
-		return c.StartKCM(ctx, n, localcluster.KCM{Controllers: strings.Join(controllers, ","), Tuned: k.tuned, Args: args})
+		return c.StartKCM(ctx, n, localcluster.KCM{Controllers: list(controllers), Tuned: k.tuned, Args: args})
 	}}
 }
 
@@ -98,10 +98,10 @@ type millrace struct{ binary string }
 
 func (m millrace) name() string { return "millrace" }
 
-func (m millrace) alone(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controllers []string) ([]unit, error) {
 	return begin(ctx, m.unit(c, "", "millrace", "run",
 		"--kubeconfig="+c.Kubeconfig(localcluster.Millrace), "--data-dir="+m.store(c),
-		"--controllers="+strings.Join(controllers, ","), "--root-ca-file="+c.RootCAFile()))
+		"--controllers="+list(controllers), "--root-ca-file="+c.RootCAFile()))
 }
 
 // paired runs the three services apart, two of each, on a bus of their own.
@@ -121,7 +121,7 @@ func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus
 		return unit{}, nil, err
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	shared := []string{"--nats-url=nats://" + address, "--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + c.RootCAFile()}
+	shared := []string{"--nats-url=nats://" + address, "--controllers=" + list(controllers), "--root-ca-file=" + c.RootCAFile()}
 	for n := 1; n <= replicas; n++ {
 		for _, service := range []string{"watcher", "reconcilers", "writer"} {
 			args := append([]string{service}, shared...)

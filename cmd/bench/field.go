@@ -38,8 +38,19 @@ func newField(cluster *localcluster.Cluster, who contender) (*field, error) {
 
 // alone makes sure that the contender runs once; paired that it runs twice. Both
 // return when it has shown that it works.
-func (f *field) alone(ctx context.Context) error  { return f.staff(ctx, "alone", f.who.alone) }
+func (f *field) alone(ctx context.Context) error {
+	return f.staff(ctx, "alone", f.running(controllers))
+}
 func (f *field) paired(ctx context.Context) error { return f.staff(ctx, "paired", f.who.paired) }
+
+// wide is alone, with the controllers of more kinds of work.
+func (f *field) wide(ctx context.Context) error { return f.staff(ctx, "wide", f.running(wide)) }
+
+func (f *field) running(controllers []string) func(context.Context, *localcluster.Cluster) ([]unit, error) {
+	return func(ctx context.Context, c *localcluster.Cluster) ([]unit, error) {
+		return f.who.alone(ctx, c, controllers)
+	}
+}
 
 func (f *field) staff(ctx context.Context, way string, start func(context.Context, *localcluster.Cluster) ([]unit, error)) error {
 	if f.way == way {

@@ -32,11 +32,15 @@ type sizes struct {
 	Direct      int `json:"direct"`      // Pods created by this program itself
 	Past        int `json:"past"`        // messages of history under a start
 	Scales      int `json:"scales"`      // operations with each share of traces
+	Rest        int `json:"rest"`        // seconds of rest that are measured
+	Completions int `json:"completions"` // of one Job
+	Ordered     int `json:"ordered"`     // Pods of one StatefulSet
+	Held        int `json:"held"`        // objects in a namespace that is deleted
 }
 
 var (
-	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000}
-	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200}
+	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000, Rest: 60, Completions: 1000, Ordered: 50, Held: 2000}
+	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200, Rest: 8, Completions: 50, Ordered: 5, Held: 100}
 )
 
 func main() {

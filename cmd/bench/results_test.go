@@ -60,7 +60,7 @@ func TestDocumentIsATable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"one Deployment of 500 replicas", "| burst | until all Pods exist | s | 24.0 | - | - | - | - |", "10000 Pods"} {
+	for _, want := range []string{"one Deployment of 500 replicas", "| burst | until all Pods exist | s | 24.0 | - | - | - | - |", "10000 Pods", "10000 Pods in 500 namespaces", "a Job of 1000 completions", "2000 objects"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("page lacks %q:\n%s", want, data)
 		}
@@ -78,11 +78,11 @@ func TestUsageReadsTheKernelsNumbers(t *testing.T) {
 	if _, err := processorTime("42 (name) S 1"); err == nil {
 		t.Error("a short line was accepted")
 	}
-	peak, err := peakMemory("Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t  250000 kB\nVmRSS:\t 1 kB\n")
+	peak, err := memoryOf("Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t  250000 kB\nVmRSS:\t 1 kB\n", "VmHWM:")
 	if err != nil || peak != 256 {
 		t.Errorf("peakMemory = %v, %v; want 256 MB", peak, err)
 	}
-	if _, err := peakMemory("Name:\tx\n"); err == nil {
+	if _, err := memoryOf("Name:\tx\n", "VmHWM:"); err == nil {
 		t.Error("a status without peak was accepted")
 	}
 }

@@ -29,6 +29,12 @@ var scenarios = []scenario{
 	{name: "heal", run: heal, what: func(s sizes) string { return fmt.Sprintf("a Pod deleted, %d times", s.Heals) }},
 	{name: "usage", run: used, what: func(sizes) string { return "processor time and memory since the start" }},
 	{name: "kill", run: kill, what: func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }},
+	{name: "rest", run: rest, what: func(s sizes) string {
+		return fmt.Sprintf("nothing to do, with %d Pods in %d namespaces", s.Pods, s.Pods/perNamespace)
+	}},
+	{name: "job", run: job, what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
+	{name: "statefulset", run: stateful, what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
+	{name: "namespace", run: emptied, what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},

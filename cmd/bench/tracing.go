@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -129,7 +128,7 @@ func (t *tracer) start(ctx context.Context) error {
 	t.health = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	args := []string{
 		"run", "--kubeconfig=" + t.cluster.Kubeconfig(localcluster.Millrace), "--data-dir=" + filepath.Join(t.cluster.Dir, "traced"), "--nats-listen=" + t.nats,
-		"--controllers=" + strings.Join(controllers, ","), "--root-ca-file=" + t.cluster.RootCAFile(), "--health-address=" + t.health,
+		"--controllers=" + list(controllers), "--root-ca-file=" + t.cluster.RootCAFile(), "--health-address=" + t.health,
 	}
 	if t.share.million > 0 {
 		args = append(args, "--tracing-endpoint="+t.cluster.Collector(), fmt.Sprintf("--tracing-sampling-rate-per-million=%d", t.share.million))

@@ -13,8 +13,9 @@ const ticks = 100
 
 // usage is what processes have used since they began.
 type usage struct {
-	cpu    float64 // seconds
-	memory float64 // MB, the sum of the processes' peaks
+	cpu      float64 // seconds
+	memory   float64 // MB, the sum of the processes' peaks
+	resident float64 // MB, now
 }
 
 func usageOf(units []unit) (usage, error) {
@@ -32,12 +33,17 @@ func usageOf(units []unit) (usage, error) {
 		if err != nil {
 			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
 		}
-		peak, err := peakMemory(string(status))
+		now, err := memoryOf(string(status), "VmRSS:")
+		if err != nil {
+			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+		}
+		peak, err := memoryOf(string(status), "VmHWM:")
 		if err != nil {
 			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
 		}
 		sum.cpu += cpu
 		sum.memory += peak
+		sum.resident += now
 	}
 	return sum, nil
 }
@@ -60,16 +66,17 @@ func processorTime(stat string) (float64, error) {
 	return float64(user+system) / ticks, nil
 }
 
-// peakMemory reads the largest resident size, in MB, from /proc/<pid>/status.
-func peakMemory(status string) (float64, error) {
+// memoryOf reads a size, in MB, from /proc/<pid>/status: VmRSS: is what is resident,
+// VmHWM: the most that ever was.
+func memoryOf(status, field string) (float64, error) {
 	for line := range strings.Lines(status) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
 			if err != nil {
-				return 0, fmt.Errorf("read peak memory: %w", err)
+				return 0, fmt.Errorf("read memory: %w", err)
 			}
 			return kb * 1024 / 1e6, nil
 		}
 	}
-	return 0, fmt.Errorf("read peak memory: no VmHWM in status")
+	return 0, fmt.Errorf("read memory: no %s in status", field)
 }

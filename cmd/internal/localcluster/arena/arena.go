@@ -142,17 +142,24 @@ func (a *Arena) Remove(ctx context.Context) error {
 
 // Deploy creates a Deployment of one container.
 func (a *Arena) Deploy(ctx context.Context, name, image string, replicas int) error {
+	return a.create(ctx, deploymentOf(a.Namespace, name, image, replicas))
+}
+
+func deploymentOf(namespace, name, image string, replicas int) *appsv1.Deployment {
 	n := int32(replicas)
 	labels := map[string]string{"app": name}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.Namespace},
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec(image)},
 		},
 	}
+}
+
+func (a *Arena) create(ctx context.Context, d *appsv1.Deployment) error {
 	if _, err := a.client.AppsV1().Deployments(a.Namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create deployment %s: %w", name, err)
+		return fmt.Errorf("create deployment %s: %w", d.Name, err)
 	}
 	return nil
 }
@@ -260,7 +267,7 @@ func (a *Arena) DeleteDeployments(ctx context.Context) error {
 func (a *Arena) CreatePods(ctx context.Context, n int) error {
 	return Parallel(64, n, func(i int) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("direct-%d", i)}, Spec: podSpec("nginx")}
-		p.Spec.SchedulerName = "nobody"
+		p.Spec.SchedulerName = nobody
 		if _, err := a.client.CoreV1().Pods(a.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create a pod: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,13 +31,14 @@ type view struct {
 	most        int // see Most
 	pods        map[string]*corev1.Pod
 	deployments map[string]*appsv1.Deployment
+	jobs        map[string]*batchv1.Job
 	sets        map[string]int // what each ReplicaSet asks for
 }
 
 func newView() *view {
 	return &view{
 		changed: make(chan struct{}),
-		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, sets: map[string]int{},
+		pods:    map[string]*corev1.Pod{}, deployments: map[string]*appsv1.Deployment{}, jobs: map[string]*batchv1.Job{}, sets: map[string]int{},
 	}
 }
 
@@ -57,6 +59,9 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 		},
 		func(from metav1.ListOptions) (watch.Interface, error) {
 			return client.AppsV1().ReplicaSets(namespace).Watch(ctx, from)
+		},
+		func(from metav1.ListOptions) (watch.Interface, error) {
+			return client.BatchV1().Jobs(namespace).Watch(ctx, from)
 		},
 	} {
 		w, err := open(metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
@@ -109,6 +114,10 @@ func (v *view) take(event watch.Event, at time.Time) {
 	case *appsv1.Deployment:
 		if v.deployments[object.Name] = object; gone {
 			delete(v.deployments, object.Name)
+		}
+	case *batchv1.Job:
+		if v.jobs[object.Name] = object; gone {
+			delete(v.jobs, object.Name)
 		}
 	case *appsv1.ReplicaSet:
 		if v.sets[object.Name] = asked(object); gone {

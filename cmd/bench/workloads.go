@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+)
+
+// wide is what runs where the work is that of more controllers than the five.
+var wide = append([]string{"job-controller", "statefulset-controller", "namespace-controller"}, controllers...)
+
+// perNamespace is how many Pods each namespace at rest has.
+const perNamespace = 20
+
+// rest is what it costs to have nothing to do: a cluster full of Deployments whose
+// Pods nobody schedules, so that nothing in it changes but by the contender.
+func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	if err := f.wide(ctx); err != nil {
+		return nil, err
+	}
+	arenas := make([]*arena.Arena, work.Pods/perNamespace)
+	for i := range arenas {
+		a, err := f.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer a.Close()
+		arenas[i] = a
+	}
+	err := arena.Parallel(20, len(arenas), func(i int) error {
+		if err := arenas[i].DeployUnscheduled(ctx, "quiet", image, perNamespace); err != nil {
+			return err
+		}
+		_, err := arenas[i].Until(ctx, arena.Told(perNamespace))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.quiet(ctx, time.Duration(work.Rest)*time.Second/4); err != nil {
+		return nil, err
+	}
+	metrics, err := f.idle(ctx, time.Duration(work.Rest)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	// The cluster is as it was for the next scenario, without counting on anybody.
+	return metrics, arena.Parallel(20, len(arenas), func(i int) error {
+		if err := arenas[i].DeleteDeployments(ctx); err != nil {
+			return err
+		}
+		_, err := arenas[i].Until(ctx, arena.Empty())
+		return err
+	})
+}
+
+// quiet waits until so long a time has passed in which nobody wrote anything.
+func (f *field) quiet(ctx context.Context, long time.Duration) error {
+	for {
+		before, err := f.client.Writes(ctx)
+		if err != nil {
+			return err
+		}
+		if err := arena.Rest(ctx, long); err != nil {
+			return fmt.Errorf("wait until nobody writes: %w", err)
+		}
+		if after, err := f.client.Writes(ctx); err != nil || after == before {
+			return err
+		}
+	}
+}
+
+// idle is what the contender uses and writes in some time.
+func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) {
+	before, err := usageOf(f.units)
+	if err != nil {
+		return nil, err
+	}
+	written, err := f.client.Writes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := arena.Rest(ctx, long); err != nil {
+		return nil, err
+	}
+	after, err := usageOf(f.units)
+	if err != nil {
+		return nil, err
+	}
+	writes, err := f.client.Writes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(begun)
+	return []metric{
+		{"processor at rest", "%", 100 * (after.cpu - before.cpu) / took.Seconds()},
+		{"memory at rest", "MB", after.resident},
+		{"writes at rest", "1/min", float64(writes-written) / took.Minutes()},
+	}, nil
+}
+
+// job is a Job of many completions, a tenth of them at a time.
+func job(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	if err := f.wide(ctx); err != nil {
+		return nil, err
+	}
+	a, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	begun := time.Now()
+	if err := a.Job(ctx, "sum", work.Completions, max(work.Completions/10, 1)); err != nil {
+		return nil, err
+	}
+	done, err := a.Until(ctx, arena.Complete("sum", work.Completions))
+	if err != nil {
+		return nil, err
+	}
+	if born := a.Born(); born != work.Completions {
+		return nil, fmt.Errorf("%d pods were created for %d completions", born, work.Completions)
+	}
+	if err := a.DeleteJob(ctx, "sum"); err != nil {
+		return nil, err
+	}
+	deleted := time.Now()
+	gone, err := a.Until(ctx, arena.NoPods())
+	if err != nil {
+		return nil, err
+	}
+	return []metric{seconds("until it is complete", done.Sub(begun)), seconds("until all Pods are gone", gone.Sub(deleted))}, nil
+}
+
+// stateful is a StatefulSet of ordered Pods, which are born one after the other.
+func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	if err := f.wide(ctx); err != nil {
+		return nil, err
+	}
+	a, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	begun := time.Now()
+	if err := a.StatefulSet(ctx, "db", image, work.Ordered); err != nil {
+		return nil, err
+	}
+	ready, err := a.Until(ctx, arena.Ready(work.Ordered))
+	if err != nil {
+		return nil, err
+	}
+	shrunk := time.Now()
+	if err := a.ScaleStatefulSet(ctx, "db", 0); err != nil {
+		return nil, err
+	}
+	gone, err := a.Until(ctx, arena.NoPods())
+	if err != nil {
+		return nil, err
+	}
+	return []metric{seconds("until all are ready", ready.Sub(begun)), seconds("until all are gone, in order", gone.Sub(shrunk))}, nil
+}
+
+// emptied is a namespace that is deleted with all that it holds: half of it Pods.
+func emptied(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	if err := f.wide(ctx); err != nil {
+		return nil, err
+	}
+	a, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	if err := a.CreatePods(ctx, work.Held/2); err != nil {
+		return nil, err
+	}
+	if err := a.CreateConfigMaps(ctx, work.Held-work.Held/2); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := a.Remove(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.client.AwaitGone(ctx, a.Namespace); err != nil {
+		return nil, err
+	}
+	return []metric{seconds("until it is gone", time.Since(begun))}, nil
+}
+
+// list is a --controllers flag.
+func list(controllers []string) string { return strings.Join(controllers, ",") }

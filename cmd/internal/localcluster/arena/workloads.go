@@ -1,0 +1,157 @@
+package arena
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// nobody is a scheduler that does not exist.
+const nobody = "nobody"
+
+// DeployUnscheduled creates a Deployment whose Pods no scheduler looks at: when they
+// are there, nothing more happens to them.
+func (a *Arena) DeployUnscheduled(ctx context.Context, name, image string, replicas int) error {
+	d := deploymentOf(a.Namespace, name, image, replicas)
+	d.Spec.Template.Spec.SchedulerName = nobody
+	return a.create(ctx, d)
+}
+
+// Job creates a Job whose Pods end well by themselves, so many of them at a time.
+func (a *Arena) Job(ctx context.Context, name string, completions, parallelism int) error {
+	n, at := int32(completions), int32(parallelism)
+	spec := podSpec("busybox")
+	spec.RestartPolicy, spec.Containers[0].Command = corev1.RestartPolicyNever, []string{"true"}
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.Namespace},
+		Spec:       batchv1.JobSpec{Completions: &n, Parallelism: &at, Template: corev1.PodTemplateSpec{Spec: spec}},
+	}
+	if _, err := a.client.BatchV1().Jobs(a.Namespace).Create(ctx, job, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create job %s: %w", name, err)
+	}
+	return nil
+}
+
+// DeleteJob deletes a Job; its Pods are the garbage collector's work.
+func (a *Arena) DeleteJob(ctx context.Context, name string) error {
+	background := metav1.DeletePropagationBackground
+	if err := a.client.BatchV1().Jobs(a.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		return fmt.Errorf("delete job %s: %w", name, err)
+	}
+	return nil
+}
+
+// StatefulSet creates a StatefulSet of ordered Pods.
+func (a *Arena) StatefulSet(ctx context.Context, name, image string, replicas int) error {
+	n, labels := int32(replicas), map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.Namespace},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec(image)},
+		},
+	}
+	if _, err := a.client.AppsV1().StatefulSets(a.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create stateful set %s: %w", name, err)
+	}
+	return nil
+}
+
+// ScaleStatefulSet changes the number of a StatefulSet's replicas.
+func (a *Arena) ScaleStatefulSet(ctx context.Context, name string, replicas int) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if _, err := a.client.AppsV1().StatefulSets(a.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("scale stateful set %s: %w", name, err)
+	}
+	return nil
+}
+
+// CreateConfigMaps creates ConfigMaps as fast as the API server takes them.
+func (a *Arena) CreateConfigMaps(ctx context.Context, n int) error {
+	return Parallel(64, n, func(i int) error {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("held-%d", i)}}
+		if _, err := a.client.CoreV1().ConfigMaps(a.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create a config map: %w", err)
+		}
+		return nil
+	})
+}
+
+// Complete holds when a Job says that it is complete, with so many that succeeded.
+func Complete(name string, completions int) Condition {
+	return Condition{fmt.Sprintf("%s is complete with %d", name, completions), func(v *view) bool {
+		job := v.jobs[name]
+		if job == nil || int(job.Status.Succeeded) != completions {
+			return false
+		}
+		for _, c := range job.Status.Conditions {
+			if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+				return true
+			}
+		}
+		return false
+	}}
+}
+
+// Told holds when every Deployment says that it has n replicas, ready or not.
+func Told(n int) Condition {
+	return Condition{fmt.Sprintf("every deployment says that it has %d replicas", n), func(v *view) bool {
+		for _, d := range v.deployments {
+			if d.Status.ObservedGeneration < d.Generation || int(d.Status.Replicas) != n || int(d.Status.UnavailableReplicas) != n {
+				return false
+			}
+		}
+		return len(v.deployments) > 0
+	}}
+}
+
+// Writes is how many requests the API server has had that change something, but for
+// those by which nodes and components say that they live, and for Events.
+func (c *Client) Writes(ctx context.Context) (int, error) {
+	text, err := c.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	return writesIn(text)
+}
+
+func writesIn(metrics []byte) (int, error) {
+	sum := 0
+	lines := bufio.NewScanner(bytes.NewReader(metrics))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		labels, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "apiserver_request_total{"), "} ")
+		if !ok || !strings.HasPrefix(lines.Text(), "apiserver_request_total{") || !changes(labels) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the API server's metrics: %w", err)
+		}
+		sum += int(n)
+	}
+	return sum, lines.Err()
+}
+
+func changes(labels string) bool {
+	for _, resource := range []string{"leases", "nodes", "events", "tokenreviews", "subjectaccessreviews"} {
+		if strings.Contains(labels, `resource="`+resource+`"`) {
+			return false
+		}
+	}
+	for _, verb := range []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"} {
+		if strings.Contains(labels, `verb="`+verb+`"`) {
+			return true
+		}
+	}
+	return false
+}
