@@ -162,6 +162,10 @@ func (w *World) schedule(pod *corev1.Pod, ref events.Ref) {
 	node, all := "node-1", w.api.List(kinds.Nodes.Name)
 	switch {
 	case w.api.of(kinds.Nodes.Name) == nil:
+	case boundNode(pod) != "":
+		if node = boundNode(pod); !w.lives(node) {
+			return
+		}
 	case len(all) == 0:
 		return
 	default:
@@ -194,14 +198,16 @@ func (w *World) users(claim metav1.Object) (all []string) {
 	return all
 }
 
-// unguarded looks at a claim or a volume that nothing holds any more.
+// unguarded looks at a claim or a volume that nothing holds any more. That no pod uses
+// a claim rests on what was heard in the seconds after its deletion, so it is looked at
+// where nothing goes wrong with hearing.
 func (g *guard) unguarded(old, now metav1.Object) {
 	if old == nil || g.restoring {
 		return
 	}
 	switch o := old.(type) {
 	case *corev1.PersistentVolumeClaim:
-		if users := g.world.users(o); slices.Contains(o.Finalizers, claimGuard) && !has(now, claimGuard) && len(users) > 0 {
+		if users := g.world.users(o); g.world.options.Faults == 0 && slices.Contains(o.Finalizers, claimGuard) && !has(now, claimGuard) && len(users) > 0 {
 			g.breaks("I12", "claim %s is let go, and %v use it", o.Name, users)
 		}
 	case *corev1.PersistentVolume:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
+	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
@@ -69,6 +70,10 @@ func budgets() []reconcile.Any { return append(workloads(), disruption.Controlle
 
 func sets() []reconcile.Any {
 	return []reconcile.Any{replicationcontroller.Controller, statefulset.Controller, garbagecollector.Controller, pvcprotection.Controller}
+}
+
+func daemons() []reconcile.Any {
+	return []reconcile.Any{daemonset.Controller, garbagecollector.Controller, podgc.New(podgc.Config{})}
 }
 
 func jobs() []reconcile.Any {
@@ -130,6 +135,10 @@ var shapes = map[string]shape{
 	"sets, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, sets},
+	"daemons": {sim.Options{Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: -1}, daemons},
+	"daemons, two of each": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, daemons},
 	"jobs": {sim.Options{Changes: 6, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: -1}, jobs},
 	"jobs, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
@@ -143,7 +152,8 @@ var shapes = map[string]shape{
 	"volumes": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, volumes},
-	"calm": {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
+	"cluster, calm": {sim.Options{Changes: 12, Users: sim.Cluster, Pace: -1}, cluster},
+	"calm":          {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
 	"crashes": {sim.Options{
 		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,
 	}, workloads},

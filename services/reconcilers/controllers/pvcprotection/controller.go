@@ -6,7 +6,8 @@
 // claim go, for its cache of pods may be older than that of claims. Since the
 // scheduler gives no pod a node whose claim is deleted, only pods can be missing here
 // that were bound before that; so the claim is let go [pause] after it was deleted,
-// when the changes of before have long been heard.
+// when the changes of before have long been heard. This is weaker than upstream's look:
+// when the pods are heard later than that, a claim may be let go that a pod uses.
 package pvcprotection
 
 import (
