@@ -219,7 +219,7 @@ type watcherOptions struct {
 
 func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.Var(&o.redact, "redact",
-		"values that are hidden before anything is recorded, such as configmaps!kube-root-ca.crt:.data (of all but that one) or pods:.spec.containers[*].env[*].value; the content of Secrets is never recorded")
+		"values that are hidden before anything is recorded, such as configmaps!kube-root-ca.crt!kube-apiserver-legacy-service-account-token-tracking:.data (of all but those two, which controllers read) or pods:.spec.containers[*].env[*].value; the content of Secrets is never recorded")
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 

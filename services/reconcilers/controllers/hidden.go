@@ -15,28 +15,37 @@ import (
 func Hidden(chosen []reconcile.Any, rules redact.Rules) error {
 	var wrong []error
 	for _, r := range rules {
+		spare := spared(chosen, r)
 		for _, c := range chosen {
 			d := c.Describe()
 			reads, only := d.Reads(r.Kind, r.Path)
 			if !reads || len(only) > 0 && !slices.ContainsFunc(only, func(name string) bool { return !slices.Contains(r.Spared, name) }) {
 				continue
 			}
-			wrong = append(wrong, conflict(r, d.Name, only))
+			wrong = append(wrong, conflict(r, d.Name, only, spare))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-func conflict(r redact.Rule, controller string, only []string) error {
+// spared is the rule without all objects that controllers read by their names.
+func spared(chosen []reconcile.Any, r redact.Rule) redact.Rule {
+	r.Spared = slices.Clone(r.Spared)
+	for _, c := range chosen {
+		_, only := c.Describe().Reads(r.Kind, r.Path)
+		for _, name := range only {
+			if !slices.Contains(r.Spared, name) {
+				r.Spared = append(r.Spared, name)
+			}
+		}
+	}
+	return r
+}
+
+func conflict(r redact.Rule, controller string, only []string, spare redact.Rule) error {
 	if len(only) == 0 {
 		return fmt.Errorf("%v hides what %s decides on, or would write back: take the rule out, or leave that controller to kube-controller-manager (--controllers=*,-%s)",
 			r, controller, controller)
-	}
-	spare := r
-	for _, name := range only {
-		if !slices.Contains(spare.Spared, name) {
-			spare.Spared = append(slices.Clip(spare.Spared), name)
-		}
 	}
 	return fmt.Errorf("%v hides what %s decides on: of %s it reads %s alone, so write %v", r, controller, r.Kind, strings.Join(only, ", "), spare)
 }
