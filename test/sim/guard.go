@@ -97,10 +97,11 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		g.world.dirty = true
 		g.worked(old, now)
 		g.member(old, now)
+		g.daemon(old, now)
 		g.pod(old, now)
 	case kinds.ReplicaSets.Name:
 		g.set(old, now)
-	case kinds.ReplicationControllers.Name, kinds.StatefulSets.Name:
+	case kinds.ReplicationControllers.Name, kinds.StatefulSets.Name, kinds.DaemonSets.Name:
 		g.asks(now)
 	case kinds.Jobs.Name:
 		g.told(old, now)

@@ -20,6 +20,7 @@ import (
 var further = map[kinds.Name]func() metav1.Object{
 	kinds.ReplicationControllers.Name: func() metav1.Object { return &corev1.ReplicationController{} },
 	kinds.StatefulSets.Name:           func() metav1.Object { return &appsv1.StatefulSet{} },
+	kinds.DaemonSets.Name:             func() metav1.Object { return &appsv1.DaemonSet{} },
 	kinds.ControllerRevisions.Name:    func() metav1.Object { return &appsv1.ControllerRevision{} },
 	kinds.Jobs.Name:                   func() metav1.Object { return &batchv1.Job{} },
 	kinds.CronJobs.Name:               func() metav1.Object { return &batchv1.CronJob{} },

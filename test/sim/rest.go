@@ -93,7 +93,7 @@ func (w *World) asAsked() error {
 		return err
 	}
 	for _, look := range []func() error{
-		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) },
+		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) }, w.daemonsFilled,
 		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits,
 	} {
 		if err := look(); err != nil {

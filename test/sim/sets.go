@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -274,6 +275,8 @@ func (g *guard) asks(now metav1.Object) {
 		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
 	case *appsv1.StatefulSet:
 		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
+	case *appsv1.DaemonSet:
+		g.asked[o.UID] = math.MaxInt // what counts is how many there are on a node
 	}
 }
 

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Daemons is what users do with DaemonSets, and what becomes of nodes.
+var Daemons = []Deed{
+	newNode, newNode, newNode, deleteNode, closeNode, closeNode, newDaemons, newDaemons, newDaemons, rollDaemons, rollDaemons, rollDaemons,
+	deleteDaemons, deletePod, deletePod, failPod, failPod, releasePod,
+}
+
+func (w *World) someDaemons() (events.Ref, bool) {
+	return w.someOf(kinds.DaemonSets.Kind, "agent", func(name string) any { return w.anyDaemons(name) })
+}
+
+// anyDaemons is a set that may miss a pod or two while it rolls, or have two on a node.
+func (w *World) anyDaemons(name string) *appsv1.DaemonSet {
+	labels := map[string]string{"app": name}
+	surge, unavailable := intstr.FromInt32(0), intstr.FromInt32(int32(1+w.roll(2)))
+	if w.roll(2) == 1 {
+		surge, unavailable = unavailable, surge
+	}
+	return &appsv1.DaemonSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: new(int32(1)),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "agent:v0"}}},
+			},
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
+				Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &surge, MaxUnavailable: &unavailable},
+			},
+		},
+	}
+}
+
+func newDaemons(w *World) { w.someDaemons() }
+
+func rollDaemons(w *World) {
+	if ref, there := w.someDaemons(); there {
+		image := fmt.Sprintf("agent:v%d", w.roll(3))
+		w.note("user: set image of %v to %s", ref, image)
+		w.api.Change(ref, func(obj metav1.Object) { obj.(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Image = image })
+	}
+}
+
+func deleteDaemons(w *World) {
+	if ref, there := w.someDaemons(); there {
+		w.Delete(ref, propagations[w.roll(3)])
+	}
+}
+
+// closeNode closes a node to new pods, tells those on it to leave, or opens it again.
+func closeNode(w *World) {
+	if ref, there := w.someNode(); there {
+		effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}
+		effect := effects[w.roll(3)]
+		w.note("user: taint %v: %q", ref, effect)
+		w.api.Change(ref, func(obj metav1.Object) {
+			if node := obj.(*corev1.Node); effect == "" {
+				node.Spec.Taints = nil
+			} else {
+				node.Spec.Taints = []corev1.Taint{{Key: "example.com/closed", Effect: effect}}
+			}
+		})
+	}
+}
+
+// daemonOf is the DaemonSet and the node of a live pod.
+func (w *World) daemonOf(obj metav1.Object) (set *appsv1.DaemonSet, node string, ok bool) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !active(pod) {
+		return nil, "", false
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "DaemonSet" {
+		return nil, "", false
+	}
+	ref := events.Ref{Kind: kinds.DaemonSets.Name, Namespace: pod.Namespace, Name: owner.Name}
+	set, ok = w.api.Get(ref).(*appsv1.DaemonSet)
+	return set, boundNode(pod), ok && set.UID == owner.UID
+}
+
+// boundNode is the node that a pod is on, or the one that its affinity leaves it.
+func boundNode(pod *corev1.Pod) string {
+	a := pod.Spec.Affinity
+	if pod.Spec.NodeName != "" || a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return pod.Spec.NodeName
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
+}
+
+// daemon looks at the birth of a pod of a DaemonSet: its node has no other live one, or
+// no third one where two may be.
+func (g *guard) daemon(old, now metav1.Object) {
+	set, node, ok := g.world.daemonOf(now)
+	if !ok || old != nil || g.restoring {
+		return
+	}
+	most := 1
+	if set.Spec.UpdateStrategy.RollingUpdate.MaxSurge.IntVal > 0 {
+		most = 2
+	}
+	if has := g.world.daemonsOn(set, node); len(has) > most {
+		g.breaks("I2", "%s is pod number %d of %s on %s", now.GetName(), len(has), set.Name, node)
+	}
+}
+
+// daemonsOn are the live pods of a DaemonSet on a node.
+func (w *World) daemonsOn(set *appsv1.DaemonSet, node string) (all []*corev1.Pod) {
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		if of, at, ok := w.daemonOf(obj); ok && of.UID == set.UID && at == node {
+			all = append(all, obj.(*corev1.Pod))
+		}
+	}
+	return all
+}
+
+// daemonsFilled tells whether every node has what each DaemonSet wants there, and the
+// sets say so.
+func (w *World) daemonsFilled() error {
+	for _, obj := range w.api.List(kinds.DaemonSets.Name) {
+		set := obj.(*appsv1.DaemonSet)
+		if set.DeletionTimestamp != nil {
+			return fmt.Errorf("%s is still on its way out", set.Name)
+		}
+		desired := int32(0)
+		for _, obj := range w.api.List(kinds.Nodes.Name) {
+			node := obj.(*corev1.Node)
+			pods, effect := w.daemonsOn(set, node.Name), closed(node)
+			switch {
+			case effect == "" && len(pods) != 1, effect == corev1.TaintEffectNoSchedule && len(pods) > 1, effect == corev1.TaintEffectNoExecute && len(pods) > 0:
+				return fmt.Errorf("%s has %d live pods on %s, which is closed by %q", set.Name, len(pods), node.Name, effect)
+			case effect != "":
+				continue
+			case imageOf(set.Spec.Template) != pods[0].Spec.Containers[0].Image:
+				return fmt.Errorf("%s still runs %s on %s, and wants %s", set.Name, pods[0].Spec.Containers[0].Image, node.Name, imageOf(set.Spec.Template))
+			}
+			desired++
+		}
+		s := set.Status
+		if s.DesiredNumberScheduled != desired || s.NumberAvailable != desired || s.UpdatedNumberScheduled != desired || s.ObservedGeneration != set.Generation {
+			return fmt.Errorf("%s says %+v at generation %d, and is to have %d pods", set.Name, s, set.Generation, desired)
+		}
+	}
+	return nil
+}
+
+func closed(node *corev1.Node) corev1.TaintEffect {
+	if len(node.Spec.Taints) == 0 {
+		return ""
+	}
+	return node.Spec.Taints[0].Effect
+}
