@@ -282,6 +282,41 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 	}
 }
 
+// TestOneKindTellsTheOthersOfABackup: the storage has passed the position of pods, and
+// changed their newest object again, before anybody looked. Widgets have not changed
+// since, and give it away.
+func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.set(func() { s.custom = true })
+	s.change("ADDED", "a", 0)
+	_, stop := start(t, s, b, "one", every)
+	eventuallySorted(t, b, "is a")
+	s.change("ADDED", "lost", 0)
+	s.change("MODIFIED", "a", 0)
+	eventuallySorted(t, b, "is a", "is a", "is lost")
+	for i := range 40 { // pods are at version 4, widgets far beyond
+		s.changeOf("widgets", "ADDED", fmt.Sprint("w-", i), func(*corev1.Pod) {})
+	}
+	until(t, func() bool {
+		return strings.Contains(fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))), "is w-39")
+	})
+	stop()
+	s.restore(2)
+	for range 10 {
+		s.change("MODIFIED", "a", 0)
+	}
+	start(t, s, b, "two", every)
+	until(t, func() bool {
+		log := logOf(t, b)
+		return log[len(log)-1].Epoch == 1 && strings.Contains(fmt.Sprint(ops(log)), "gone lost gap")
+	})
+	for _, kind := range []kinds.Name{"pods", "widgets.example.com"} {
+		if log := logOfKind(t, b, kind); log[len(log)-1].Epoch != 1 {
+			t.Errorf("%s is in epoch %d, want one new one", kind, log[len(log)-1].Epoch)
+		}
+	}
+}
+
 // remade is a bus whose state stream looks as if it had been made anew, and
 // lacks an object.
 type remade struct {

@@ -54,6 +54,9 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err := k.receive(ctx, event); err != nil {
 				return err
 			}
+			if !resumed {
+				k.steady = time.Now()
+			}
 		case <-k.bell:
 			if err := k.release(ctx, false); err != nil {
 				return err
@@ -62,6 +65,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err != nil {
 				return err
 			}
+			resumed, k.steady = false, time.Now()
 		case <-flush.C:
 			if err := k.flush(ctx); err != nil {
 				return err

@@ -43,6 +43,7 @@ type kindWatch struct {
 	state    time.Time // when the state stream was made
 	ledger
 	tracing
+	hearsay
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist

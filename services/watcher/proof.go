@@ -51,8 +51,8 @@ func proofOf(d events.Delta) events.Delta {
 // prove asks whether the API server still has the history that was watched. It
 // is errRewound when the storage stands before our position, or has our newest
 // object in an older version. A storage that went back and has since passed our
-// position and changed that object again cannot be told from one that did not;
-// the objects that it lost come to light with the next relist.
+// position and changed that object again cannot be told from one that did not: then
+// another kind has to, for which that is not so.
 func (k *kindWatch) prove(ctx context.Context) error { return k.proof()(ctx) }
 
 // proof is prove as of now, to be run beside the watch.

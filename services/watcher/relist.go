@@ -37,6 +37,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	r := h.state.Compare(position, k.rewound)
+	if r.Opens() {
+		k.opens(ctx)
+	}
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {
@@ -71,7 +74,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 			return err
 		}
 	}
-	k.counted = true
+	k.counted, k.steady = true, time.Now()
 	k.sighted()
 	if err := k.mark(ctx); err != nil {
 		return err

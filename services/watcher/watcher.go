@@ -135,6 +135,7 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.probe(ctx) })
 	looking.Go(func() { s.listen(ctx) })
+	looking.Go(func() { s.gossip(ctx) })
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()

@@ -89,6 +89,7 @@ type Relist struct {
 	state *State
 	seen  map[events.Ref]struct{}
 	epoch uint64
+	opens bool
 }
 
 // Compare begins a relist, which uses the state up. When the server's position
@@ -99,12 +100,16 @@ func (s *State) Compare(version string, rewound bool) *Relist {
 	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: s.newest.Epoch}
 	if rewound || Older(version, s.newest.Version) {
 		r.epoch++
+		r.opens = true
 	}
 	return r
 }
 
 // Epoch is the epoch of everything that the relist finds.
 func (r *Relist) Epoch() uint64 { return r.epoch }
+
+// Opens tells whether that epoch is a new one.
+func (r *Relist) Opens() bool { return r.opens }
 
 // Finding is what a listed object is to the bus.
 type Finding struct {
