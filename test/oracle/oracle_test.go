@@ -51,6 +51,11 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"replica set", oracle.ReplicaSet, replicaSetKey, replicaSetWorld, []string{
 			"create pods", "delete pods", "patch pods", "update replicasets/status", "SuccessfulCreate", "SuccessfulDelete",
 		}},
+		{"mirrors", oracle.EndpointSliceMirroring, mirrorKey, mirrorWorld, []string{
+			"create endpointslices", "update endpointslices", "delete endpointslices", "InvalidIPAddress", "TooManyAddressesToMirror",
+		}},
+		{"pods' own volumes", oracle.EphemeralVolume, mirrorKey, ephemeralWorld, []string{"create persistentvolumeclaims", "FailedBinding"}},
+		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			left, generator := c.want, rapid.Custom(c.worlds)

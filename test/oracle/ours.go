@@ -7,6 +7,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -89,6 +91,18 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.ReplicationControllers.Kind, obj)
 		case *corev1.Pod:
 			seen.Put(kinds.Pods.Kind, obj)
+		case *corev1.Service:
+			seen.Put(kinds.Services.Kind, obj)
+		case *corev1.Endpoints:
+			seen.Put(kinds.Endpoints.Kind, obj)
+		case *discoveryv1.EndpointSlice:
+			seen.Put(kinds.EndpointSlices.Kind, obj)
+		case *corev1.PersistentVolume:
+			seen.Put(kinds.PersistentVolumes.Kind, obj)
+		case *corev1.PersistentVolumeClaim:
+			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
+		case *storagev1.VolumeAttributesClass:
+			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
 		default:
 			return nil, fmt.Errorf("the world holds a %T", obj)
 		}

@@ -43,6 +43,9 @@ func Repacked(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	var bundles []*bundle
 	for i := range subsets {
 		ports := subsets[i].Ports
+		if len(subsets[i].Addresses)+len(subsets[i].NotReadyAddresses) == 0 {
+			continue
+		}
 		if len(ports) == 0 {
 			bundles = gathered(bundles, &bundle{none: true}, &subsets[i], addresses)
 		}

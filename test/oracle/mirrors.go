@@ -1,0 +1,110 @@
+package oracle
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	upstreammirrors "k8s.io/kubernetes/pkg/controller/endpointslicemirroring"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
+)
+
+// MirroredPerSubset is how many addresses of a subset are mirrored in the comparison.
+const MirroredPerSubset = 3
+
+// EndpointSliceMirroring is the controller that mirrors Endpoints.
+var EndpointSliceMirroring = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		core := f.Core().V1()
+		m := upstreammirrors.NewController(ctx, core.Endpoints(), f.Discovery().V1().EndpointSlices(), core.Services(), MirroredPerSubset, c, 0)
+		return func() { m.Run(ctx, 1) }, nil
+	},
+	Ours:  endpointslicemirroring.New(endpointslicemirroring.Config{Max: MirroredPerSubset}),
+	Alone: never, Fair: fairMirrors,
+}
+
+// fairMirrors compares what slices there are afterwards, and by how many writes of each
+// sort that came to be, but not:
+//
+//   - Under which names: upstream goes through maps. Nor in which order addresses and
+//     ports are in a slice.
+//   - What is left out, where there is nothing to write: upstream says so at each sync,
+//     we with what changes.
+//   - What the slices show whose Endpoints are on their way out. They get no new ones, and
+//     which of those that are wanted takes the place of an old one is chance.
+//   - Anything, where upstream makes a slice under the name of one that is there. When
+//     the mirror of one family takes the place of another, it may forget the one that
+//     is new and make the other twice; the API server refuses that, and it tries again.
+func fairMirrors(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	confused := func(e Effect) bool { return e.Verb == create && e.Name != "" }
+	if slices.ContainsFunc(theirs, confused) {
+		return nil, nil
+	}
+	isEvent := func(e Effect) bool { return e.Verb == event }
+	if !slices.ContainsFunc(ours, func(e Effect) bool { return !isEvent(e) }) {
+		theirs = slices.DeleteFunc(slices.Clone(theirs), isEvent)
+	}
+	return afterwards(world, theirs), afterwards(world, ours)
+}
+
+// afterwards are the slices of a world after the effects, without their names, each as
+// a birth; and each effect without what it is about.
+func afterwards(world []runtime.Object, effects []Effect) []Effect {
+	slicesNow := map[string]string{}
+	for _, obj := range world {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			slicesNow[s.Name] = shown([]byte(text(s)))
+		}
+	}
+	var out []Effect
+	for i, e := range effects {
+		switch e.Verb {
+		case event:
+			out = append(out, e)
+			continue
+		case remove:
+			delete(slicesNow, e.Name)
+		case update:
+			slicesNow[e.Name] = shown([]byte(e.Body))
+		case create:
+			slicesNow["new "+string(rune('a'+i))] = shown([]byte(e.Body))
+		}
+		// As patches, of which all are kept.
+		out = append(out, Effect{Verb: patch, Resource: e.Resource, Name: "counted as " + e.Verb})
+	}
+	if slices.ContainsFunc(world, leaving) {
+		return out
+	}
+	for _, body := range slicesNow {
+		out = append(out, Effect{Verb: create, Resource: "endpointslices", Body: body})
+	}
+	return out
+}
+
+// leaving is true for Endpoints on their way out.
+func leaving(obj runtime.Object) bool {
+	e, ok := obj.(*corev1.Endpoints)
+	return ok && e.DeletionTimestamp != nil
+}
+
+// shown is a slice without its names, its addresses and ports in order.
+func shown(body []byte) string {
+	tree := parsed(body)
+	if meta, ok := tree["metadata"].(map[string]any); ok {
+		for _, field := range []string{"name", "generateName", "uid", "resourceVersion", "creationTimestamp", "finalizers"} {
+			delete(meta, field)
+		}
+	}
+	for _, list := range []string{"endpoints", "ports"} {
+		if all, ok := tree[list].([]any); ok {
+			slices.SortFunc(all, func(a, b any) int { return strings.Compare(text(a), text(b)) })
+		}
+	}
+	return text(said(tree))
+}
