@@ -33,6 +33,7 @@ var replaced = []string{
 	"endpointslice-controller",
 	"pod-garbage-collector-controller",
 	"statefulset-controller",
+	"daemonset-controller",
 	"persistentvolume-protection-controller",
 	"persistentvolumeclaim-protection-controller",
 	"clusterrole-aggregation-controller",
