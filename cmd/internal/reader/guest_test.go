@@ -1,0 +1,97 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
+// who may do nothing else, over a real bus; and what the notary has signed is proven.
+func TestTheReaderMayReadAll(t *testing.T) {
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", GuestPassword: "look"})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	b, err := stream.Connect(t.Context(), stream.Options{Server: server})
+	must(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	teller, err := recordtest.New(t.Context(), b, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})
+	must(t, err)
+	_, err = recordtest.OpenShop(t.Context(), teller)
+	must(t, err)
+	must(t, teller.Close())
+	key := sign(t, b)
+
+	dir := t.TempDir()
+	file := filepath.Join(dir, "shop.millrace")
+	address := "--nats-url=nats://" + stream.GuestUser + ":look@" + strings.TrimPrefix(server.URL(), "nats://")
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"history", "deploy/web", "-n=shop"}, "kubectl-scale"},
+		{[]string{"get", "pods", "-n=shop"}, "web-1"},
+		{[]string{"why", "rs/web-1", "-n=shop"}, "kubectl-scale"},
+		{[]string{"why-not", "deploy/web", "-n=shop", "--controller=" + recordtest.Deployments}, "last act turn"},
+		{[]string{"lag"}, ""},
+		{[]string{"parked"}, ""},
+		{[]string{"retention"}, "EV_pods"},
+		{[]string{"shadow"}, ""},
+		{[]string{"replay"}, "turns"},
+		{[]string{"export", file}, ""},
+		{[]string{"verify", "--key=" + key}, "19 messages are exactly those that were signed"},
+	} {
+		said, err := command(t.Context(), append(c.args, address)...)
+		if err != nil || !strings.Contains(said, c.says) {
+			t.Errorf("millrace %s: %v\n%s\nwant %q", strings.Join(c.args, " "), err, said, c.says)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sign has a notary sign what there is, and gives the file of its public key.
+func sign(t *testing.T, b *stream.Bus) string {
+	t.Helper()
+	private, public, err := notary.Generate("notary.test")
+	must(t, err)
+	signer, verifier, err := notary.Signer(private)
+	must(t, err)
+	must(t, notary.New(b, notary.Options{Signer: signer, Known: note.VerifierList(verifier)}).Round(t.Context()))
+	key := filepath.Join(t.TempDir(), "notary.key.pub")
+	must(t, os.WriteFile(key, []byte(public), 0o600))
+	return key
+}
+
+// command runs one, and gives what it says.
+func command(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for _, c := range Commands("test") {
+		if c.Name() != args[0] {
+			continue
+		}
+		var out bytes.Buffer
+		c.SetOut(&out)
+		c.SetErr(&out)
+		c.SetArgs(args[1:])
+		err := c.ExecuteContext(ctx)
+		return out.String(), err
+	}
+	return "", os.ErrNotExist
+}
