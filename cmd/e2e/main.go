@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -166,8 +167,11 @@ func start(ctx context.Context, o options) (*stage, error) {
 	default:
 		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or nobody", o.by)
 	}
+	// The cluster has started when its nodes are free, and only kube-controller-manager
+	// is there by then to take the taint away.
+	tainted := controllers == localcluster.AllControllers || !slices.Contains(strings.Split(o.which, ","), "node-lifecycle-controller")
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
-		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: true, Output: os.Stderr,
+		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: tainted, Output: os.Stderr,
 		KCM: []localcluster.KCM{{Controllers: controllers}},
 	})
 	if err != nil {
