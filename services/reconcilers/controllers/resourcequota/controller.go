@@ -32,6 +32,9 @@ const (
 	DefaultPeriod = 5 * time.Minute
 	// recount is how long after a change of what is used it is counted again.
 	recount = 10 * time.Second
+	// search is how often it is looked whether the cluster has by now what it did not
+	// have: until somebody has counted, the API server lets nobody make any.
+	search = 30 * time.Second
 )
 
 // Config is what the controller needs to know.

@@ -20,6 +20,9 @@ import (
 func decide(v View, now time.Time) reconcile.Decision {
 	used := v.used(now)
 	next := v.next(now)
+	if len(used) < len(v.Quota.Spec.Hard) {
+		next = earlier(next, period.Next(v.Quota.UID, search, now))
+	}
 	switch status := v.Quota.Status; {
 	case !equal(v.Quota.Spec.Hard, status.Hard):
 		return v.tell("the limits have changed", used, now, next)
