@@ -60,3 +60,27 @@ func TestAnAnswerIsAboutWhatWasMeant(t *testing.T) {
 		}
 	}
 }
+
+// A namespace that nothing keeps any more is gone when its finalizers are.
+func TestALastFinalizerEndsANamespace(t *testing.T) {
+	for what, c := range map[string]struct {
+		body   string
+		object Object
+		gone   bool
+	}{
+		"none is left":          {`{"spec":{}}`, Object{UID: "ns", Deleting: true}, true},
+		"somebody else has one": {`{"spec":{"finalizers":["example.com/ours"]}}`, Object{UID: "ns", Deleting: true}, false},
+		"one of another sort":   {`{"spec":{}}`, Object{UID: "ns", Deleting: true, Finalizers: true}, false},
+		"it lives":              {`{"spec":{}}`, Object{UID: "ns"}, false},
+	} {
+		p := New(turn(events.Command{
+			Verb: events.VerbUpdate, Kind: "namespaces", Version: "v1", Name: "shop", Subresource: "finalize",
+			Body: json.RawMessage(c.body), If: &events.If{UID: "ns", ResourceVersion: "1"},
+		}), Options{})
+		p.Next()
+		p.Answer(0, Response{Code: 200, Object: c.object})
+		if results, done := p.Results(); !done || results[0].Removed != c.gone {
+			t.Errorf("%s: done %t, %+v", what, done, results)
+		}
+	}
+}

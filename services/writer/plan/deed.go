@@ -247,7 +247,7 @@ func (d *deed) afterWrite(r Response) {
 		d.end(r, events.DryRun)
 	case r.ok():
 		d.end(r, d.effect(r))
-		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object)
+		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object) || d.released(r.Object)
 	case r.Code == 409 && (c.Verb != events.VerbCreate || r.Reason == string(metav1.StatusReasonAlreadyExists)):
 		d.step = compare
 	case r.Code == 409:
@@ -297,6 +297,12 @@ func gone(c events.Command, o Object) bool {
 		return true
 	}
 	return !o.Finalizers && o.Grace != nil && *o.Grace == 0 && c.Kind != "namespaces"
+}
+
+// released tells whether an update took away the last thing that kept a namespace: it
+// is gone then.
+func (d *deed) released(o Object) bool {
+	return d.command.Subresource == "finalize" && o.Deleting && !o.Finalizers && zero(at(read(d.body), "spec", "finalizers"))
 }
 
 // afterCompare judges a 409 by what is there.
