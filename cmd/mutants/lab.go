@@ -32,6 +32,7 @@ type step struct {
 var steps = map[string]step{
 	"sim":     {args: []string{"./test/sim", "-sim.n=25"}},
 	"budgets": {args: []string{"./test/sim", "-run", "TestWorlds/budgets", "-sim.n=60"}},
+	"daemons": {args: []string{"./test/sim", "-run", "TestWorlds/daemons", "-sim.n=60"}},
 	"history": {args: []string{"./test/history"}},
 	"oracle":  {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
 }
