@@ -144,6 +144,9 @@ func deleteRole(w *World) {
 
 // lives tells whether a node is there; where nodes are nobody's business they are.
 func (w *World) lives(node string) bool {
+	if k := w.kubelets[node]; k != nil && k.stopped {
+		return false
+	}
 	return w.api.of(kinds.Nodes.Name) == nil || w.api.Get(nodeRef(node)) != nil
 }
 

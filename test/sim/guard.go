@@ -87,7 +87,7 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
+	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes", "F24": "nobody is silent who was heard",
 }
 
 // changed looks at a change of the API server's state.
@@ -98,6 +98,7 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		g.worked(old, now)
 		g.member(old, now)
 		g.daemon(old, now)
+		g.guest(old, now)
 		g.pod(old, now)
 	case kinds.ReplicaSets.Name:
 		g.set(old, now)
@@ -110,6 +111,7 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		g.unguarded(old, now)
 	case kinds.Nodes.Name:
 		g.world.dirty = true
+		g.node(old, now)
 	case kinds.Deployments.Name:
 		if d, ok := now.(*appsv1.Deployment); ok {
 			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))

@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,6 +28,7 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.Services.Name:               func() metav1.Object { return &corev1.Service{} },
 	kinds.Endpoints.Name:              func() metav1.Object { return &corev1.Endpoints{} },
 	kinds.EndpointSlices.Name:         func() metav1.Object { return &discoveryv1.EndpointSlice{} },
+	kinds.Leases.Name:                 func() metav1.Object { return &coordinationv1.Lease{} },
 	kinds.Nodes.Name:                  func() metav1.Object { return &corev1.Node{} },
 	kinds.PersistentVolumes.Name:      func() metav1.Object { return &corev1.PersistentVolume{} },
 	kinds.PersistentVolumeClaims.Name: func() metav1.Object { return &corev1.PersistentVolumeClaim{} },

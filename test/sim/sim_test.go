@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
+	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
@@ -34,6 +35,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
@@ -110,6 +112,10 @@ func volumes() []reconcile.Any {
 
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
+func kubelets() []reconcile.Any {
+	return []reconcile.Any{nodelifecycle.New(nodelifecycle.Config{}), tainteviction.Controller}
+}
+
 type shape struct {
 	options     sim.Options
 	controllers func() []reconcile.Any
@@ -129,7 +135,7 @@ var shapes = map[string]shape{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Demolition, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, demolition},
 	"budgets": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 10, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Replicas: 2, Writers: 2, Changes: 20, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, budgets},
 	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
 	"sets, two of each": {sim.Options{
@@ -152,6 +158,9 @@ var shapes = map[string]shape{
 	"volumes": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, volumes},
+	"kubelets": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
+	}, kubelets},
 	"cluster, calm": {sim.Options{Changes: 12, Users: sim.Cluster, Pace: -1}, cluster},
 	"calm":          {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
 	"crashes": {sim.Options{

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
@@ -52,6 +53,7 @@ type kindWatch struct {
 	rewound bool
 	marked  time.Time
 	mended  uint64 // where the last relist ended
+	sight   events.Sight
 }
 
 func newWatcher(w *World) *watcher {
@@ -94,6 +96,9 @@ func (k *kindWatch) act() {
 	case len(k.found) > 0:
 		d := k.found[0]
 		k.found = k.found[1:]
+		if len(k.found) == 0 {
+			k.sighted()
+		}
 		if k.append(d) && len(k.found) == 0 {
 			k.expired, k.rewound, k.marked, k.mended = false, false, k.world.now, k.last
 		}
@@ -154,6 +159,7 @@ func (k *kindWatch) resume() bool {
 	}
 	var ok bool
 	newest := k.stream.log[k.last-1].delta
+	k.sight = newest.Sight
 	if k.cursor, ok = translate.Resume(newest); k.latest.UID == "" && newest.Op == events.Is {
 		k.latest = newest
 	}
@@ -219,6 +225,7 @@ func (k *kindWatch) bury(sequence uint64) {
 // hear says the next change.
 func (k *kindWatch) hear(c Change) {
 	version := strconv.FormatInt(c.Version, 10)
+	k.sighted()
 	if k.cursor.Covers(version) {
 		return
 	}
@@ -228,6 +235,13 @@ func (k *kindWatch) hear(c Change) {
 	}
 	if k.cursor.Version = version; c.Op == events.Is {
 		k.latest = d
+	}
+}
+
+// sighted notes that something has been heard of a kind that beats.
+func (k *kindWatch) sighted() {
+	if kinds.Beating(k.from.kind.Name) {
+		k.sight = k.sight.Heard(k.watcher.clock())
 	}
 }
 
@@ -241,6 +255,7 @@ func (k *kindWatch) object(op events.Op, obj metav1.Object, sync bool) events.De
 
 // append says something, unless another watcher has: then this session is over.
 func (k *kindWatch) append(d events.Delta) bool {
+	d.Sight = k.sight
 	if err := k.world.bus.append(d, k.last); err != nil {
 		k.close()
 		return false

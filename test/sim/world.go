@@ -97,6 +97,10 @@ type World struct {
 	recorded *Record
 	tally    Tally
 	guard    *guard
+	kubelets map[string]*kubelet
+	renewed  time.Time            // when the API server last renewed its lease
+	drove    map[string]time.Time // when a node of each zone last began to drive pods away
+	lull     time.Time            // until when users do nothing
 }
 
 // Tally counts what happened in a world.
@@ -182,6 +186,9 @@ func (w *World) Run() error {
 			w.recorded.note(w)
 		}
 		if w.options.Ends > 0 && w.now.Sub(Epoch) > w.options.Ends {
+			if err := w.settledNodes(); err != nil {
+				return w.failure(err)
+			}
 			return nil
 		}
 		if !w.step() {
@@ -220,7 +227,7 @@ func (w *World) step() bool {
 	// Users and faults come now and then, so that what they meet has got
 	// somewhere; when nothing else moves, it is a user's turn.
 	switch roll := w.random.IntN(20); {
-	case w.changes > 0 && (roll == 0 || len(w.ready) == 0):
+	case w.changes > 0 && !w.now.Before(w.lull) && (roll == 0 || len(w.ready) == 0):
 		w.changes--
 		w.tally.Changes++
 		w.options.Users[w.roll(len(w.options.Users))](w)
@@ -265,6 +272,7 @@ func (w *World) sleep() bool {
 		return w.release()
 	}
 	w.advance(next)
+	w.beat()
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
 			k.bookmark()
@@ -279,6 +287,9 @@ func (w *World) next() (next time.Time) {
 		if at.After(w.now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
+	}
+	if len(w.kubelets) > 0 {
+		consider(w.renewed.Add(renewEvery))
 	}
 	for _, r := range w.replicas {
 		if consider(r.asleep); !r.stalled() {

@@ -173,7 +173,7 @@ func (z *Zone) evict(c Config, dark bool, silent map[string]bool, now time.Time)
 	case rate <= 0:
 		return reconcile.Nothing("too many nodes are not ready for any pods to go")
 	}
-	if next := z.Last.Add(time.Duration(float64(time.Second) / float64(rate))); next.After(now) {
+	if next := z.Last.Add(interval(rate)); next.After(now) {
 		return reconcile.Wake(next, "pods of one node after the other have to go")
 	}
 	n := waiting[0]
@@ -183,6 +183,12 @@ func (z *Zone) evict(c Config, dark bool, silent map[string]bool, now time.Time)
 	count.Of = events.Ref{Kind: kinds.Nodes.Name, Name: n.Name}
 	d.Figures = append(d.Figures, count)
 	return d
+}
+
+// interval is the time between two nodes. Rates are read in single precision, as upstream
+// does, and their last digits mean nothing.
+func interval(rate float32) time.Duration {
+	return time.Duration(float64(time.Second) / float64(rate)).Round(time.Millisecond)
 }
 
 // waiting are the nodes that are not ready and whose pods stay as yet, in the order in

@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Kubelets is what becomes of nodes that say how they are, and of pods on them that put
+// up with it for [patient]. In between time passes: with everybody at work, or with
+// everybody but the kubelets standing still.
+var Kubelets = []Deed{
+	newKubelet, newKubelet, newKubelet, stopKubelet, stopKubelet, startKubelet, complain, placePod, placePod, placePod, wait, wait, freeze, cordon,
+}
+
+const (
+	renewEvery = 10 * time.Second
+	// grace is for how long a kubelet may be silent, patient for how long pods stay.
+	grace   = 50 * time.Second
+	patient = 60 * time.Second
+	// evictEvery is the time between the pods of two nodes of a zone.
+	evictEvery = 10 * time.Second
+	// ours is the API server's own lease.
+	ours = "kube-apiserver"
+)
+
+// kubelet is a node's.
+type kubelet struct {
+	zone             string
+	stopped, unready bool
+	renewed          time.Time
+	// driving is since when its pods are driven away, zero: they are not; driven until
+	// when they were, the last time that it was for as long as they put up with it.
+	driving, driven time.Time
+}
+
+func (w *World) kubelet(name string) *kubelet {
+	if w.kubelets == nil {
+		w.kubelets = map[string]*kubelet{}
+	}
+	return w.kubelets[name]
+}
+
+func (w *World) someKubelet() (name string, k *kubelet) {
+	name = fmt.Sprint("worker-", w.roll(5))
+	return name, w.kubelet(name)
+}
+
+func newKubelet(w *World) {
+	name, k := w.someKubelet()
+	if k != nil {
+		return
+	}
+	zone := fmt.Sprint("zone-", w.roll(2))
+	w.kubelets[name] = &kubelet{zone: zone}
+	w.note("user: a node %s in %s", name, zone)
+	w.create(nodeRef(name), &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux"}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}},
+	})
+	w.beat()
+}
+
+func stopKubelet(w *World) {
+	if name, k := w.someKubelet(); k != nil && !k.stopped {
+		w.note("kubelet of %s stops", name)
+		k.stopped, w.dirty = true, true
+	}
+}
+
+func startKubelet(w *World) {
+	if name, k := w.someKubelet(); k != nil {
+		w.note("kubelet of %s is there and well", name)
+		k.stopped, k.unready, w.dirty = false, false, true
+	}
+}
+
+func complain(w *World) {
+	if name, k := w.someKubelet(); k != nil {
+		w.note("kubelet of %s has something to complain about", name)
+		k.unready = true
+	}
+}
+
+func cordon(w *World) {
+	if name, k := w.someKubelet(); k != nil {
+		w.note("user: cordon or uncordon %s", name)
+		w.api.Change(nodeRef(name), func(obj metav1.Object) {
+			n := obj.(*corev1.Node)
+			n.Spec.Unschedulable = !n.Spec.Unschedulable
+		})
+	}
+}
+
+// placePod makes a pod on a node, which tolerates for a while that it is not well.
+func placePod(w *World) {
+	name, k := w.someKubelet()
+	if k == nil {
+		return
+	}
+	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: fmt.Sprint("guest", w.roll(6))}
+	w.note("user: %v on %s", ref, name)
+	by := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(patient / time.Second))}
+	}
+	w.create(ref, &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name},
+		Spec: corev1.PodSpec{NodeName: name, Tolerations: []corev1.Toleration{by(corev1.TaintNodeNotReady), by(corev1.TaintNodeUnreachable)}},
+	})
+}
+
+// wait lets time pass before users do anything else.
+func wait(w *World) { w.lull = w.now.Add(time.Duration(1+w.roll(180)) * time.Second) }
+
+// freeze lets time pass in which only kubelets move.
+func freeze(w *World) {
+	w.note("everybody but the kubelets stands still")
+	for range 1 + w.roll(18) {
+		w.advance(w.now.Add(renewEvery))
+		w.beat()
+	}
+}
+
+// beat has the kubelets say how they are, and the API server that it is there.
+func (w *World) beat() {
+	if len(w.kubelets) == 0 || w.api.of(kinds.Leases.Name) == nil {
+		return
+	}
+	if w.now.Sub(w.renewed) >= renewEvery {
+		w.renewed = w.now
+		w.renew("kube-system", ours)
+	}
+	for _, name := range sortedNames(w.kubelets) {
+		k := w.kubelets[name]
+		if k.stopped || w.now.Sub(k.renewed) < renewEvery {
+			continue
+		}
+		k.renewed = w.now
+		w.renew(corev1.NamespaceNodeLease, name)
+		status := corev1.ConditionTrue
+		if k.unready {
+			status = corev1.ConditionFalse
+		}
+		n := w.api.Get(nodeRef(name)).(*corev1.Node)
+		if c := readiness(n); c == nil || c.Status != status {
+			w.api.Change(nodeRef(name), func(obj metav1.Object) { w.speak(obj.(*corev1.Node), status) })
+		}
+	}
+}
+
+func (w *World) renew(space, name string) {
+	ref := events.Ref{Kind: kinds.Leases.Name, Namespace: space, Name: name}
+	at := metav1.NewMicroTime(w.now)
+	if w.api.Get(ref) == nil {
+		w.create(ref, &coordinationv1.Lease{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: name}, Spec: coordinationv1.LeaseSpec{RenewTime: &at},
+		})
+		return
+	}
+	w.api.Change(ref, func(obj metav1.Object) { obj.(*coordinationv1.Lease).Spec.RenewTime = &at })
+}
+
+func readiness(n *corev1.Node) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+func (w *World) speak(n *corev1.Node, status corev1.ConditionStatus) {
+	at := metav1.NewTime(w.now.Truncate(time.Second))
+	said := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: at, LastTransitionTime: at}
+	n.Status.Conditions = []corev1.NodeCondition{said}
+}
+
+func sortedNames(all map[string]*kubelet) []string {
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// node guards what is said of nodes and done about them (F24): nobody is called silent
+// who was heard, and of each zone the pods of one node after the other are driven away.
+func (g *guard) node(old, now metav1.Object) {
+	before, _ := old.(*corev1.Node)
+	n, there := now.(*corev1.Node)
+	if !there || g.world.kubelet(n.Name) == nil || g.restoring {
+		return
+	}
+	w, k := g.world, g.world.kubelets[n.Name]
+	if c := readiness(n); c != nil && c.Status == corev1.ConditionUnknown && (before == nil || readiness(before) == nil || readiness(before).Status != c.Status) {
+		if silent := w.now.Sub(k.renewed); silent <= grace {
+			g.breaks("F24", "%s is said to be silent, and was heard %v ago", n.Name, silent)
+		}
+	}
+	drives := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+	switch {
+	case drives && k.driving.IsZero():
+		k.driving = w.now
+		if last := w.drove[k.zone]; !last.IsZero() && w.now.Sub(last) < evictEvery {
+			g.breaks("F24", "%s is to lose its pods %v after another node of %s", n.Name, w.now.Sub(last), k.zone)
+		}
+		if w.drove == nil {
+			w.drove = map[string]time.Time{}
+		}
+		w.drove[k.zone] = w.now
+	case !drives && !k.driving.IsZero():
+		if w.now.Sub(k.driving) >= patient {
+			k.driven = w.now
+		}
+		k.driving = time.Time{}
+	}
+}
+
+// guest guards pods that put up with their node for a while: until that is over nobody
+// deletes them.
+func (g *guard) guest(old, now metav1.Object) {
+	before, _ := old.(*corev1.Pod)
+	if before == nil || before.DeletionTimestamp != nil || now != nil && now.GetDeletionTimestamp() == nil || g.restoring {
+		return
+	}
+	k := g.world.kubelet(before.Spec.NodeName)
+	if k == nil || !k.driven.IsZero() || !k.driving.IsZero() && g.world.now.Sub(k.driving) >= patient {
+		return
+	}
+	g.breaks("F24", "%s is deleted, and its node %s has driven pods away since %v", before.Name, before.Spec.NodeName, k.driving)
+}
+
+// settledNodes looks, when a world ends, whether everybody knows how the nodes are.
+func (w *World) settledNodes() error {
+	for _, name := range sortedNames(w.kubelets) {
+		k, n := w.kubelets[name], w.api.Get(nodeRef(name)).(*corev1.Node)
+		c, want := readiness(n), corev1.ConditionTrue
+		switch {
+		case k.stopped:
+			want = corev1.ConditionUnknown
+		case k.unready:
+			want = corev1.ConditionFalse
+		}
+		if c == nil || c.Status != want {
+			return fmt.Errorf("F24 (silence) broken: %s is %v, and should be %v", name, c, want)
+		}
+		key := map[corev1.ConditionStatus]string{corev1.ConditionFalse: corev1.TaintNodeNotReady, corev1.ConditionUnknown: corev1.TaintNodeUnreachable}[want]
+		for _, t := range n.Spec.Taints {
+			if t.Key != key && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) {
+				return fmt.Errorf("F24 (taints) broken: %s is %v, and has the taint %s:%s", name, want, t.Key, t.Effect)
+			}
+		}
+		warns := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectNoSchedule })
+		if key != "" && !warns {
+			return fmt.Errorf("F24 (taints) broken: %s is %v, and has no taint that says so", name, want)
+		}
+	}
+	return nil
+}
