@@ -21,8 +21,9 @@ import (
 
 // Budgets is what users do with PodDisruptionBudgets, and with the Deployments whose
 // pods they are of.
-var Budgets = slices.Concat([]Deed{budgetSome, budgetSome, budgetSome, evictSome, evictSome, evictSome, evictSome, dropBudget, disruptSome},
-	[]Deed{scaleSome, imageSome, deletePod, failPod})
+var Budgets = slices.Concat(slices.Repeat([]Deed{evictSome}, 10), []Deed{
+	budgetSome, budgetSome, dropBudget, disruptSome, scaleSome, scaleSome, imageSome, deletePod, failPod,
+})
 
 // remembered is for how long an eviction counts although its pod does not go.
 const remembered = 2 * time.Minute
@@ -70,7 +71,8 @@ func disruptSome(w *World) {
 		w.note("scheduler: pod %s is to be preempted, and is not", pod.GetName())
 		w.api.Change(refOf(kinds.Pods.Name, pod), func(obj metav1.Object) {
 			p := obj.(*corev1.Pod)
-			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+			was := func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }
+			p.Status.Conditions = append(slices.DeleteFunc(p.Status.Conditions, was), corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
 				LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second)),
 			})
@@ -80,8 +82,9 @@ func disruptSome(w *World) {
 
 // evictSome asks for the eviction of a pod, as a drain does.
 func evictSome(w *World) {
-	pod, ok := w.anyPod().(*corev1.Pod)
-	if !ok || pod.DeletionTimestamp != nil {
+	pod := w.evictable()
+	if pod == nil {
+		budgetSome(w) // there must be something to evict
 		return
 	}
 	for _, obj := range w.api.List(kinds.PodDisruptionBudgets.Name) {
@@ -96,6 +99,22 @@ func evictSome(w *World) {
 	}
 	w.note("user: pod %s is evicted", pod.Name)
 	w.api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name})
+}
+
+// evictable is a pod that runs and has a budget; nil when there is none.
+func (w *World) evictable() *corev1.Pod {
+	var all []*corev1.Pod
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		pod := obj.(*corev1.Pod)
+		budgets := w.api.List(kinds.PodDisruptionBudgets.Name)
+		if active(pod) && slices.ContainsFunc(budgets, func(b metav1.Object) bool { return covers(b.(*policyv1.PodDisruptionBudget), pod) }) {
+			all = append(all, pod)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[w.roll(len(all))]
 }
 
 // evict takes an eviction from a budget, if it has one left.

@@ -135,7 +135,7 @@ var shapes = map[string]shape{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Demolition, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, demolition},
 	"budgets": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 20, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Replicas: 2, Writers: 2, Changes: 50, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, budgets},
 	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
 	"sets, two of each": {sim.Options{
