@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -55,44 +56,67 @@ func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	}
 	return []metric{
 		{fmt.Sprintf("turns replayed, of %d with a change each", turns.Turns), "1/s", float64(turns.Turns) / turns.took.Seconds()},
+		{"turns replayed from a file", "1/s", float64(turns.Turns) / turns.fromFile.Seconds()},
 		{fmt.Sprintf("changes replayed, of %d with a turn for each thousand", deltas.Deltas), "1/s", float64(deltas.Deltas) / deltas.took.Seconds()},
+		{"changes replayed from a file", "1/s", float64(deltas.Deltas) / deltas.fromFile.Seconds()},
 	}, nil
 }
 
-// performance is a replay and how long it took.
+// performance is a replay and how long it took, and how long from a file.
 type performance struct {
 	replay.Summary
-	took time.Duration
+	took, fromFile time.Duration
 }
 
-// replayRecord makes a record in a bus of its own and replays it.
+// replayRecord makes a record and replays it, from the bus and from a file.
 func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
-	store, err := os.MkdirTemp("", "millrace-replay-")
-	if err != nil {
-		return p, err
+	err = rehearsed(ctx, r, func(b *stream.Bus, dir string) error {
+		defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the command has it
+		if p.Summary, p.took, err = r.replay(ctx, b); err != nil {
+			return err
+		}
+		file, err := exported(ctx, b, dir)
+		if err != nil {
+			return err
+		}
+		_, p.fromFile, err = r.replay(ctx, file)
+		return errors.Join(err, file.Close())
+	})
+	return p, err
+}
+
+// replay demands that every turn comes out as it was.
+func (r *rehearsal) replay(ctx context.Context, from bus.Archive) (replay.Summary, time.Duration, error) {
+	begun := time.Now()
+	s, err := replay.Run(ctx, from, replay.Options{Make: catalogue.Again}, func(replay.Case) error { return nil })
+	if err == nil && (s.Same != s.Turns || s.Turns != r.turns) {
+		err = fmt.Errorf("of %d turns %d were the same: %+v", r.turns, s.Same, s)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(store)) }()
-	server, err := stream.Serve(stream.ServerOptions{Dir: store})
+	return s, time.Since(begun), err
+}
+
+// rehearsed makes a record in a bus of its own, and has something done with it; there is
+// a directory for its files.
+func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir string) error) (err error) {
+	dir, err := os.MkdirTemp("", "millrace-replay-")
 	if err != nil {
-		return p, err
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	server, err := stream.Serve(stream.ServerOptions{Dir: filepath.Join(dir, "streams")})
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	b, err := stream.Connect(ctx, stream.Options{Server: server, Name: "bench", Timeout: time.Minute})
 	if err != nil {
-		return p, err
+		return err
 	}
 	defer b.Close()
 	if err := r.make(ctx, b); err != nil {
-		return p, fmt.Errorf("make a record: %w", err)
+		return fmt.Errorf("make a record: %w", err)
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the command has it
-	begun := time.Now()
-	p.Summary, err = replay.Run(ctx, b, replay.Options{Make: catalogue.Again}, func(replay.Case) error { return nil })
-	p.took = time.Since(begun)
-	if err == nil && (p.Same != p.Turns || p.Turns != r.turns) {
-		err = fmt.Errorf("of %d turns %d were the same: %+v", r.turns, p.Same, p.Summary)
-	}
-	return p, err
+	return do(b, dir)
 }
 
 // rehearsal makes a record by deciding: pods change, and the set of the one that
@@ -109,7 +133,7 @@ type rehearsal struct {
 	position events.Position
 }
 
-const rehearsed = "replicaset-controller"
+const actor = "replicaset-controller"
 
 func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
 	r.seen, r.logs, r.tallies, r.position = shell.NewHindsight(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
@@ -125,13 +149,13 @@ func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
 		r.logs[kind.Name], r.tallies[kind.Name] = log, &events.Tally{}
 		r.seen.Begin(kind, 0, nil, true)
 	}
-	if err := b.EnsureController(ctx, rehearsed); err != nil {
+	if err := b.EnsureController(ctx, actor); err != nil {
 		return err
 	}
 	if err := r.populate(ctx); err != nil {
 		return err
 	}
-	controller, err := catalogue.Again(rehearsed, nil)
+	controller, err := catalogue.Again(actor, nil)
 	if err != nil {
 		return err
 	}
@@ -219,7 +243,7 @@ func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcil
 	}
 	p := r.pods[(r.version-1)*7919%len(r.pods)]
 	t := events.Turn{
-		Controller: rehearsed, Key: events.Key{Namespace: p.Namespace, Name: p.OwnerReferences[0].Name}, Lane: events.Tell,
+		Controller: actor, Key: events.Key{Namespace: p.Namespace, Name: p.OwnerReferences[0].Name}, Lane: events.Tell,
 		Seen: r.position, Digest: sight.Digest, Now: time.Now(),
 	}
 	decision, _ := controller.Ask(sight.Snapshot, t.Key, t.Now)
@@ -233,7 +257,7 @@ func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcil
 	if err != nil {
 		return err
 	}
-	m.Subject = subject.Turn(rehearsed, t.Lane, t.Key)
+	m.Subject = subject.Turn(actor, t.Lane, t.Key)
 	r.storing.Go(func() error {
 		_, err := b.Put(ctx, events.Seal(m), fmt.Sprint("rehearsed-", place))
 		return err

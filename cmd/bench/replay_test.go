@@ -13,3 +13,15 @@ func TestARehearsedRecordIsReplayed(t *testing.T) {
 		t.Errorf("replayed: %+v", p)
 	}
 }
+
+// TestARehearsedRecordIsVerified plays that scenario in small: it fails where a message
+// is not proven, on the bus or in a file.
+func TestARehearsedRecordIsVerified(t *testing.T) {
+	p, err := verifyRecord(t.Context(), rehearsal{sets: 5, turns: 20, changes: 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.messages < 620 || p.pages == 0 || p.stored == 0 || p.inFile == 0 {
+		t.Errorf("verified: %+v", p)
+	}
+}

@@ -40,6 +40,7 @@ var scenarios = []scenario{
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
 	{name: "record", run: toldRecord, what: func(s sizes) string { return fmt.Sprintf("questions about %d messages of history", s.Past) }},
 	{name: "replay", run: replayed, what: func(sizes) string { return "the recorded turns decided once more" }},
+	{name: "verify", run: verified, what: func(sizes) string { return "a record signed and verified" }},
 	{name: "long-record", run: longRecord, asked: true, what: func(s sizes) string {
 		return fmt.Sprintf("questions about %d messages of history", longer*s.Past)
 	}},
