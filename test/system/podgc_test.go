@@ -1,0 +1,118 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// TestPodsThatNobodyElseEnds has nodes go away, break, and be full of pods that have
+// ended.
+func TestPodsThatNobodyElseEnds(t *testing.T) {
+	s := here(t)
+	s.run(t, "--terminated-pod-gc-threshold=2")
+	const name = "nobodys-pods"
+	must(t, s.arenas.CreateNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+	})
+	s.node(t, "goes")
+	s.node(t, "breaks")
+	orphan, stuck := s.podOn(t, name, "orphan", "goes"), s.podOn(t, name, "stuck", "breaks")
+	lasts := s.lastOf(t, orphan)
+	must(t, s.kube.CoreV1().Nodes().Delete(t.Context(), "goes", metav1.DeleteOptions{}))
+
+	t.Run("too many have ended", func(t *testing.T) { s.tooMany(t, name) })
+	t.Run("a node is out of service", func(t *testing.T) {
+		must(t, s.kube.CoreV1().Pods(name).Delete(t.Context(), stuck.Name, metav1.DeleteOptions{}))
+		if _, err := s.kube.CoreV1().Pods(name).Get(t.Context(), stuck.Name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("the pod went with nobody to let it: %v", err)
+		}
+		out := `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`
+		_, err := s.kube.CoreV1().Nodes().Patch(t.Context(), "breaks", types.MergePatchType, []byte(out), metav1.PatchOptions{})
+		must(t, err)
+		s.goes(t, stuck)
+	})
+	t.Run("a node is gone", func(t *testing.T) {
+		s.goes(t, orphan)
+		last := lasts()
+		said := ""
+		for _, c := range last.Status.Conditions {
+			said += fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, "; ")
+		}
+		if last.Status.Phase != corev1.PodFailed || !strings.Contains(said, "DisruptionTarget True DeletionByPodGC") {
+			t.Errorf("the pod ended as %s, saying %s", last.Status.Phase, said)
+		}
+	})
+}
+
+// node is a node that nobody runs.
+func (s *site) node(t *testing.T, name string) {
+	t.Helper()
+	_, err := s.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { // it may be gone
+		_ = s.kube.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{})
+	})
+}
+
+func (s *site) podOn(t *testing.T, namespace, name, node string) *corev1.Pod {
+	t.Helper()
+	var made *corev1.Pod
+	eventually(t, "pod "+name+" can be created", func() string {
+		var err error
+		made, err = s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}}},
+		}, metav1.CreateOptions{})
+		return ask(err)
+	})
+	return made
+}
+
+// lastOf gives what a pod was like when it went.
+func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
+	t.Helper()
+	changes, err := s.kube.CoreV1().Pods(p.Namespace).Watch(t.Context(), metav1.SingleObject(p.ObjectMeta))
+	must(t, err)
+	t.Cleanup(changes.Stop)
+	return func() *corev1.Pod {
+		for change := range changes.ResultChan() {
+			if change.Type == watch.Deleted {
+				return change.Object.(*corev1.Pod)
+			}
+		}
+		t.Fatal("the watch ended before the pod")
+		return nil
+	}
+}
+
+func (s *site) goes(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	eventually(t, "pod "+p.Name+" goes", func() string {
+		_, err := s.kube.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+		return gone(err)
+	})
+}
+
+// tooMany has four pods end, of which two are kept.
+func (s *site) tooMany(t *testing.T, namespace string) {
+	for i := range 4 {
+		p := s.podOn(t, namespace, fmt.Sprint("done-", i), "breaks")
+		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+		must(t, err)
+	}
+	eventually(t, "two of four pods that have ended are left", func() string {
+		all, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Succeeded"})
+		if err != nil || len(all.Items) != 2 {
+			return fmt.Sprintf("there are %d (%v)", len(all.Items), err)
+		}
+		return ""
+	})
+}

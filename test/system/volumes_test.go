@@ -1,0 +1,104 @@
+package system
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestAPodsOwnVolume: a pod has a claim made for it, which goes with it; one that
+// somebody else has is not taken, and the pod says so.
+func TestAPodsOwnVolume(t *testing.T) {
+	s := here(t)
+	s.run(t)
+	const name = "own-volumes"
+	must(t, s.arenas.CreateNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+	})
+	claims, pods := s.kube.CoreV1().PersistentVolumeClaims(name), s.kube.CoreV1().Pods(name)
+	spec := corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	_, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "web-taken"}, Spec: spec}, metav1.CreateOptions{})
+	must(t, err)
+	var pod *corev1.Pod
+	eventually(t, "the pod can be created", func() string {
+		own := func(name string) corev1.Volume {
+			template := &corev1.PersistentVolumeClaimTemplate{Spec: spec}
+			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template}}}
+		}
+		pod, err = pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{own("cache"), own("taken")}, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}},
+		}}, metav1.CreateOptions{})
+		return ask(err)
+	})
+	has := func(claim string) {
+		eventually(t, "the pod has "+claim, func() string {
+			c, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
+			if err == nil && !metav1.IsControlledBy(c, pod) {
+				return "it is somebody else's"
+			}
+			return ask(err)
+		})
+	}
+	has("web-cache")
+	eventually(t, "the pod says what is in its way", func() string {
+		told, err := s.kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedBinding"})
+		if err != nil || len(told.Items) == 0 {
+			return "nothing is said"
+		}
+		if e := told.Items[0]; !strings.Contains(e.Message, "ephemeral volume taken: PVC own-volumes/web-taken was not created for pod") || e.Source.Component != "ephemeral_volume" {
+			return e.Source.Component + " says: " + e.Message
+		}
+		return ""
+	})
+	must(t, claims.Delete(t.Context(), "web-taken", metav1.DeleteOptions{}))
+	has("web-taken")
+	must(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	for _, claim := range []string{"web-cache", "web-taken"} {
+		eventually(t, claim+" goes with its pod", func() string {
+			_, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
+			return gone(err)
+		})
+	}
+}
+
+// TestAClassThatIsUsed stays until nothing names it.
+func TestAClassThatIsUsed(t *testing.T) {
+	s := here(t)
+	s.run(t)
+	const name = "gold"
+	classes, volumes := s.kube.StorageV1().VolumeAttributesClasses(), s.kube.CoreV1().PersistentVolumes()
+	_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "example.com", Parameters: map[string]string{"iops": "1"}}, metav1.CreateOptions{})
+	must(t, err)
+	class := name
+	_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "golden"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		VolumeAttributesClassName: &class, PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "example.com", VolumeHandle: "g"}},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the class is protected", func() string {
+		c, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && len(c.Finalizers) == 0 {
+			return "it has no finalizer"
+		}
+		return ask(err)
+	})
+	must(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	c, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || c.DeletionTimestamp == nil {
+		t.Errorf("a class that a volume names is %+v, %v", c, err)
+	}
+	must(t, volumes.Delete(t.Context(), "golden", metav1.DeleteOptions{}))
+	eventually(t, "the class goes with the last volume that names it", func() string {
+		_, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+		return gone(err)
+	})
+}
