@@ -287,23 +287,3 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("there are the answers %v", v.Answers)
 	}
 }
-
-// More cannot be asked about than answers are remembered, or it would be asked for ever.
-func TestTooManyToAsk(t *testing.T) {
-	v := View{Budget: budget("b", everything)}
-	v.Budget.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(1))
-	for i := range askable + 1 {
-		p := reconciletest.Pod(fmt.Sprint("p", i))
-		p.OwnerReferences = []metav1.OwnerReference{reference("example.com/v1", "Foo", fmt.Sprint("foo", i))}
-		v.Pods = append(v.Pods, p)
-	}
-	for _, c := range decide(v, now).Commands {
-		if c.Verb == events.VerbAsk {
-			t.Fatal("it asks about more than it can remember")
-		}
-	}
-	v.Pods = v.Pods[1:]
-	if d := decide(v, now); len(d.Commands) != askable {
-		t.Errorf("it asks %d questions", len(d.Commands))
-	}
-}

@@ -23,10 +23,6 @@ import (
 // come and go, it is not asked for every one.
 const fresh = time.Second
 
-// askable is how many can be asked about at once: no more answers are remembered of a
-// turn.
-const askable = 64
-
 // sizeOf is how many pods somebody of a kind that is read wants.
 func sizeOf(obj metav1.Object) (int32, bool) {
 	var replicas *int32
@@ -111,9 +107,6 @@ func (v View) scales(now time.Time) scales {
 			counted[size.Of] = true
 			all.expected += size.Replicas
 		}
-	}
-	if len(asked) > askable {
-		return scales{failure: fmt.Sprintf("the pods have more than %d controllers of kinds that are not built in", askable)}
 	}
 	return all
 }
