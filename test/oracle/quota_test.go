@@ -87,7 +87,7 @@ func quotaWorld(t *rapid.T) []runtime.Object {
 	}
 	some("classes", 2, func(i int) runtime.Object { return anyClass(t, i) })
 	some("pods", 4, func(i int) runtime.Object { return chargedPod(t, i) })
-	some("services", 2, func(i int) runtime.Object { return anyService(t, i) })
+	some("services", 2, func(i int) runtime.Object { return chargedService(t, i) })
 	some("claims", 3, func(i int) runtime.Object { return anyClaim(t, i) })
 	some("devices", 3, func(i int) runtime.Object { return anyDevices(t, i) })
 	some("configmaps", 2, func(i int) runtime.Object { return &corev1.ConfigMap{ObjectMeta: shopMeta(fmt.Sprint("c", i))} })
@@ -176,7 +176,7 @@ func chargedPod(t *rapid.T, i int) *corev1.Pod {
 	return p
 }
 
-func anyService(t *rapid.T, i int) *corev1.Service {
+func chargedService(t *rapid.T, i int) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: shopMeta(fmt.Sprint("s", i))}
 	s.Spec.Type = rapid.SampledFrom([]corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}).Draw(t, "type")
 	for range rapid.IntRange(0, 3).Draw(t, "ports") {

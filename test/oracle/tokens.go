@@ -1,0 +1,102 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/serviceaccount"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	cleaner "github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// TokensOfTheirs and TokensOfOurs are what each does to the tokens of a world, as a
+// text for each, sorted.
+func TokensOfTheirs(t *testing.T, world []runtime.Object, period time.Duration) (did []string, err error) {
+	synctest.Test(t, func(*testing.T) { did, err = cleanTheirs(copied(world), period) })
+	return did, err
+}
+
+func cleanTheirs(world []runtime.Object, period time.Duration) (did []string, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewClientset(world...)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	c, err := serviceaccount.NewLegacySATokenCleaner(factory.Core().V1().ServiceAccounts(), factory.Core().V1().Secrets(), factory.Core().V1().Pods(),
+		client, clocktesting.NewFakeClock(Now), serviceaccount.LegacySATokenCleanerOptions{CleanUpPeriod: period, SyncInterval: time.Hour})
+	if err != nil {
+		return nil, fmt.Errorf("make the cleaner: %w", err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	time.Sleep(time.Second)
+	synctest.Wait()
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	for _, action := range client.Actions() {
+		switch a := action.(type) {
+		case clienttesting.PatchActionImpl:
+			did = append(did, "patch "+a.GetName()+" "+labelsIn(a.GetPatch()))
+		case clienttesting.DeleteActionImpl:
+			did = append(did, "delete "+a.GetName())
+		}
+	}
+	slices.Sort(did)
+	return did, nil
+}
+
+// labelsIn are the labels that a patch sets.
+func labelsIn(patch []byte) string {
+	labels, _ := parsed(patch)["metadata"].(map[string]any)["labels"].(map[string]any)
+	return fmt.Sprint(labels)
+}
+
+// TokensOfOurs asks ours about each token. What only says of which type a Secret is
+// changes nothing, and is left out.
+func TokensOfOurs(world []runtime.Object, period time.Duration) (did []string) {
+	s, c := reconciletest.NewWorld(), cleaner.New(cleaner.Config{Period: period})
+	var keys []events.Key
+	for _, obj := range world {
+		switch obj := obj.(type) {
+		case *corev1.Secret:
+			s.Put(kinds.Secrets.Kind, &metav1.PartialObjectMetadata{ObjectMeta: obj.ObjectMeta})
+			keys = append(keys, events.Key{Namespace: obj.Namespace, Name: obj.Name})
+		case *corev1.ServiceAccount:
+			s.Put(kinds.ServiceAccounts.Kind, obj)
+		case *corev1.ConfigMap:
+			s.Put(kinds.ConfigMaps.Kind, obj)
+		case *corev1.Pod:
+			s.Put(kinds.Pods.Kind, obj)
+		}
+	}
+	for _, key := range keys {
+		d, _ := c.Ask(s, key, Now)
+		for _, command := range d.Commands {
+			switch {
+			case command.Verb == events.VerbDelete:
+				did = append(did, "delete "+command.Name)
+			case parsed(command.Body)["metadata"] != nil:
+				did = append(did, "patch "+command.Name+" "+labelsIn(command.Body))
+			}
+		}
+	}
+	slices.Sort(did)
+	return did
+}
