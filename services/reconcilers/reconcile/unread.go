@@ -9,11 +9,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// unread is what no decision of any controller rests on, but for those that say so
-// ([Input].Also), of kinds that are read in
-// full; the law "blind" of package reconciletest holds every controller to it. What is
-// not here counts as read: to forget a path costs a user a rule, to have one too many
-// would cost a wrong decision.
+// unread is what no decision of any controller rests on, of kinds that are read in full,
+// but for controllers that say so ([Input].Also). The law "blind" of package
+// reconciletest holds every controller to it. What is not here counts as read: to forget
+// a path costs a user a rule, to have one too many would cost a wrong decision.
 var unread = map[kinds.Name][]redact.Path{
 	kinds.Pods.Name: Containers("env", "envFrom", "args", "command"),
 }
