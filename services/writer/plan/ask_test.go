@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 )
 
@@ -80,6 +82,22 @@ func TestALastFinalizerEndsANamespace(t *testing.T) {
 		p.Next()
 		p.Answer(0, Response{Code: 200, Object: c.object})
 		if results, done := p.Results(); !done || results[0].Removed != c.gone {
+			t.Errorf("%s: done %t, %+v", what, done, results)
+		}
+	}
+}
+
+// Whoever asks for a Secret gets no answer, whatever was promised: it would be on record.
+func TestSecretsAreNotTold(t *testing.T) {
+	for what, c := range map[string]events.Command{
+		"by its kind":  {Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "shop", Name: "password"},
+		"as an object": {Verb: events.VerbAsk, Namespace: "shop", Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "password"}},
+	} {
+		p := New(turn(c), Options{})
+		if next := p.Next(); len(next) > 0 {
+			t.Errorf("%s: it is asked %+v", what, next)
+		}
+		if results, done := p.Results(); !done || results[0].Status != events.Refused || results[0].Reason != "Malformed" {
 			t.Errorf("%s: done %t, %+v", what, done, results)
 		}
 	}

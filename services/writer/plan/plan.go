@@ -147,7 +147,10 @@ func fault(c events.Command) string {
 	switch c.Verb {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
 	case events.VerbAsk:
-		if c.Of != nil {
+		switch {
+		case c.Kind == kinds.Secrets.Name, c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind:
+			return "the answer would tell the content of a Secret"
+		case c.Of != nil:
 			return ""
 		}
 	default:
