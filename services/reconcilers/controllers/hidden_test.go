@@ -30,6 +30,7 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 		{"pods:.spec.nodeName", all, []string{"replicaset-controller"}},
 		{"pods:.spec", all, []string{"replicaset-controller"}},
 		{"pods:.metadata.annotations", all, []string{"replicaset-controller"}},
+		{"pods:.metadata.annotations['daemonset.millrace.io/failures']", all, []string{"daemonset-controller"}},
 		{"pods:.metadata.annotations['controller.kubernetes.io/pod-deletion-cost']", all, []string{"replicaset-controller"}},
 		// Births are made from templates: what is hidden there would be born so.
 		{"deployments.apps:.spec.template.spec.containers[*].env[*].value", all, []string{"deployment-controller"}},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
@@ -40,7 +41,10 @@ var Controller = reconcile.Controller[View]{
 	Owns:     &kinds.DaemonSets.Kind,
 	Inputs: []reconcile.Input{
 		reconcile.Own(kinds.DaemonSets.Kind),
-		{Kind: kinds.Pods.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
+		{
+			Kind: kinds.Pods.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf),
+			Also: []redact.Path{{{Name: "metadata"}, {Name: "annotations"}, {Name: failuresNote}}},
+		},
 		{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
 		{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
 	},
