@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -29,6 +30,8 @@ type upstream struct {
 	own                  figures
 	rootCA               *prometheus.CounterVec
 	rootCATime           *prometheus.HistogramVec
+	syncs                *prometheus.CounterVec
+	mirrorTime           prometheus.Histogram
 }
 
 // manager is what the "manager" label says of every controller of ours.
@@ -42,10 +45,15 @@ var staleSkips = map[string]string{
 	"daemonset-controller":   "daemonset_controller",
 	"replicaset-controller":  "replicaset_controller",
 	"statefulset-controller": "statefulset_controller",
+	"job-controller":         "job_controller",
 }
 
-// rootCAPublisher is the one controller whose syncs have metrics of their own.
-const rootCAPublisher = "root-ca-certificate-publisher-controller"
+// The controllers whose syncs have metrics of their own.
+const (
+	rootCAPublisher = "root-ca-certificate-publisher-controller"
+	slicer          = "endpointslice-controller"
+	mirrorer        = "endpointslice-mirroring-controller"
+)
 
 // Upstream: component-base's workqueue metrics provider, and
 // pkg/controller/certificates/rootcacertpublisher/metrics.go.
@@ -76,6 +84,13 @@ func newUpstream(controllers []reconcile.Any) upstream {
 			Name: "root_ca_cert_publisher_sync_duration_seconds", Help: "Time from the decision on a namespace to its outcome, by HTTP status.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"code"}),
+		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "endpoint_slice_controller_syncs", Help: "Services that were looked at, by whether what their slices needed was done.",
+		}, []string{"result"}),
+		mirrorTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "endpoint_slice_mirroring_controller_endpoints_sync_duration", Help: "Time in seconds from the decision on Endpoints to its outcome.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
 	}
 	for _, c := range controllers {
 		u.add(c.Describe())
@@ -115,12 +130,20 @@ func (u *upstream) worked(queue string) func(time.Duration) {
 }
 
 func (u *upstream) answered(controller string, code int, took time.Duration) {
-	if controller != rootCAPublisher {
-		return
+	switch controller {
+	case rootCAPublisher:
+		text := strconv.Itoa(code)
+		u.rootCA.WithLabelValues(text).Inc()
+		u.rootCATime.WithLabelValues(text).Observe(took.Seconds())
+	case slicer:
+		result := "success"
+		if code != http.StatusOK {
+			result = "error"
+		}
+		u.syncs.WithLabelValues(result).Inc()
+	case mirrorer:
+		u.mirrorTime.Observe(took.Seconds())
 	}
-	text := strconv.Itoa(code)
-	u.rootCA.WithLabelValues(text).Inc()
-	u.rootCATime.WithLabelValues(text).Observe(took.Seconds())
 }
 
 func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collector {
@@ -131,8 +154,13 @@ func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collecto
 		if skips, ok := u.stale[d.Name]; ok {
 			all = append(all, skips)
 		}
-		if d.Name == rootCAPublisher {
+		switch d.Name {
+		case rootCAPublisher:
 			all = append(all, u.rootCA, u.rootCATime)
+		case slicer:
+			all = append(all, u.syncs)
+		case mirrorer:
+			all = append(all, u.mirrorTime)
 		}
 	}
 	return all

@@ -63,6 +63,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name},
 		},
+		Metrics:  metrics,
 		Settings: reconcile.Body(config),
 		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Max) },
 		Decide:   decide,

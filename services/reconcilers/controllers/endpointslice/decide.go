@@ -35,10 +35,13 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		}
 	}
 	commands := v.commands(all)
-	if len(commands) == 0 {
-		return reconcile.Nothing("the slices say what is there")
+	d := reconcile.Nothing("the slices say what is there")
+	if len(commands) > 0 {
+		d = reconcile.Do("the slices do not say what is there", slices.Concat(commands, told)...)
+		d.Figures = v.counted(commands, all)
 	}
-	return reconcile.Do("the slices do not say what is there", append(commands, told...)...)
+	d.Figures = append(d.Figures, v.totals(all)...)
+	return d
 }
 
 // sorted is the view in an order that does not depend on who collected it.
@@ -61,6 +64,7 @@ func (c *changes) add(more changes) {
 	c.create = append(c.create, more.create...)
 	c.update = append(c.update, more.update...)
 	c.remove = append(c.remove, more.remove...)
+	c.same = append(c.same, more.same...)
 }
 
 // settle has slices that would be born take the places of those that would go: a

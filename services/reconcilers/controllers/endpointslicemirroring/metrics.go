@@ -4,6 +4,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -25,22 +26,14 @@ const (
 // Upstream: pkg/controller/endpointslicemirroring/metrics. What is counted "per sync"
 // is there counted of syncs that change nothing, too.
 var metrics = []reconcile.Metric{
-	perSync(addedPerSync, "How many endpoints a change of mirrors added."),
-	perSync(updatedPerSync, "How many endpoints a change of mirrors changed."),
-	perSync(removedPerSync, "How many endpoints a change of mirrors took away."),
-	perSync(skippedPerSync, "How many addresses were not mirrored since there were too many, or they were none."),
+	{Name: addedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors added."},
+	{Name: updatedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors changed."},
+	{Name: removedPerSync, Buckets: endpoint.PerSync(), Help: "How many endpoints a change of mirrors took away."},
+	{Name: skippedPerSync, Buckets: endpoint.PerSync(), Help: "How many addresses were not mirrored since there were too many, or they were none."},
 	{Name: desired, Sort: reconcile.Gauge, Help: "Endpoints that are to be mirrored."},
 	{Name: actualSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that mirror Endpoints."},
 	{Name: desiredSlices, Sort: reconcile.Gauge, Help: "EndpointSlices that would do to mirror Endpoints."},
 	{Name: changed, Sort: reconcile.Counter, Labels: []string{"operation"}, Help: "Changes of EndpointSlices that mirror Endpoints."},
-}
-
-func perSync(name, help string) reconcile.Metric {
-	m := reconcile.Metric{Name: name, Help: help}
-	for bound := 2.0; len(m.Buckets) < 15; bound *= 2 {
-		m.Buckets = append(m.Buckets, bound)
-	}
-	return m
 }
 
 // figures are what is worth counting about changes.

@@ -75,6 +75,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 		{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status"},
 	},
+	Metrics:   metrics,
 	Remembers: true,
 	Observe:   observe,
 	Decide:    decide,

@@ -39,7 +39,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
 	}
 	s := look(v, claim.Mine, now)
-	return reconcile.Join(s.scale(), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
+	return reconcile.Join(s.counted(s.scale()), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
 }
 
 // known tells whether a completion mode is one that this controller knows. The API

@@ -41,6 +41,7 @@ func (s *sight) report() reconcile.Decision {
 	job.TypeMeta = metav1.TypeMeta{APIVersion: kinds.Jobs.APIVersion(), Kind: kinds.Jobs.Kind.Kind}
 	job.Status = w.status
 	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.Tell(w.told, nil)))
+	d.Figures = w.figures(had, d.Commands[0].Ref())
 	for _, more := range w.more {
 		d.Commands = append(d.Commands, reconcile.Record(more))
 	}

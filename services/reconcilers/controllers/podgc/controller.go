@@ -60,6 +60,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
 		},
+		Metrics:   metrics,
 		Remembers: true,
 		Settings:  reconcile.Body(config),
 		Observe:   func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Threshold) },

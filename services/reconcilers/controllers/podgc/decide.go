@@ -28,13 +28,13 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case dismissed(v.Pod) && done(v.Pod):
 		return reconcile.Nothing("the pod has been deleted, and something else holds it")
 	case v.Pod.Spec.NodeName == "" && v.Pod.DeletionTimestamp != nil:
-		return v.end("the pod is to go, and never had a node", nil)
+		return counted("unscheduled", v.end("the pod is to go, and never had a node", nil))
 	case v.Pod.Spec.NodeName == "":
 		return reconcile.Nothing("the pod has no node yet")
 	case v.Node == nil:
-		return v.orphaned(now)
+		return counted("orphaned", v.orphaned(now))
 	case v.Pod.DeletionTimestamp != nil && outOfService(v.Node):
-		return v.end("the pod is to go, and its node is out of service", nil)
+		return counted("out-of-service", v.end("the pod is to go, and its node is out of service", nil))
 	default:
 		return reconcile.Nothing("the pod has its node")
 	}
@@ -46,7 +46,7 @@ func (v View) forget() reconcile.Decision {
 	for _, p := range v.Excess {
 		commands = append(commands, death(p))
 	}
-	return reconcile.Do("more pods have ended than are kept", commands...)
+	return counted("terminated", reconcile.Do("more pods have ended than are kept", commands...))
 }
 
 // orphaned ends a pod whose node is no more, when that has been so for long enough.

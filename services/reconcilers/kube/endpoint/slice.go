@@ -140,3 +140,12 @@ func (s *Set) Take(count int) []discoveryv1.Endpoint {
 	}
 	return taken
 }
+
+// PerSync are upstream's buckets of how many endpoints a sync changed.
+func PerSync() []float64 {
+	var bounds []float64
+	for bound := 2.0; len(bounds) < 15; bound *= 2 {
+		bounds = append(bounds, bound)
+	}
+	return bounds
+}

@@ -1,0 +1,78 @@
+package job
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+const (
+	jobsFinished    = "job_controller_jobs_finished_total"
+	podsFinished    = "job_controller_job_pods_finished_total"
+	podsCreated     = "job_controller_job_pods_creation_total"
+	indexesFinished = "job_controller_job_finished_indexes_total"
+)
+
+// metrics are those of upstream's that tell what became of Jobs.
+//
+// Upstream: pkg/controller/job/metrics.
+var metrics = []reconcile.Metric{
+	{Name: jobsFinished, Sort: reconcile.Counter, Labels: []string{"completion_mode", "result", "reason"}, Help: "Jobs that have ended."},
+	{Name: podsFinished, Sort: reconcile.Counter, Labels: []string{"completion_mode", "result"}, Help: "Pods of Jobs that have ended and were counted."},
+	{Name: podsCreated, Sort: reconcile.Counter, Labels: []string{"reason", "status"}, Help: "Pods of Jobs that were asked for, by whether they are new or replace others, and by what came of it."},
+	{Name: indexesFinished, Sort: reconcile.Counter, Labels: []string{"status", "backoffLimit"}, Help: "Indexes of Jobs that are done with."},
+}
+
+// counted adds to the births of a decision how they will count.
+func (s *sight) counted(d reconcile.Decision) reconcile.Decision {
+	reason := "new"
+	switch policy := s.job.Spec.PodReplacementPolicy; {
+	case policy != nil && *policy == batchv1.Failed && s.failed > 0:
+		reason = "recreate_failed"
+	case s.failed > 0 || len(s.leaving) > 0:
+		reason = "recreate_terminating_or_failed"
+	}
+	for _, c := range d.Commands {
+		if c.Verb == events.VerbCreate {
+			d.Figures = append(d.Figures,
+				reconcile.Figure{Metric: podsCreated, Value: 1, Labels: []string{reason, "succeeded"}, Of: c.Ref()},
+				reconcile.Figure{Metric: podsCreated, Value: 1, Labels: []string{reason, "failed"}, Of: c.Ref(), Failed: true})
+		}
+	}
+	return d
+}
+
+// figures are what a status says that the one before did not; they count when it has
+// been written.
+func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []reconcile.Figure) {
+	mode, limit := string(batchv1.NonIndexedCompletion), "global"
+	if w.indexed() {
+		mode = string(batchv1.IndexedCompletion)
+	}
+	if w.perIndex() {
+		limit = "perIndex"
+	}
+	count := func(metric string, more int32, labels ...string) {
+		if more > 0 {
+			figures = append(figures, reconcile.Figure{Metric: metric, Value: float64(more), Labels: labels, Of: of})
+		}
+	}
+	count(podsFinished, w.status.Succeeded-had.Succeeded, mode, "succeeded")
+	count(podsFinished, w.status.Failed-had.Failed, mode, "failed")
+	if w.indexed() {
+		count(indexesFinished, w.status.Succeeded-had.Succeeded, "succeeded", limit)
+	}
+	if w.perIndex() && had.FailedIndexes != nil {
+		count(indexesFinished, int32(w.lost.count()-parseIndexes(*had.FailedIndexes, w.completions()).count()), "failed", limit)
+	}
+	for end, result := range map[batchv1.JobConditionType]string{batchv1.JobComplete: "succeeded", batchv1.JobFailed: "failed"} {
+		for _, c := range w.status.Conditions {
+			if c.Type == end && c.Status == corev1.ConditionTrue {
+				count(jobsFinished, 1, mode, result, c.Reason)
+			}
+		}
+	}
+	return figures
+}
