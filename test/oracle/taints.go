@@ -1,0 +1,164 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller"
+	upstream "k8s.io/kubernetes/pkg/controller/tainteviction"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// Taints is a node with its pods, whose taints become others half a second after some
+// seconds.
+type Taints struct {
+	Node  *corev1.Node
+	Pods  []*corev1.Pod
+	After int
+	Then  []corev1.Taint
+}
+
+// for so many seconds both are left alone.
+const taintedFor = 40
+
+// Compare shows which pods upstream ("-") and we ("+") delete, and when, in seconds.
+//
+// Events are not compared: upstream calls a deletion off, and says so, each time that it
+// sets the same one again. That node-lifecycle-controller is not compared has its
+// reason: upstream forgets at each start how nodes are, takes their taints off, and
+// counts their silence by the passing of its own rounds, and ours does none of this.
+// Its rules for taints, labels, zones and rates are held in stories and worlds of
+// their own.
+func (w Taints) Compare(t *testing.T) (diff string) {
+	var theirs []string
+	synctest.Test(t, func(*testing.T) { theirs = w.theirs(t) })
+	ours := w.ours(t)
+	for _, line := range missing(theirs, ours) {
+		diff += "- " + line + "\n"
+	}
+	for _, line := range missing(ours, theirs) {
+		diff += "+ " + line + "\n"
+	}
+	return diff
+}
+
+func (w Taints) theirs(t *testing.T) (deaths []string) {
+	time.Sleep(time.Until(Now))
+	ctx, cancel := context.WithCancel(context.Background())
+	world := []runtime.Object{w.Node.DeepCopy()}
+	for _, p := range w.Pods {
+		world = append(world, p.DeepCopy())
+	}
+	client := fake.NewClientset(world...)
+	var mu sync.Mutex
+	dead := map[string]bool{} // upstream may delete a pod because of its node, and again because of itself
+	client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if name := action.(clienttesting.DeleteAction).GetName(); !dead[name] {
+			dead[name] = true
+			deaths = append(deaths, death(time.Since(Now), name))
+		}
+		return false, nil, nil
+	})
+	factory := informers.NewSharedInformerFactory(client, 0)
+	if err := controller.AddPodNodeNameIndexer(factory.Core().V1().Pods().Informer()); err != nil {
+		t.Errorf("index the pods by their nodes: %v", err)
+	}
+	c, err := upstream.New(ctx, client, factory.Core().V1().Pods(), factory.Core().V1().Nodes(), "taint-eviction-controller")
+	if err != nil {
+		t.Errorf("make the taint eviction controller: %v", err)
+	}
+	factory.Start(ctx.Done())
+	synctest.Wait()
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	time.Sleep(time.Duration(w.After)*time.Second + time.Second/2)
+	next := w.Node.DeepCopy()
+	next.Spec.Taints = w.Then
+	if _, err := client.CoreV1().Nodes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("taint the node: %v", err)
+	}
+	time.Sleep(time.Duration(taintedFor-w.After) * time.Second)
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	return deaths
+}
+
+func death(after time.Duration, name string) string {
+	return fmt.Sprintf("%v %s", after.Truncate(time.Second/2), name)
+}
+
+// ours has our controller look at every pod every half second.
+func (w Taints) ours(t *testing.T) (deaths []string) {
+	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, w.Node)
+	for _, p := range w.Pods {
+		world.Put(kinds.Pods.Kind, p)
+	}
+	for half := range 2*taintedFor + 2 {
+		after := time.Duration(half) * time.Second / 2
+		if half == 2*w.After+1 {
+			next := w.Node.DeepCopy()
+			next.Spec.Taints = w.Then
+			world.Put(kinds.Nodes.Kind, next)
+		}
+		for _, p := range w.Pods {
+			deaths = append(deaths, w.turns(t, world, p, after)...)
+		}
+	}
+	return deaths
+}
+
+// turns are those of one pod at one moment.
+func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, after time.Duration) (deaths []string) {
+	key, ground := events.Key{Namespace: p.Namespace, Name: p.Name}, ground{now: func() time.Time { return Now.Add(after) }}
+	for range 4 {
+		v, ok := tainteviction.Controller.Observe(world, key)
+		if !ok {
+			return deaths
+		}
+		d := tainteviction.Controller.Decide(v, Now.Add(after))
+		if len(d.Commands) == 0 {
+			return deaths
+		}
+		said := events.Outcome{Key: key, Lane: events.Tell, UID: v.Pod.UID}
+		for _, c := range d.Commands {
+			switch c.Verb {
+			case events.VerbDelete:
+				world.Remove(kinds.Pods.Name, p.Namespace, p.Name)
+				return append(deaths, death(after, p.Name))
+			case events.VerbPatch:
+				next, err := ground.patched(v.Pod, c.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				world.Put(kinds.Pods.Kind, next)
+			default:
+			}
+			r := events.Result{Status: events.Applied}
+			if c.Note != nil {
+				r.Answer = &events.Answer{Note: slices.Clone(c.Note)}
+			}
+			said.Results = append(said.Results, r)
+		}
+		world.Remember(said)
+	}
+	t.Errorf("%s does not come to rest", p.Name)
+	return deaths
+}
