@@ -7,17 +7,21 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// What succeeded is remembered where the controller asks for it, unless a crowd did.
+// What succeeded is remembered where the controller asks for it, unless a crowd did that
+// nobody had a question about.
 func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 	for _, c := range []struct {
 		what      string
 		remembers bool
 		results   int
+		last      events.Status
 		want      bool
 	}{
-		{"nobody asks", false, 1, false},
-		{"somebody asks", true, 1, true},
-		{"a crowd", true, memorable + 1, false},
+		{"nobody asks", false, 1, events.Unchanged, false},
+		{"somebody asks", true, 1, events.Unchanged, true},
+		{"a crowd", true, memorable + 1, events.Unchanged, false},
+		{"a crowd, and an answer", true, memorable + 1, events.Answered, true},
+		{"a crowd, and an answer for nobody", false, memorable + 1, events.Answered, false},
 	} {
 		o := begun(t, Settings{})
 		o.desk.described.Remembers = c.remembers
@@ -25,6 +29,7 @@ func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 		for i := range done {
 			done[i] = events.Result{Status: events.Unchanged, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
 		}
+		done[c.results-1].Status = c.last
 		o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: done})
 		o.run()
 		if _, remembered := o.desk.last(web, events.Act); remembered != c.want {
