@@ -39,9 +39,9 @@ func newDev() *cobra.Command {
 		use: "dev", short: "Start a local control plane and run all services on it",
 		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
 their Go modules on first use, and runs everything on them. There is no
-kube-controller-manager. New nodes are not tainted as not ready, since nothing here
-would take the taint away yet. Jaeger takes the spans of everything, for millrace
-trace to show; --jaeger=false saves the minutes that building it takes.`,
+kube-controller-manager. New nodes are not tainted as not ready, so that they are
+free without node-lifecycle-controller, too. Jaeger takes the spans of everything,
+for millrace trace to show; --jaeger=false saves the minutes that building it takes.`,
 		flags: append(o.flags(), dev.add),
 		run:   func(ctx context.Context) error { return dev.run(ctx, o) },
 	}.cobra()
