@@ -49,6 +49,7 @@ var replaced = []string{
 	"ttl-after-finished-controller",
 	"disruption-controller",
 	"resourcequota-controller",
+	"legacy-serviceaccount-token-cleaner-controller",
 	"endpointslice-mirroring-controller",
 	"ephemeral-volume-controller",
 	"volumeattributesclass-protection-controller",
