@@ -20,7 +20,8 @@ const (
 
 // rare are those of kube-controller-manager's that are there only once what they count
 // has happened.
-var rare = []string{"daemonset_controller_stale_sync_skips_total", "replicaset_controller_stale_sync_skips_total", "statefulset_controller_stale_sync_skips_total"}
+var rare = []string{"daemonset_controller_stale_sync_skips_total", "replicaset_controller_stale_sync_skips_total", "statefulset_controller_stale_sync_skips_total",
+	"job_controller_stale_sync_skips_total"}
 
 // The metrics of kube-controller-manager that the golden file lists are those that
 // it really has, but for those that are left out for a reason.

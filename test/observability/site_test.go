@@ -87,7 +87,8 @@ func (s *site) begin(ctx context.Context) (err error) {
 func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	kcm, err := s.cluster.StartKCM(ctx, 0, clustertest.KCM{
 		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
-			"statefulset-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller",
+			"statefulset-controller,job-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller," +
+			"endpointslice-controller,endpointslice-mirroring-controller,ephemeral-volume-controller",
 		Args: []string{"--authorization-always-allow-paths=/metrics,/healthz"},
 	})
 	if err != nil {
@@ -188,6 +189,10 @@ func (s *site) work(ctx context.Context, name string) error {
 		return err
 	}
 	defer a.Close()
+	ran, err := s.errands(ctx, name)
+	if err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		do   func() error
 		then clustertest.Condition
@@ -203,7 +208,7 @@ func (s *site) work(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return nil
+	return ran()
 }
 
 // scrape reads a page of metrics.

@@ -55,7 +55,7 @@ func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []recon
 		limit = "perIndex"
 	}
 	count := func(metric string, more int32, labels ...string) {
-		if more > 0 {
+		if more >= 0 { // none at all is said, too, as upstream does
 			figures = append(figures, reconcile.Figure{Metric: metric, Value: float64(more), Labels: labels, Of: of})
 		}
 	}
