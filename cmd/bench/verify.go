@@ -35,8 +35,8 @@ func verified(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		{fmt.Sprintf("messages signed, of %d", p.messages), "1/s", float64(p.messages) / p.signed.Seconds()},
 		{"messages verified, on the bus", "1/s", float64(p.messages) / p.onBus.Seconds()},
 		{"messages verified, in a file", "1/s", float64(p.messages) / p.inFile.Seconds()},
-		{"storage of the record, for 1,000 messages", "kB", float64(p.stored) / float64(p.messages)},
-		{"storage of the notary, for 1,000 messages", "kB", float64(p.pages) / float64(p.messages)},
+		{"the record, unpacked, for 1,000 messages", "kB", float64(p.stored) / float64(p.messages)},
+		{"the notary's pages, for 1,000 messages", "kB", float64(p.pages) / float64(p.messages)},
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package notary_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,4 +144,55 @@ func whole(t *testing.T, r *notary.Report, proven bool) {
 			t.Errorf("not everything is proven: %+v", s)
 		}
 	}
+}
+
+// TestAWitnessRemembers: a record that was cut back together with its pages is true, and
+// older; whoever has seen the newer one notices.
+func TestAWitnessRemembers(t *testing.T) {
+	live(t, 7, memory.Options{}, func(w *world) {
+		w.steps(60)
+		older := w.export(archive.Selection{})
+		w.steps(60)
+		newer := w.export(archive.Selection{})
+		seen := map[string]notary.Checkpoint{}
+		for _, s := range newer.verify(t, w.known).Streams {
+			if s.Head != nil {
+				seen[s.Stream] = *s.Head
+			}
+		}
+		held := func(f *file) []notary.Finding {
+			opened := f.open(t)
+			defer opened.Close()
+			r, err := notary.Verify(t.Context(), opened, notary.Trust{Known: w.known, Now: f.about.Exported, Witness: seen})
+			w.must(err)
+			return r.Findings
+		}
+		if found := held(newer); len(found) > 0 {
+			t.Errorf("the record that was seen: %v", found)
+		}
+		back := map[string]bool{}
+		for _, f := range held(older) {
+			if !strings.Contains(f.What, "the record went back") {
+				t.Errorf("an older record: %v", f)
+			}
+			back[f.Stream] = true
+		}
+		for _, stream := range []string{"EV_pods", "TURN_" + controller, "SHADOW_" + controller} {
+			if !back[stream] {
+				t.Errorf("%s went back, and nobody noticed", stream)
+			}
+		}
+		w.steps(60)
+		whole(t, newer.verify(t, w.known), true)
+		if found := held(w.export(archive.Selection{})); len(found) > 0 {
+			t.Errorf("a record that went on: %v", found)
+		}
+		for name, c := range seen { // as of another record, of the same length
+			c.Root[0]++
+			seen[name] = c
+		}
+		if found := held(newer); len(found) != len(seen) {
+			t.Errorf("of another record %d streams are noticed, not %d: %v", len(found), len(seen), found)
+		}
+	})
 }
