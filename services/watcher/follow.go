@@ -37,6 +37,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 		go func() { proved <- prove(ctx) }()
 	}
 	k.note(nil)
+	k.attest(!resumed)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
 	defer keyframes.Stop()
@@ -54,9 +55,6 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err := k.receive(ctx, event); err != nil {
 				return err
 			}
-			if !resumed {
-				k.steady = time.Now()
-			}
 		case <-k.bell:
 			if err := k.release(ctx, false); err != nil {
 				return err
@@ -65,7 +63,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err != nil {
 				return err
 			}
-			resumed, k.steady = false, time.Now()
+			k.attest(true)
 		case <-flush.C:
 			if err := k.flush(ctx); err != nil {
 				return err
@@ -95,6 +93,7 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 		return apierrors.FromObject(event.Object)
 	}
 	k.sighted()
+	k.attest(k.proven)
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
 		return fmt.Errorf("read a watch event: %w", err)

@@ -31,6 +31,7 @@ type rewinding struct {
 // hearsay is what a kind knows of the storage, for others and from them.
 type hearsay struct {
 	steady time.Time // when the history was last known to be the one that was watched
+	proven bool      // what is watched now is the history that was watched before
 	opened time.Time // when the listing began that opened this epoch; zero: not known
 	quoted bool      // the next epoch is opened because another kind says so
 
@@ -67,6 +68,14 @@ func (h *hearsay) learn(r rewinding) {
 	defer h.mu.Unlock()
 	if h.told == nil || h.told.Since.Before(r.Since) {
 		h.told = &r
+	}
+}
+
+// attest notes whether the history is known to be the one that was watched, and that
+// it is so now.
+func (h *hearsay) attest(proven bool) {
+	if h.proven = proven; proven {
+		h.steady = time.Now()
 	}
 }
 
