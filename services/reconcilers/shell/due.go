@@ -147,7 +147,7 @@ func (d *Desk) nowhere(s scene, u due) bool {
 // version, and the state stream up to where it ended after that was known.
 func (s scene) lost(u due) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	return ok && u.goal > 0 && k.position >= u.goal-1 && s.beyond(u)
+	return ok && u.goal > 0 && k.position >= u.goal-1 && s.beyond(u) && (u.seen == 0 || k.toldAgain(u))
 }
 
 // beyond tells whether everything of the time of an effect has been reported.

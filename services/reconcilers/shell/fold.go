@@ -143,7 +143,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		}
 		return m.gone(k, at, f) // the end of an object needs no body
 	case d.Op == events.Mark:
-		k.mark, k.marked = d.ResourceVersion, d.Epoch
+		k.mark, k.marked, k.markAt = d.ResourceVersion, d.Epoch, f.sequence
 		return change{}, false
 	case d.Op == events.Is:
 		delete(k.damaged, at)

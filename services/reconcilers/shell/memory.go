@@ -31,6 +31,7 @@ type kindMemory struct {
 	epoch    uint64
 	mark     string // everything up to this resourceVersion has been seen
 	marked   uint64 // the epoch of the last mark
+	markAt   uint64 // its sequence
 	reached  moment // the latest that was folded
 	known    moment // what was reached before the kind was forgotten
 	newest   time.Time

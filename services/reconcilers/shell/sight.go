@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // The fence waits for what the last turn of a key did, and takes it that what came
@@ -12,8 +13,9 @@ import (
 // the turn is another replica's, or of a process that is no more: it may lag behind
 // the births before it, and a last turn that did nothing tells it nothing of them.
 // So nobody decides on an older view than the last turn did: each kind has to be
-// folded as far as that had seen it. Where a stream has lost what was seen, its end
-// as of now takes the place of that.
+// folded as far as that had seen it. Where a stream has lost what was seen, the watcher
+// finds that out and tells it again, or goes on where the stream ends; a mark says
+// when that has been done.
 
 // sight has a lane wait for what its last turn had seen.
 func (d *Desk) sight(e *entry, l *lane, last *events.Turn) {
@@ -23,10 +25,32 @@ func (d *Desk) sight(e *entry, l *lane, last *events.Turn) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(last.Seen)) {
 		if seen := last.Seen[kind]; d.reads(kind) && d.position(kind) < seen {
-			l.dues = append(l.dues, due{result: events.Result{Ref: events.Ref{Kind: kind}}, survey: d.surveys + 1, since: d.now, seen: seen})
+			l.dues = append(l.dues, due{
+				result: events.Result{Ref: events.Ref{Kind: kind}, Version: newest(l.last, l.turn)}, survey: d.surveys + 1, since: d.now, seen: seen,
+			})
 		}
 	}
 	d.await(e, l)
+}
+
+// newest is the newest version that the outcome of a turn speaks of; "" when the
+// outcome is of another one, or speaks of none.
+func newest(o events.Outcome, turn uint64) (version string) {
+	if o.Turn != turn {
+		return ""
+	}
+	for _, r := range o.Results {
+		if r.Version != "" && kinds.CompareVersions(r.Version, version) > 0 {
+			version = r.Version
+		}
+	}
+	return version
+}
+
+// toldAgain tells whether a stream that had lost what was seen says all of it: there
+// is a mark behind its end, or one that is not older than what the last turn did.
+func (k *kindMemory) toldAgain(u due) bool {
+	return k.markAt >= u.goal || u.result.Version != "" && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
 }
 
 // seen are the dues that wait for what a turn had seen. The outcome of that turn,

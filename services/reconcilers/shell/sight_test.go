@@ -36,24 +36,50 @@ func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	}
 }
 
-// What the last turn saw may have been lost with the end of the stream. Then the end
-// that is there has to do.
+// What the last turn saw may have been lost with the end of the stream. The watcher
+// tells it again, in any order; only a mark says that it has.
 func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
-	o := open(t, Settings{})
-	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.recalled(idle(7, 900), Past{})
-	o.none()
-	if len(o.reaches) != 1 || o.reaches[0] != kinds.Pods.Name {
-		t.Fatalf("asked for the ends of %v", o.reaches)
-	}
-	o.desk.Reached(kinds.Pods.Name, 2, nil)
-	o.run()
-	o.none() // its end has not been folded
-	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "other", 2))
-	o.run()
-	if turn := o.take(events.Act); turn.expect != 7 {
-		t.Errorf("the turn is %+v", turn)
+	for name, tc := range map[string]struct {
+		did  string // a version of what the last turn did
+		mark string // the version of a mark that the stream has not lost
+		next uint64 // where the next mark has to come; 0: none has to
+	}{
+		"nobody knows when that was": {mark: "900", next: 3},
+		"the mark is from before it": {did: "50", mark: "40", next: 3},
+		"the mark is from after it":  {did: "50", mark: "60"},
+		"there is no mark":           {did: "50", next: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := open(t, Settings{})
+			o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			past := idle(7, 900)
+			if tc.did != "" {
+				past.Outcome.Results[0] = events.Result{Status: events.Applied, Version: tc.did, Ref: events.Ref{Kind: "configmaps", Name: "of no concern"}}
+			}
+			o.recalled(past, Past{})
+			o.none()
+			if len(o.reaches) != 1 || o.reaches[0] != kinds.Pods.Name {
+				t.Fatalf("asked for the ends of %v", o.reaches)
+			}
+			end := uint64(1)
+			if tc.mark != "" {
+				end = 2
+			}
+			o.desk.Reached(kinds.Pods.Name, end, nil)
+			o.run()
+			if tc.mark != "" {
+				o.none() // its end has not been folded
+				o.mark(kinds.Pods.Kind, tc.mark, 2)
+			}
+			if tc.next > 0 {
+				o.none()
+				o.mark(kinds.Pods.Kind, "41", tc.next)
+			}
+			if turn := o.take(events.Act); turn.expect != 7 {
+				t.Errorf("the turn is %+v", turn)
+			}
+		})
 	}
 }
 
@@ -88,4 +114,12 @@ func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
 	if turn := o.take(events.Act); turn.expect != 7 {
 		t.Errorf("the turn is %+v", turn)
 	}
+}
+
+// mark folds a mark that lies at a place of a kind's stream.
+func (o *office) mark(kind kinds.Kind, version string, at uint64) {
+	o.sequence[kind.Name] = at
+	o.memory.Fold(kind.Name, []events.Message{markAt(kind, version, at)})
+	o.desk.Folded(kind.Name)
+	o.run()
 }
