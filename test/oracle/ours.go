@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -103,6 +104,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
 		case *storagev1.VolumeAttributesClass:
 			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
+		case *rbacv1.ClusterRole:
+			seen.Put(kinds.ClusterRoles.Kind, obj)
 		default:
 			return nil, fmt.Errorf("the world holds a %T", obj)
 		}
