@@ -31,13 +31,8 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	defer w.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	proved := make(chan error, 1)
-	if resumed {
-		prove := k.proof()
-		go func() { proved <- prove(ctx) }()
-	}
+	proved := k.proving(ctx, resumed)
 	k.note(nil)
-	k.attest(!resumed)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
 	defer keyframes.Stop()
@@ -119,6 +114,17 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	}
 	k.cursor.Version = version
 	return nil
+}
+
+// proving has the history of a watch that was resumed proved beside it.
+func (k *kindWatch) proving(ctx context.Context, resumed bool) <-chan error {
+	k.attest(!resumed)
+	proved := make(chan error, 1)
+	if resumed {
+		prove := k.proof()
+		go func() { proved <- prove(ctx) }()
+	}
+	return proved
 }
 
 // sighted notes that something has been heard of the kind just now.
