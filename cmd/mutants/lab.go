@@ -30,11 +30,12 @@ type step struct {
 // steps with a name: the levels of the tests beyond a package's own, at a size
 // that a hundred runs can bear.
 var steps = map[string]step{
-	"sim":     {args: []string{"./test/sim", "-sim.n=25"}},
-	"budgets": {args: []string{"./test/sim", "-run", "TestWorlds/budgets", "-sim.n=60"}},
-	"daemons": {args: []string{"./test/sim", "-run", "TestWorlds/daemons", "-sim.n=60"}},
-	"history": {args: []string{"./test/history"}},
-	"oracle":  {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
+	"sim":      {args: []string{"./test/sim", "-sim.n=25"}},
+	"budgets":  {args: []string{"./test/sim", "-run", "TestWorlds/budgets", "-sim.n=60"}},
+	"daemons":  {args: []string{"./test/sim", "-run", "TestWorlds/daemons", "-sim.n=60"}},
+	"kubelets": {args: []string{"./test/sim", "-run", "TestWorlds/kubelets", "-sim.n=25"}},
+	"history":  {args: []string{"./test/history"}},
+	"oracle":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
 }
 
 func stepOf(name string) step {
