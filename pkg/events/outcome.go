@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -90,6 +91,27 @@ type Answer struct {
 	Body json.RawMessage `json:"body,omitempty"`
 	// Note is the command's.
 	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// Answers is a digest of what the commands brought back; 0 when that is nothing.
+func (o Outcome) Answers() uint64 {
+	var h *xxhash.Digest
+	for _, r := range o.Results {
+		if r.Answer == nil {
+			continue
+		}
+		if h == nil {
+			h = xxhash.New()
+		}
+		for _, part := range [][]byte{r.Answer.Body, r.Answer.Note} {
+			_, _ = h.Write(part)
+			_, _ = h.WriteString("\x00")
+		}
+	}
+	if h == nil {
+		return 0
+	}
+	return h.Sum64()
 }
 
 // OK is true when the effect that was wanted is there.

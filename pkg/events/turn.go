@@ -94,6 +94,9 @@ type Heard struct {
 	// own where that turn was lost, and its place taken by another one.
 	Turn uint64    `json:"turn"`
 	At   time.Time `json:"at"`
+	// Answers is [Outcome.Answers]: a turn that is carried out twice may be answered in
+	// two ways, at one moment of the bus's clock.
+	Answers uint64 `json:"answers,omitempty"`
 }
 
 // Trigger is a message that asked for a turn.

@@ -68,10 +68,13 @@ type slip struct {
 	wrong func(events.Key, *reconcile.Decision)
 }
 
-func (s slip) Ask(view reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
-	d, ok := s.Any.Ask(view, k, now)
-	s.wrong(k, &d)
-	return d, ok
+func (s slip) Look(view reconcile.Snapshot, k events.Key) (func(time.Time) reconcile.Decision, bool) {
+	decide, ok := s.Any.Look(view, k)
+	return func(now time.Time) reconcile.Decision {
+		d := decide(now)
+		s.wrong(k, &d)
+		return d
+	}, ok
 }
 
 // Other code decides something else somewhere, and a replay says where.

@@ -175,7 +175,8 @@ func (p *pass) search(ctx context.Context, t recorded, of events.Lane, heard eve
 // or a later one that was lost; the bus's clock may have stood still in between.
 func among(all []events.Outcome, heard events.Heard) (found events.Outcome, ok bool) {
 	for _, o := range all {
-		if o.At.Equal(heard.At) && o.Turn >= heard.Turn && (!ok || o.Turn < found.Turn) {
+		other := heard.Answers != 0 && heard.Answers != o.Answers()
+		if !other && o.At.Equal(heard.At) && o.Turn >= heard.Turn && (!ok || o.Turn < found.Turn) {
 			found, ok = o, true
 		}
 	}

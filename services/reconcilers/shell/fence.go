@@ -316,7 +316,7 @@ func (e *entry) heard() map[events.Lane]events.Heard {
 			if all == nil {
 				all = map[events.Lane]events.Heard{}
 			}
-			all[of] = events.Heard{Turn: l.last.Turn, At: l.last.At}
+			all[of] = events.Heard{Turn: l.last.Turn, At: l.last.At, Answers: l.last.Answers()}
 		}
 	}
 	return all
