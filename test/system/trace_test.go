@@ -249,16 +249,12 @@ func (s *traced) playDeletion(t *testing.T) {
 	})
 }
 
-// playNamespaceDeletion: Millrace has no namespace-controller yet, so the real
-// kube-controller-manager's takes the namespace apart. What it deletes is a first
-// cause each, and what our controllers make of that belongs to it.
+// playNamespaceDeletion: what namespace-controller takes away comes of the user's
+// deletion, through what it asked.
 func (s *traced) playNamespaceDeletion(t *testing.T) {
 	a := s.arena(t, "traced-namespace")
 	must(t, a.Deploy(t.Context(), "web", first, 2))
 	until(t, a, clustertest.RolledOut("web", first, 2))
-	kcm, err := s.StartKCM(t.Context(), 1, clustertest.KCM{Controllers: "namespace-controller", Args: []string{"--leader-elect=false"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, kcm.Stop()) })
 	must(t, s.kube.CoreV1().Namespaces().Delete(t.Context(), a.Namespace, metav1.DeleteOptions{}))
 	eventually(t, "the namespace goes", func() string {
 		_, err := s.kube.CoreV1().Namespaces().Get(t.Context(), a.Namespace, metav1.GetOptions{})
@@ -266,7 +262,8 @@ func (s *traced) playNamespaceDeletion(t *testing.T) {
 	})
 	newest := func(int) string { return "" }
 	s.tells(t, "", "namespace/"+a.Namespace, "millrace-watcher: send EV_namespaces", newest)
-	s.tells(t, a.Namespace, "deploy/web", "millrace-watcher: send EV_"+deploys, newest)
+	s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_namespaces",
+		turnOf("namespace-controller", "namespaces"), writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys)), newest)
 }
 
 // playFanOut: of the births of 500 Pods, 50 are in the trace of the change that

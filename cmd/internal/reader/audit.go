@@ -49,8 +49,10 @@ type said struct {
 type told struct {
 	results map[deed]said
 	first   map[deed]uint64 // of a turn that was stored again: the turn that it repeats
-	// begins and ends are when the turns of a stream do.
+	// begins and ends are when the turns of a stream do. An audit log may reach further
+	// back than the record, which begins with the first of them.
 	begins, ends map[string]time.Time
+	since        time.Time
 }
 
 // origin is the deed as it was stored first.
@@ -90,7 +92,7 @@ func (t *told) compare(writes []check.Write) (found []notary.Finding) {
 			to = w.At
 		}
 		d, ours := deedOf(w.ID)
-		if !ours && w.Foreign || !w.Stored() {
+		if !ours && (w.Foreign || w.At.Before(t.since)) || !w.Stored() {
 			continue
 		}
 		if !ours {
@@ -140,7 +142,14 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.begins[turns], t.ends[turns] = state.Begins, state.Now; state.Messages == 0 {
+		t.begins[turns], t.ends[turns] = state.Begins, state.Now
+		if state.Created.After(state.Begins) {
+			t.begins[turns] = state.Created
+		}
+		if t.since.IsZero() || t.begins[turns].Before(t.since) {
+			t.since = t.begins[turns]
+		}
+		if state.Messages == 0 {
 			continue
 		}
 		err = s.Bus.Read(ctx, bus.Passage{Stream: turns}, each(func(m events.Message, turn *events.Turn) {
