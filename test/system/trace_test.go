@@ -263,7 +263,7 @@ func (s *traced) playNamespaceDeletion(t *testing.T) {
 	newest := func(int) string { return "" }
 	s.tells(t, "", "namespace/"+a.Namespace, "millrace-watcher: send EV_namespaces", newest)
 	s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_namespaces",
-		turnOf("namespace-controller", "namespaces"), writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys)), newest)
+		".. "+strings.TrimSpace(writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys))), newest)
 }
 
 // playFanOut: of the births of 500 Pods, 50 are in the trace of the change that
