@@ -284,15 +284,12 @@ func blocks(t *testing.T, store, name string) []string {
 }
 
 // image is what would be on disk if the machine stopped now.
-func (w *world) image() string { w.Helper(); return w.imageOf(w.store) }
-
-// imageOf is that of the store in a directory.
-func (w *world) imageOf(store string) string {
+func (w *world) image() string {
 	w.Helper()
 	dir := w.TempDir()
 	// Files come and go while they are copied.
 	w.eventually("the store is copied", func() bool {
-		return os.RemoveAll(dir) == nil && os.CopyFS(dir, os.DirFS(store)) == nil
+		return os.RemoveAll(dir) == nil && os.CopyFS(dir, os.DirFS(w.store)) == nil
 	})
 	return dir
 }
