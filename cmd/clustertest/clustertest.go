@@ -69,7 +69,7 @@ func AskJaeger(address string) (*Jaeger, error) { return jaeger.New(address) }
 // Connect makes a client for arenas from a kubeconfig file.
 func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconfig) }
 
-// FreePort is a port of 127.0.0.1 that nobody uses at the moment.
+// FreePort is a port of 127.0.0.1 that nobody uses, kept until this process ends.
 func FreePort() (int, error) { return localcluster.FreePort() }
 
 // Launch starts a control plane for several tests; whoever launches it stops it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 )
@@ -15,41 +14,6 @@ const (
 	ServiceCIDR = "10.96.0.0/16"
 	PodCIDR     = "10.244.0.0/16"
 )
-
-// ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
-// [Options].E2E.
-type ports struct {
-	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics int
-	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP             int
-}
-
-func (p *ports) all() []*int {
-	return []*int{
-		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics,
-		&p.Jaeger, &p.JaegerGRPC, &p.JaegerHealth, &p.OTLP, &p.OTLPHTTP,
-	}
-}
-
-// freePorts asks the system for ports that nobody uses, all at once so that they
-// differ.
-func freePorts() (ports, error) {
-	var p ports
-	for _, port := range p.all() {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return ports{}, fmt.Errorf("find a free port: %w", err)
-		}
-		defer listener.Close()
-		*port = listener.Addr().(*net.TCPAddr).Port
-	}
-	return p, nil
-}
-
-// FreePort is a port of 127.0.0.1 that nobody uses at the moment.
-func FreePort() (int, error) {
-	p, err := freePorts()
-	return p.Etcd, err
-}
 
 // startControlPlane starts etcd, kube-apiserver and kube-scheduler.
 func (c *Cluster) startControlPlane(ctx context.Context) error {

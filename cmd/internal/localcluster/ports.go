@@ -1,0 +1,25 @@
+package localcluster
+
+// ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
+// [Options].E2E.
+type ports struct {
+	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics int
+	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP             int
+}
+
+func (p *ports) all() []*int {
+	return []*int{
+		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics,
+		&p.Jaeger, &p.JaegerGRPC, &p.JaegerHealth, &p.OTLP, &p.OTLPHTTP,
+	}
+}
+
+// freePorts gives every program a port.
+func freePorts() (p ports, err error) {
+	for _, port := range p.all() {
+		if *port, err = FreePort(); err != nil {
+			return ports{}, err
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,39 @@
+package localcluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+)
+
+// TestAPortThatWasChosenIsKept: whoever is told of it listens there, again and again; to
+// whoever is not, it is in use, also while nobody listens.
+func TestAPortThatWasChosenIsKept(t *testing.T) {
+	port, err := FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	stranger := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(socket uintptr) {
+			err = syscall.SetsockoptInt(int(socket), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0)
+		}), err)
+	}}
+	for range 3 {
+		if c, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("somebody answers before anybody listens: %v, %v", c, err)
+		}
+		if l, err := stranger.Listen(t.Context(), "tcp", address); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("a stranger was given the port: %v, %v", l, err)
+		}
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatalf("who was told of the port cannot have it: %v", err)
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
