@@ -24,6 +24,8 @@ var Now = time.Date(2000, time.January, 1, 0, 0, 0, int(500*time.Millisecond), t
 type Pair struct {
 	Theirs Build
 	Ours   reconcile.Any
+	// Asked answers what ours asks the writer; nil where it asks nothing.
+	Asked Answerer
 	// Alone tells which effects are a step of ours for themselves.
 	Alone func(Effect) bool
 	// Fair takes out of what both did what they do differently on purpose.
@@ -60,6 +62,13 @@ func (p Pair) AskTheirs(t *testing.T, key events.Key, world []runtime.Object, no
 
 // AskOurs asks our controller.
 func (p Pair) AskOurs(key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
+	if p.Asked != nil {
+		d, err := afterAnswers(p.Ours, p.Asked, key, copied(world), now)
+		if err != nil {
+			return nil, fmt.Errorf("ask ours: %w", err)
+		}
+		return effectsOf(d)
+	}
 	effects, err := Ours(p.Ours, key, copied(world), now)
 	if err != nil {
 		return nil, fmt.Errorf("ask ours: %w", err)

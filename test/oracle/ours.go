@@ -33,6 +33,10 @@ func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time
 	if !ok {
 		return nil, nil
 	}
+	return effectsOf(decision)
+}
+
+func effectsOf(decision reconcile.Decision) ([]Effect, error) {
 	var effects []Effect
 	for _, command := range decision.Commands {
 		if command.Verb != events.VerbRecord {

@@ -36,7 +36,7 @@ var ClaimProtection = Pair{
 		}
 		return func() { pc.Run(ctx, 1) }, nil
 	},
-	Ours: ourclaims.Controller, Alone: never, Fair: fairAsItIs,
+	Ours: ourclaims.Controller, Asked: users, Alone: never, Fair: fairAsItIs,
 }
 
 // VolumeProtection is the controller that protects volumes.

@@ -129,6 +129,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 	case plan.Delete:
 		return a.delete(c, ref, old, r.Delete)
 	case plan.Search:
+		if r.Subresource == events.SubUsers {
+			return a.users(old)
+		}
 		return a.search(old, r.Body)
 	default:
 		return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // Cluster is what administrators do with nodes, volumes and roles.
@@ -201,16 +203,27 @@ func (w *World) users(claim metav1.Object) (all []string) {
 	return all
 }
 
-// unguarded looks at a claim or a volume that nothing holds any more. That no pod uses
-// a claim rests on what was heard in the seconds after its deletion, so it is looked at
-// where nothing goes wrong with hearing.
+// users is which pods may need a claim.
+func (a *API) users(claim metav1.Object) plan.Response {
+	var found events.Users
+	for _, obj := range a.List(kinds.Pods.Name) {
+		if pod := obj.(*corev1.Pod); pod.Namespace == claim.GetNamespace() {
+			found.Take(pod, claim.GetName())
+		}
+	}
+	r := answer(claim)
+	r.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
+	return r
+}
+
+// unguarded looks at a claim or a volume that nothing holds any more.
 func (g *guard) unguarded(old, now metav1.Object) {
 	if old == nil || g.restoring {
 		return
 	}
 	switch o := old.(type) {
 	case *corev1.PersistentVolumeClaim:
-		if users := g.world.users(o); g.world.options.Faults == 0 && slices.Contains(o.Finalizers, claimGuard) && !has(now, claimGuard) && len(users) > 0 {
+		if users := g.world.users(o); slices.Contains(o.Finalizers, claimGuard) && !has(now, claimGuard) && len(users) > 0 {
 			g.breaks("I12", "claim %s is let go, and %v use it", o.Name, users)
 		}
 	case *corev1.PersistentVolume:

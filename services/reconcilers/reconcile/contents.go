@@ -17,3 +17,12 @@ func AskContents(namespace metav1.Object, first ...kinds.Name) events.Command {
 	c.If = &events.If{UID: namespace.GetUID()}
 	return c
 }
+
+// AskUsers asks which pods may need a claim, as long as it is the one with that uid.
+// The answer, [events.Users], is in the outcome.
+func AskUsers(claim metav1.Object) events.Command {
+	c := command(events.VerbAsk, kinds.PersistentVolumeClaims.Kind, claim.GetNamespace(), claim.GetName())
+	c.Subresource = events.SubUsers
+	c.If = &events.If{UID: claim.GetUID()}
+	return c
+}

@@ -238,10 +238,10 @@ func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
 }
 
 // enquires tells whether what the controller does rests on what it has asked before:
-// what a namespace holds.
+// what a namespace holds, or which pods may need a claim.
 func (m *Matcher) enquires() bool {
 	return slices.ContainsFunc(m.described.Writes, func(w reconcile.Write) bool {
-		return w.Verb == events.VerbAsk && w.Subresource == events.SubContents
+		return events.Command{Verb: w.Verb, Subresource: w.Subresource}.Searches()
 	})
 }
 

@@ -184,6 +184,8 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.askOf(ctx, a, client, r)
 	case r.Owner != nil:
 		return d.lookAtOwner(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubUsers:
+		return d.users(ctx, a, client, r)
 	case r.Verb == plan.Search:
 		return d.search(ctx, a, client, r)
 	case !r.Verb.Writes():

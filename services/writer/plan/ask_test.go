@@ -30,7 +30,7 @@ func TestContentsAreAskedLast(t *testing.T) {
 	}
 	p.Answer(1, Response{Code: 200})
 	next := p.Next()
-	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != "" || string(next[0].Body) != `{"first":["pods"]}` {
+	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != events.SubContents || string(next[0].Body) != `{"first":["pods"]}` {
 		t.Fatalf("when the deletes are over, next is %+v", next)
 	}
 	p.Answer(2, live("ns", "9", `{"partial":true}`))

@@ -88,8 +88,8 @@ func (d *deed) request() Request {
 		d.write(&r)
 	case ask:
 		r.Verb, r.Owner, r.Subresource = Read, c.Of, c.Subresource
-		if c.Subresource == events.SubContents {
-			r.Verb, r.Subresource, r.Body = Search, "", d.body
+		if c.Searches() {
+			r.Verb, r.Body = Search, d.body
 		}
 	case compare:
 		if c.Verb == events.VerbCreate || c.Verb != events.VerbDelete && d.doubled() {

@@ -223,7 +223,7 @@ func (p *Plan) Answer(command int, r Response) {
 // closes tells whether a command is the last word of its turn: it asks what there is
 // when everything before it has been done, or has not.
 func closes(c events.Command) bool {
-	return c.Verb == events.VerbAsk && c.Subresource == events.SubContents
+	return c.Searches()
 }
 
 func upTo(n int) []int {

@@ -17,7 +17,7 @@ import (
 type Verb string
 
 // The verbs of requests. Look reads the metadata of an object, Read all of it. Search
-// finds out what a namespace holds.
+// finds out what no single request can tell; the subresource says what.
 const (
 	Create Verb = "create"
 	Update Verb = "update"

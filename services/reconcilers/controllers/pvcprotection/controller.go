@@ -2,20 +2,19 @@
 // deleted, by a finalizer: every claim gets it, and a deleted one loses it when no
 // pod that was given a node uses it.
 //
-// Upstream lists all pods of the namespace from the API server before it lets a
-// claim go, for its cache of pods may be older than that of claims. Since the
-// scheduler gives no pod a node whose claim is deleted, only pods can be missing here
-// that were bound before that; so the claim is let go [pause] after it was deleted,
-// when the changes of before have long been heard. This is weaker than upstream's look:
-// when the pods are heard later than that, a claim may be let go that a pod uses.
+// What is seen of the pods may be older than the claim, so it only tells when a claim
+// stays. Before one is let go, the writer is asked which pods there are: it lists them
+// live, after the deletion of the claim was seen. The scheduler gives no pod a node
+// whose claim is deleted, so a pod that is in no such answer will not use it. The
+// answer is on record, and the claim is let go because of it and nothing else.
 package pvcprotection
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -27,9 +26,13 @@ import (
 // controller sees to those of before.
 const guard = "kubernetes.io/pvc-protection"
 
-// pause is how long after its deletion a claim is kept in any case. The moment of
-// deletion is in whole seconds, cut off.
-const pause = 2 * time.Second
+const (
+	// lasting is how old an answer may be for the claim to be let go because of it.
+	lasting = 30 * time.Second
+	// again is when it is asked again after an answer that names a pod. Such a pod is
+	// seen a moment later, and then its end is waited for; or it has gone already.
+	again = time.Second
+)
 
 // Controller is the claim protection controller.
 var Controller = reconcile.Controller[View]{
@@ -42,16 +45,25 @@ var Controller = reconcile.Controller[View]{
 		reconcile.Own(kinds.PersistentVolumeClaims.Kind),
 		{Kind: kinds.Pods.Kind, Keys: claimsOf},
 	},
-	Writes:  reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name}},
-	Observe: observe,
-	Decide:  decide,
+	Writes: reconcile.Writes{
+		{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: events.SubUsers},
+		{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
+	},
+	Remembers: true,
+	Observe:   observe,
+	Decide:    decide,
 }
 
 // View is what the turn of one claim can see.
 type View struct {
 	Claim *corev1.PersistentVolumeClaim `json:"claim"`
-	// Users are the pods that name it. They are collected for a claim that is deleted.
-	Users []*corev1.Pod `json:"users,omitempty"`
+	// Seen are the pods that may need it, as far as is seen. They are collected for a
+	// claim that is deleted.
+	Seen events.Users `json:"seen,omitzero"`
+	// Users are those that there were at At, when the writer was asked about the claim
+	// as it is seen now; nil when it was not.
+	Users *events.Users `json:"users,omitempty"`
+	At    time.Time     `json:"at,omitzero"`
 }
 
 // claimsOf are the claims that a pod uses, and used before.
@@ -63,26 +75,13 @@ func claimsOf(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 			continue
 		}
 		for i := range p.Spec.Volumes {
-			name, _ := claim(p, &p.Spec.Volumes[i])
+			name, _ := events.ClaimOf(p, &p.Spec.Volumes[i])
 			if key := (events.Key{Namespace: p.Namespace, Name: name}); name != "" && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
 	}
 	return keys
-}
-
-// claim is the name of the claim behind a volume of a pod, "" where there is none;
-// own is true for one that is made for this pod and goes with it.
-func claim(p *corev1.Pod, v *corev1.Volume) (name string, own bool) {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName, false
-	case v.Ephemeral != nil:
-		return p.Name + "-" + v.Name, true
-	default:
-		return "", false
-	}
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -95,12 +94,27 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return v, true
 	}
 	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
-		names := func(volume corev1.Volume) bool { name, _ := claim(p, &volume); return name == k.Name }
-		if slices.ContainsFunc(p.Spec.Volumes, names) {
-			v.Users = append(v.Users, p)
+		v.Seen.Take(p, k.Name)
+	}
+	// An answer to a question of before something changed is none: the claim may have
+	// lived then, in a past that a backup has brought back.
+	if last, ok := s.Last(k, events.Act); ok && last.UID == found.UID && last.ResourceVersion == found.ResourceVersion {
+		for _, r := range last.Results {
+			v.hear(r, last.At)
 		}
 	}
 	return v, true
+}
+
+// hear takes in an answer. One that cannot be read is as good as none.
+func (v *View) hear(r events.Result, at time.Time) {
+	if r.Status != events.Answered || r.Answer == nil {
+		return
+	}
+	users := new(events.Users)
+	if err := json.Unmarshal(r.Answer.Body, users); err == nil {
+		v.Users, v.At = users, at
+	}
 }
 
 func decide(v View, now time.Time) reconcile.Decision {
@@ -114,35 +128,16 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return reconcile.Nothing("the claim is protected")
 	case !guarded:
 		return reconcile.Nothing("the claim is deleted, and not held by us")
-	case slices.ContainsFunc(v.Users, v.uses):
+	case v.Seen.Need(v.Claim):
 		return reconcile.Nothing("the claim is deleted, but a pod uses it")
-	case next.DeletionTimestamp.Add(pause).After(now):
-		return reconcile.Wake(next.DeletionTimestamp.Add(pause), "the claim has just been deleted")
+	case v.Users == nil:
+		return reconcile.Do("the claim is deleted, and no pod is seen that uses it", reconcile.AskUsers(v.Claim))
+	case v.Users.Need(v.Claim) && now.Before(v.At.Add(again)):
+		return reconcile.Wake(v.At.Add(again), "the claim is deleted, but a pod uses it that is not seen yet")
+	case v.Users.Need(v.Claim), now.Sub(v.At) > lasting:
+		return reconcile.Do("the pods that use the claim may be others by now", reconcile.AskUsers(v.Claim))
 	default:
 		finalizer.Remove(&next, guard)
 		return reconcile.Do("the claim is deleted, and no pod uses it", reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next))
 	}
-}
-
-// uses tells whether a pod that names the claim may need it. One without a node
-// does not yet, and will not. One that has ended may, since its node may not have
-// let go of the volume; one that is known to be shut down needs nothing that is its
-// own.
-//
-// Upstream: pkg/controller/volume/pvcprotection, podUsesPVCForDeletion.
-func (v View) uses(p *corev1.Pod) bool {
-	if p.Spec.NodeName == "" {
-		return false
-	}
-	for i := range p.Spec.Volumes {
-		name, own := claim(p, &p.Spec.Volumes[i])
-		if name == v.Claim.Name && (!own || !shutDown(p) && metav1.IsControlledBy(v.Claim, p)) {
-			return true
-		}
-	}
-	return false
-}
-
-func shutDown(p *corev1.Pod) bool {
-	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }

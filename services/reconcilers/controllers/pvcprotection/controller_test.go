@@ -2,12 +2,14 @@ package pvcprotection
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -53,17 +55,54 @@ func TestLaws(t *testing.T) {
 		if rapid.Bool().Draw(t, "deleted") {
 			deleted(v.Claim, time.Duration(rapid.IntRange(0, 4).Draw(t, "ago"))*time.Second)
 		}
-		if rapid.Bool().Draw(t, "used") {
-			v.Users = []*corev1.Pod{user("p", "c")}
+		v.Seen = anyUsers(t)
+		if rapid.Bool().Draw(t, "asked") {
+			users := anyUsers(t)
+			v.Users, v.At = &users, now.Add(-time.Duration(rapid.IntRange(0, 40).Draw(t, "answered, seconds ago"))*time.Second)
 		}
 		return v
-	}), now, reconciletest.Content(2, func(_ View, d reconcile.Decision, _ time.Time) View {
-		next := View{Claim: &corev1.PersistentVolumeClaim{}}
-		if err := json.Unmarshal(d.Commands[0].Body, next.Claim); err != nil {
+	}), now, reconciletest.Content(3, applied), reconciletest.Law[View]{Name: "sure", Holds: sure})
+}
+
+// anyUsers are some pods that need the claim, or do not.
+func anyUsers(t *rapid.T) events.Users {
+	var all events.Users
+	all.Pods = rapid.SampledFrom([][]events.User{nil, {{Name: "p", UID: "up"}}, {{Name: "c", UID: "uc", Own: true}}}).Draw(t, "users")
+	all.Count = len(all.Pods)
+	if rapid.IntRange(0, 9).Draw(t, "more than are named") == 0 {
+		all.Count++
+	}
+	return all
+}
+
+// applied is the view after a decision was carried out, when no pod uses the claim.
+func applied(v View, d reconcile.Decision, now time.Time) View {
+	for _, c := range d.Commands {
+		if c.Verb == events.VerbAsk {
+			v.Users, v.At = &events.Users{}, now
+			continue
+		}
+		v.Claim = &corev1.PersistentVolumeClaim{}
+		if err := json.Unmarshal(c.Body, v.Claim); err != nil {
 			panic(err)
 		}
-		return next
-	}))
+	}
+	return v
+}
+
+// sure: a claim is let go because of an answer that names nobody who needs it and is
+// not old, and for no other reason.
+func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	for _, command := range c.Decide(v, now).Commands {
+		next := new(corev1.PersistentVolumeClaim)
+		if command.Verb == events.VerbAsk || json.Unmarshal(command.Body, next) != nil || slices.Contains(next.Finalizers, guard) {
+			continue
+		}
+		if v.Claim.DeletionTimestamp == nil || v.Users == nil || v.Users.Need(v.Claim) || now.Sub(v.At) > lasting {
+			return errors.New("it lets a claim go of which it does not know that nobody needs it")
+		}
+	}
+	return nil
 }
 
 // Who needs the claim, and who does not.
@@ -86,8 +125,9 @@ func TestUses(t *testing.T) {
 		"one that is shut down": {shut(user("a", "p-data")), true}, "its own pod": {owner, true},
 		"its own pod, shut down": {shut(ephemeral("p")), false}, "a namesake of its own pod": {stranger, false},
 	} {
-		if got := (View{Claim: mine}).uses(c.pod); got != c.want {
-			t.Errorf("%s needs the claim: %v", what, got)
+		var seen events.Users
+		if seen.Take(c.pod, mine.Name); seen.Need(mine) != c.want {
+			t.Errorf("%s needs the claim: %v", what, !c.want)
 		}
 	}
 }
@@ -97,15 +137,42 @@ func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.PersistentVolumeClaims.Kind, claim).
 		Put(kinds.Pods.Kind, user("a", "p-data"), user("b", "other"), ephemeral("p"))
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "p-data"}
-	if v, ok := observe(world, key); !ok || len(v.Users) > 0 {
+	if v, ok := observe(world, key); !ok || len(v.Seen.Pods) > 0 {
 		t.Errorf("of a claim that lives it sees %+v, %v", v, ok)
 	}
 	deleted(claim, time.Hour)
-	if v, _ := observe(world, key); len(v.Users) != 2 {
-		t.Errorf("its users are %v", v.Users)
+	if v, _ := observe(world, key); v.Seen.Count != 2 || len(v.Seen.Pods) != 2 || v.Users != nil {
+		t.Errorf("before anybody was asked it sees %+v", v)
 	}
 	want := []events.Key{key, {Namespace: reconciletest.Namespace, Name: "other"}}
 	if got := world.Keys(Controller, kinds.Pods.Kind, user("b", "other"), ephemeral("p")); !slices.Equal(got, want) {
 		t.Errorf("a pod makes it the turn of %v", got)
+	}
+}
+
+// An answer counts for the claim that it is about, as long as that does not change.
+func TestAnswers(t *testing.T) {
+	claim := deleted(pvc("c"), time.Hour)
+	key := events.Key{Namespace: reconciletest.Namespace, Name: "c"}
+	answer := func(uid types.UID, version string, status events.Status, body string) events.Outcome {
+		return events.Outcome{
+			Key: key, Lane: events.Act, UID: uid, ResourceVersion: version, At: now,
+			Results: []events.Result{{Status: status, Answer: &events.Answer{Body: json.RawMessage(body)}}},
+		}
+	}
+	for what, c := range map[string]struct {
+		last  events.Outcome
+		heard bool
+	}{
+		"to it":                    {answer("u", "1", events.Answered, `{}`), true},
+		"to a claim of its name":   {answer("before", "1", events.Answered, `{}`), false},
+		"before something changed": {answer("u", "0", events.Answered, `{}`), false},
+		"that it may not have":     {answer("u", "1", events.Refused, `{}`), false},
+		"that nobody can read":     {answer("u", "1", events.Answered, `no`), false},
+	} {
+		world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, claim).Remember(c.last)
+		if v, _ := observe(world, key); (v.Users != nil) != c.heard {
+			t.Errorf("an answer %s is heard: %v", what, v.Users != nil)
+		}
 	}
 }

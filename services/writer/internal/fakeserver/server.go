@@ -194,7 +194,7 @@ func (s *Server) answer(r Request) (int, any) {
 			return http.StatusOK, map[string]any{"kind": "List", "items": items}
 		}
 		if items, ok := s.list(r.Path); ok {
-			return http.StatusOK, map[string]any{"kind": "List", "items": items}
+			return http.StatusOK, page(items, r.Query)
 		}
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
 	case http.MethodPut, http.MethodPatch:
@@ -218,6 +218,17 @@ func (s *Server) list(path string) (items []any, ok bool) {
 		}
 	}
 	return items, true
+}
+
+// page is a list, or the part of it that was asked for.
+func page(items []any, query url.Values) map[string]any {
+	from, _ := strconv.Atoi(query.Get("continue")) // we made it
+	list := map[string]any{"kind": "List", "items": items[from:]}
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && from+limit < len(items) {
+		list["items"] = items[from : from+limit]
+		list["metadata"] = map[string]any{"continue": strconv.Itoa(from + limit)}
+	}
+	return list
 }
 
 func (s *Server) create(r Request) (int, any) {

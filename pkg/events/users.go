@@ -1,0 +1,107 @@
+package events
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// SubUsers is the subresource of an ask for the pods that may need a
+// PersistentVolumeClaim. The API server has none of that name: the writer lists the
+// pods of the namespace, live. The answer is [Users].
+const SubUsers = "users"
+
+// Users are the pods that may need a claim. The claim was looked at after they were
+// listed, and had the uid that the ask insists on.
+type Users struct {
+	// Pods are those that [UserOf] knows, at most [MaxUsers]; Count is how many there
+	// are.
+	Pods  []User `json:"pods,omitempty"`
+	Count int    `json:"count,omitempty"`
+}
+
+// Take adds a pod, if it may need the claim.
+func (u *Users) Take(p *corev1.Pod, claim string) {
+	user, ok := UserOf(p, claim)
+	if !ok {
+		return
+	}
+	if u.Count++; len(u.Pods) < MaxUsers {
+		u.Pods = append(u.Pods, user)
+	}
+}
+
+// Need tells whether one of the pods may need the claim. Of those that are not named
+// nobody can say.
+func (u Users) Need(claim metav1.Object) bool {
+	return u.Count > len(u.Pods) || slices.ContainsFunc(u.Pods, func(user User) bool { return user.Needs(claim) })
+}
+
+// MaxUsers bounds what of an answer is named.
+const MaxUsers = 100
+
+// User is a pod with a node that names a claim.
+type User struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	// Own is true where the claim has the name of one that is made for this pod and
+	// goes with it. It is the pod's only if the pod owns it.
+	Own bool `json:"own,omitempty"`
+	// Down is true for a pod that is known to be shut down: it was deleted, and has no
+	// time left.
+	Down bool `json:"down,omitempty"`
+}
+
+// UserOf is a pod as the user of a claim of its namespace; ok is false for one that
+// does not name the claim, and for one without a node: it needs no claim yet, and is
+// given no node once the claim is deleted.
+func UserOf(p *corev1.Pod, claim string) (u User, ok bool) {
+	if p.Spec.NodeName == "" {
+		return User{}, false
+	}
+	u = User{Name: p.Name, UID: p.UID, Own: true}
+	u.Down = p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+	for i := range p.Spec.Volumes {
+		if name, own := ClaimOf(p, &p.Spec.Volumes[i]); name == claim {
+			ok, u.Own = true, u.Own && own
+		}
+	}
+	if !ok {
+		return User{}, false
+	}
+	return u, true
+}
+
+// ClaimOf is the name of the claim behind a volume of a pod, "" where there is none;
+// own is true for one that is made for this pod and goes with it.
+func ClaimOf(p *corev1.Pod, v *corev1.Volume) (name string, own bool) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, false
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name, true
+	default:
+		return "", false
+	}
+}
+
+// Needs tells whether the pod may need the claim. One that has ended may, since its
+// node may not have let go of the volume; one that is shut down needs nothing that is
+// its own.
+//
+// Upstream: pkg/controller/volume/pvcprotection, podUsesPVCForDeletion.
+func (u User) Needs(claim metav1.Object) bool {
+	if !u.Own {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(claim)
+	return !u.Down && owner != nil && owner.UID == u.UID
+}
+
+// Searches tells whether a command asks for what no single request can tell, so that
+// the writer has to find it out.
+func (c Command) Searches() bool {
+	return c.Verb == VerbAsk && (c.Subresource == SubContents || c.Subresource == SubUsers || c.Subresource == SubReadings)
+}
