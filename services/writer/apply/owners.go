@@ -63,7 +63,9 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 		look.Namespace = r.Namespace
 	}
 	response := d.look(ctx, a, client, look)
-	if response.Code == http.StatusNotFound || (response.Code == http.StatusOK && response.Object.UID != owner.UID) {
+	// Whoever is meant without a uid is there whatever uid it has.
+	other := owner.UID != "" && response.Object.UID != owner.UID
+	if response.Code == http.StatusNotFound || response.Code == http.StatusOK && other {
 		d.absent.Add(at, struct{}{}, proofAge)
 	}
 	return response
@@ -85,15 +87,22 @@ func (m *mapping) find(owner metav1.OwnerReference) (*meta.RESTMapping, error) {
 	if err == nil || !meta.IsNoMatchError(err) {
 		return mapped, err
 	}
+	if !m.renew() {
+		return nil, err
+	}
+	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+}
+
+// renew forgets what discovery said, unless that was done a moment ago.
+func (m *mapping) renew() bool {
 	m.mu.Lock()
 	stale := time.Since(m.last) > resetEvery
 	if stale {
 		m.last = time.Now()
 	}
 	m.mu.Unlock()
-	if !stale {
-		return nil, err
+	if stale {
+		m.mapper.Reset()
 	}
-	m.mapper.Reset()
-	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	return stale
 }
