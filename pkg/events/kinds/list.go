@@ -2,6 +2,7 @@ package kinds
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,10 @@ var (
 	Deployments         = Of[*appsv1.Deployment]{apps("deployments", "Deployment")}
 	ReplicaSets         = Of[*appsv1.ReplicaSet]{apps("replicasets", "ReplicaSet")}
 	StatefulSets        = Of[*appsv1.StatefulSet]{apps("statefulsets", "StatefulSet")}
+
+	HorizontalPodAutoscalers = Of[*autoscalingv2.HorizontalPodAutoscaler]{Kind{
+		Name: "horizontalpodautoscalers.autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Namespaced: namespaced, Form: Full,
+	}}
 
 	CronJobs = Of[*batchv1.CronJob]{inGroup("batch", "cronjobs", "CronJob", namespaced)}
 	Jobs     = Of[*batchv1.Job]{inGroup("batch", "jobs", "Job", namespaced)}

@@ -180,6 +180,8 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
 	}
 	switch {
+	case r.Verb == plan.Search && r.Subresource == events.SubReadings:
+		return d.readings(ctx, a, client, r)
 	case r.Owner != nil && r.Verb == plan.Read:
 		return d.askOf(ctx, a, client, r)
 	case r.Owner != nil:

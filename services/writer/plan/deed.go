@@ -24,6 +24,10 @@ const (
 	finished             // there is a result
 )
 
+// subScale is a subresource that is an object of its own: who writes it may not be let
+// look at the object that it is of, and would not know it there.
+const subScale = "scale"
+
 // deed is one command on its way: the looks before and after its write.
 type deed struct {
 	at      int
@@ -100,6 +104,9 @@ func (d *deed) request() Request {
 			r.Verb = Read
 		}
 	case before, finished:
+	}
+	if c.Subresource == subScale && (d.step == compare || d.step == survey) {
+		r.Subresource = subScale
 	}
 	if d.asked && d.last.again() {
 		r.Wait, r.After = true, d.last.RetryAfter

@@ -1,0 +1,213 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// The groups of the metrics APIs.
+const (
+	resourceMetrics = "metrics.k8s.io"
+	customMetrics   = "custom.metrics.k8s.io"
+	externalMetrics = "external.metrics.k8s.io"
+)
+
+// podMetrics is what the resource metrics API says of a pod, as far as it is read.
+type podMetrics struct {
+	Metadata   metav1.ObjectMeta `json:"metadata"`
+	Timestamp  metav1.Time       `json:"timestamp"`
+	Window     metav1.Duration   `json:"window"`
+	Containers []struct {
+		Name  string              `json:"name"`
+		Usage corev1.ResourceList `json:"usage"`
+	} `json:"containers"`
+}
+
+// values are what the other two say, in all of their versions.
+type values struct {
+	Items []struct {
+		DescribedObject corev1.ObjectReference `json:"describedObject"`
+		Value           quantity.Quantity      `json:"value"`
+	} `json:"items"`
+}
+
+// usage is how much of a resource each pod uses, or one container of it. They are
+// listed once for all resources.
+//
+// Upstream: pkg/controller/podautoscaler/metrics, GetResourceMetric.
+func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container string) ([]events.Sample, error) {
+	if !m.listed {
+		var list struct {
+			Items []podMetrics `json:"items"`
+		}
+		pods := schema.GroupVersionResource{Group: resourceMetrics, Version: "v1beta1", Resource: "pods"}
+		m.podsErr = m.get(ctx, pods, []string{"namespaces", m.request.Namespace, "pods"}, map[string]string{"labelSelector": m.selector}, &list)
+		m.listed, m.pods = true, list.Items
+	}
+	switch {
+	case m.podsErr != nil:
+		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", m.podsErr)
+	case len(m.pods) == 0:
+		return nil, errors.New("no metrics returned from resource metrics API")
+	}
+	var samples []events.Sample
+	for _, p := range m.pods {
+		milli, ok := p.uses(of, container)
+		if !ok {
+			continue
+		}
+		s := events.Sample{Pod: p.Metadata.Name, Milli: milli}
+		if of == corev1.ResourceCPU {
+			s.At, s.Window = &p.Timestamp, p.Window.Seconds()
+		}
+		samples = append(samples, s)
+	}
+	return samples, nil
+}
+
+// uses is how much of a resource a pod uses; not ok where that is not known of all of
+// its containers, or of the one that is named.
+func (p podMetrics) uses(of corev1.ResourceName, container string) (milli int64, ok bool) {
+	for _, c := range p.Containers {
+		if container != "" && c.Name != container {
+			continue
+		}
+		used, known := c.Usage[of]
+		if !known {
+			return 0, false
+		}
+		milli, ok = milli+used.MilliValue(), true
+	}
+	return milli, ok
+}
+
+// ofPods is the value of a metric of each pod.
+func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
+	var found values
+	err := m.custom(ctx, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+	case len(found.Items) == 0:
+		return nil, errors.New("no metrics returned from custom metrics API")
+	}
+	samples := make([]events.Sample, 0, len(found.Items))
+	for _, v := range found.Items {
+		samples = append(samples, events.Sample{Pod: v.DescribedObject.Name, Milli: v.Value.MilliValue()})
+	}
+	return samples, nil
+}
+
+// ofObject is the value of a metric of one object. One of a namespace is of that in
+// which the pods are.
+func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentifier, of autoscalingv2.CrossVersionObjectReference) ([]events.Sample, error) {
+	kind, path, name := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind(), []string{"metrics", metric.Name}, "metrics"
+	var err error
+	if kind != (schema.GroupKind{Kind: "Namespace"}) {
+		if name, err = m.door.mapping.resource(kind); err != nil {
+			return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+		}
+		path = []string{name, of.Name, metric.Name}
+	}
+	var found values
+	if err = m.custom(ctx, path, name, metric.Selector, "", &found); err == nil && len(found.Items) != 1 {
+		err = fmt.Errorf("the custom metrics API server returned %v results when we asked for exactly one", len(found.Items))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+	}
+	return []events.Sample{{Milli: found.Items[0].Value.MilliValue()}}, nil
+}
+
+// custom asks the custom metrics API, in the version that it prefers of those that are
+// known.
+func (m *meter) custom(ctx context.Context, path []string, of string, metric *metav1.LabelSelector, pods string, into *values) error {
+	selector, err := metav1.LabelSelectorAsSelector(metric)
+	if err != nil {
+		return err
+	}
+	version, err := m.customVersion(ctx)
+	if err != nil {
+		return err
+	}
+	at := schema.GroupVersionResource{Group: customMetrics, Version: version, Resource: of}
+	params := map[string]string{"labelSelector": pods, "metricLabelSelector": selector.String()}
+	return m.get(ctx, at, append([]string{"namespaces", m.request.Namespace}, path...), params, into)
+}
+
+// customVersion is in which version the custom metrics API is asked.
+//
+// Upstream: k8s.io/metrics/pkg/client/custom_metrics, PreferredVersion.
+func (m *meter) customVersion(ctx context.Context) (string, error) {
+	var group metav1.APIGroup
+	err := m.get(ctx, schema.GroupVersionResource{Group: customMetrics}, nil, nil, &group)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("no custom metrics API (%s) registered", customMetrics)
+	case err != nil:
+		return "", err
+	}
+	for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
+		if slices.Contains([]string{"v1beta2", "v1beta1"}, v.Version) {
+			return v.Version, nil
+		}
+	}
+	return "", errors.New("no known available metric versions found")
+}
+
+// external is every value of a metric that is of nothing in the cluster.
+func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
+	selector, err := metav1.LabelSelectorAsSelector(metric.Selector)
+	if err != nil {
+		return nil, err
+	}
+	var found values
+	at := schema.GroupVersionResource{Group: externalMetrics, Version: "v1beta1", Resource: metric.Name}
+	err = m.get(ctx, at, []string{"namespaces", m.request.Namespace, metric.Name}, map[string]string{"labelSelector": selector.String()}, &found)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
+	case len(found.Items) == 0:
+		return nil, errors.New("no metrics returned from external metrics API")
+	}
+	samples := make([]events.Sample, 0, len(found.Items))
+	for _, v := range found.Items {
+		samples = append(samples, events.Sample{Milli: v.Value.MilliValue()})
+	}
+	return samples, nil
+}
+
+// resource is the resource of a kind, with its group.
+func (m *mapping) resource(kind schema.GroupKind) (string, error) {
+	mapped, err := m.all(kind)
+	if err != nil || len(mapped) == 0 {
+		return "", fmt.Errorf("unable to map kind %s to resource: %w", kind, err)
+	}
+	return mapped[0].Resource.GroupResource().String(), nil
+}
+
+// named has an answer that is not the API's own say what was asked for, as a client of
+// that API would.
+func named(err error, of schema.GroupVersionResource) error {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || refusal(err, 0).Cause != string(metav1.CauseTypeUnexpectedServerResponse) {
+		return err
+	}
+	s := status.ErrStatus
+	said := ""
+	for _, cause := range s.Details.Causes {
+		said = cause.Message
+	}
+	return apierrors.NewGenericServerResponse(int(s.Code), "get", of.GroupResource(), "", said, int(s.Details.RetryAfterSeconds), true)
+}
