@@ -14,7 +14,6 @@ package daemonset
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -120,11 +120,6 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	v.Nodes = reconcile.List(s, kinds.Nodes, "")
 	v.Pods = owner.Candidates(s, kinds.Pods, set, selector)
-	v.Revisions = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
-	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.Namespace) {
-		if strings.HasPrefix(r.Name, revisionPrefix(set)) && !slices.Contains(v.Revisions, r) {
-			v.Taken = append(v.Taken, r.Name)
-		}
-	}
+	v.Revisions, v.Taken = revision.Of(s, set, selector, revisionPrefix(set))
 	return v, true
 }

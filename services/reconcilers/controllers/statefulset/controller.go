@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -128,7 +129,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return v, true
 	}
 	v.Pods = owner.Candidates(s, kinds.Pods, set, selector)
-	v.Revisions = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
+	v.Revisions, v.Taken = revision.Of(s, set, selector, revisionPrefix(set))
 	for at := range v.wanted() {
 		name := v.name(v.start() + at)
 		if p, ok := reconcile.Get(s, kinds.Pods, set.Namespace, name); ok && !slices.Contains(v.Pods, p) {
@@ -138,12 +139,6 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, c := range reconcile.List(s, kinds.PersistentVolumeClaims, set.Namespace) {
 		if ofSet(set, c.Name) {
 			v.Claims = append(v.Claims, c)
-		}
-	}
-	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.Namespace) {
-		own := slices.ContainsFunc(v.Revisions, func(mine *appsv1.ControllerRevision) bool { return mine.Name == r.Name })
-		if !own && strings.HasPrefix(r.Name, revisionPrefix(set)) {
-			v.Taken = append(v.Taken, r.Name)
 		}
 	}
 	return v, true

@@ -6,11 +6,16 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -25,6 +30,19 @@ func Patch(t *corev1.PodTemplateSpec) []byte {
 	}
 	body["$patch"] = "replace"
 	return reconcile.Body(map[string]any{"spec": map[string]any{"template": body}})
+}
+
+// Of are the revisions that a set controls and the orphans that it selects, and the names
+// of others that begin as those of the set's would: they are taken.
+func Of(s reconcile.Snapshot, set metav1.Object, selector labels.Selector, prefix string) (own []*appsv1.ControllerRevision, taken []string) {
+	own = owner.Candidates(s, kinds.ControllerRevisions, set, selector)
+	for _, r := range reconcile.List(s, kinds.ControllerRevisions, set.GetNamespace()) {
+		mine := slices.ContainsFunc(own, func(o *appsv1.ControllerRevision) bool { return o.Name == r.Name })
+		if !mine && strings.HasPrefix(r.Name, prefix) {
+			taken = append(taken, r.Name)
+		}
+	}
+	return own, taken
 }
 
 // Template is what a revision holds; ok is false where that is no template.
