@@ -24,17 +24,17 @@ type scenario struct {
 // other, so that usage is that of the three before it.
 var scenarios = []scenario{
 	{name: "wall", run: wall, what: func(s sizes) string { return fmt.Sprintf("%d Pods created directly", s.Direct) }},
-	{name: "burst", run: burst, what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
-	{name: "many", run: many, what: func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }},
+	{name: "burst", run: inNamespace((*field).alone, burst), what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
+	{name: "many", run: inNamespace((*field).alone, many), what: func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }},
 	{name: "heal", run: heal, what: func(s sizes) string { return fmt.Sprintf("a Pod deleted, %d times", s.Heals) }},
 	{name: "usage", run: used, what: func(sizes) string { return "processor time and memory since the start" }},
 	{name: "kill", run: kill, what: func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }},
 	{name: "rest", run: rest, what: func(s sizes) string {
 		return fmt.Sprintf("nothing to do, with %d Pods in %d namespaces", s.Pods, s.Pods/perNamespace)
 	}},
-	{name: "job", run: job, what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
-	{name: "statefulset", run: stateful, what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
-	{name: "namespace", run: emptied, what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
+	{name: "job", run: inNamespace((*field).wide, job), what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
+	{name: "statefulset", run: inNamespace((*field).wide, stateful), what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
+	{name: "namespace", run: inNamespace((*field).wide, emptied), what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
@@ -47,6 +47,23 @@ var scenarios = []scenario{
 	{name: "long-history", run: longPast, asked: true, what: func(s sizes) string {
 		return fmt.Sprintf("starts on %d messages of history", longer*s.Past)
 	}},
+}
+
+// inNamespace gives each play a namespace of its own, served as it needs.
+func inNamespace(
+	serve func(*field, context.Context) error, play func(context.Context, *field, *arena.Arena, sizes) ([]metric, error),
+) func(context.Context, *field, sizes) ([]metric, error) {
+	return func(ctx context.Context, f *field, work sizes) ([]metric, error) {
+		if err := serve(f, ctx); err != nil {
+			return nil, err
+		}
+		a, err := f.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer a.Close()
+		return play(ctx, f, a, work)
+	}
 }
 
 // played are the scenarios that nobody has to ask for.
@@ -83,14 +100,7 @@ func wall(ctx context.Context, f *field, work sizes) ([]metric, error) {
 }
 
 // burst is the birth of one large Deployment.
-func burst(ctx context.Context, f *field, work sizes) ([]metric, error) {
-	if err := f.alone(ctx); err != nil {
-		return nil, err
-	}
-	a, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
+func burst(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := a.Deploy(ctx, "burst", image, work.Burst); err != nil {
 		return nil, err
@@ -118,14 +128,7 @@ func burst(ctx context.Context, f *field, work sizes) ([]metric, error) {
 }
 
 // many is the birth of many small Deployments.
-func many(ctx context.Context, f *field, work sizes) ([]metric, error) {
-	if err := f.alone(ctx); err != nil {
-		return nil, err
-	}
-	a, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
+func many(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := arena.Parallel(20, work.Deployments, func(i int) error { return a.Deploy(ctx, fmt.Sprintf("many-%d", i), image, 5) }); err != nil {
 		return nil, err

@@ -104,15 +104,7 @@ func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) 
 }
 
 // job is a Job of many completions, a tenth of them at a time.
-func job(ctx context.Context, f *field, work sizes) ([]metric, error) {
-	if err := f.wide(ctx); err != nil {
-		return nil, err
-	}
-	a, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
+func job(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := a.Job(ctx, "sum", work.Completions, max(work.Completions/10, 1)); err != nil {
 		return nil, err
@@ -136,15 +128,7 @@ func job(ctx context.Context, f *field, work sizes) ([]metric, error) {
 }
 
 // stateful is a StatefulSet of ordered Pods, which are born one after the other.
-func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
-	if err := f.wide(ctx); err != nil {
-		return nil, err
-	}
-	a, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
+func stateful(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
 	begun := time.Now()
 	if err := a.StatefulSet(ctx, "db", image, work.Ordered); err != nil {
 		return nil, err
@@ -165,15 +149,7 @@ func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
 }
 
 // emptied is a namespace that is deleted with all that it holds: half of it Pods.
-func emptied(ctx context.Context, f *field, work sizes) ([]metric, error) {
-	if err := f.wide(ctx); err != nil {
-		return nil, err
-	}
-	a, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
+func emptied(ctx context.Context, f *field, a *arena.Arena, work sizes) ([]metric, error) {
 	if err := a.CreatePods(ctx, work.Held/2); err != nil {
 		return nil, err
 	}
