@@ -3,6 +3,7 @@ module github.com/millrace/millrace/cmd
 go 1.26.0
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/go-logr/logr v1.4.4
 	github.com/millrace/millrace/pkg/events v0.0.0
 	github.com/millrace/millrace/services/reconcilers v0.0.0

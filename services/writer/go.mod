@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cenkalti/backoff/v4 v4.3.0
+	github.com/go-jose/go-jose/v4 v4.1.4
 	github.com/millrace/millrace/pkg/events v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	golang.org/x/sync v0.24.0

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -53,6 +54,8 @@ type Config struct {
 	// it is answered or will not be, by whichever of the requests under way; nil tells
 	// nobody.
 	Tell func(context.Context, trace.Write)
+	// Mint makes the tokens of service accounts; nil makes none, and says so.
+	Mint *mint.Mint
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }
@@ -192,6 +195,8 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.search(ctx, a, client, r)
 	case !r.Verb.Writes():
 		return d.look(ctx, a, client, r)
+	case r.FillsToken():
+		return d.fill(ctx, client, r, auditID)
 	}
 	if r.Doubtful && d.config.Known != nil {
 		if answer, settled := d.bornBefore(ctx, client, r); settled {

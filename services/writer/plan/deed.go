@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // step is what a deed does next.
@@ -107,6 +108,9 @@ func (d *deed) request() Request {
 	}
 	if c.Subresource == subScale && (d.step == compare || d.step == survey) {
 		r.Subresource = subScale
+	}
+	if r.Verb == Read && c.Kind == kinds.Secrets.Name {
+		r.Verb = Look // what is in it is nobody's business; an effect in doubt is no effect
 	}
 	if d.asked && d.last.again() {
 		r.Wait, r.After = true, d.last.RetryAfter

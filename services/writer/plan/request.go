@@ -62,6 +62,12 @@ type Request struct {
 	After time.Duration
 }
 
+// FillsToken is true for a patch that whoever makes the request completes with a token
+// ([events.SubToken]).
+func (r Request) FillsToken() bool {
+	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
+}
+
 // Response is what came of a request.
 type Response struct {
 	// Code is the HTTP status, 0 when no answer came.
