@@ -4,8 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events/notary"
@@ -42,9 +48,70 @@ func TestTheRecordIsVerified(t *testing.T) {
 	clear(t, b)
 	proven(t, r, key, witness, "--audit-log="+s.audit)
 
+	s.tampered(t, r, file)
 	if out, err := r.ask(t, "verify", key, witness, "--record="+older); err == nil || !strings.Contains(out, "the record went back") {
 		t.Errorf("an older record: %v\n%s", err, out)
 	}
+}
+
+// tampered has the API server's audit log and the record tell different stories, in
+// each of the ways in which they can.
+func (s *site) tampered(t *testing.T, r asker, file func(name, text string) string) {
+	ofBirth := func(line string) bool {
+		return strings.Contains(line, `"auditID":"TURN_replicaset-controller.`) && strings.Contains(line, `"verb":"create"`)
+	}
+	births := 0
+	for line := range strings.Lines(s.audited(t)) {
+		if ofBirth(line) {
+			births++
+		}
+	}
+	if births < 5 {
+		t.Fatalf("the audit log has %d births", births)
+	}
+	finds := func(what string, findings int, says string, tamper func(line string) string) {
+		t.Helper()
+		eventually(t, what+" is found", func() string {
+			var told strings.Builder
+			for line := range strings.Lines(s.audited(t)) {
+				told.WriteString(tamper(line))
+			}
+			out, err := r.ask(t, "verify", "--audit-log="+file("audit.log", told.String()))
+			if err != nil && strings.Count(out, says) == findings {
+				return ""
+			}
+			return fmt.Sprintf("%v\n%s", err, out)
+		})
+	}
+	finds("an outcome that tells of a write that was never made", births, "is on record as applied", func(line string) string {
+		if ofBirth(line) {
+			return ""
+		}
+		return line
+	})
+	forged := regexp.MustCompile(`"auditID":"TURN_replicaset-controller\.\d+`)
+	finds("a write that no outcome tells of", births, "the record has no outcome of it", func(line string) string {
+		if ofBirth(line) {
+			return line + forged.ReplaceAllString(line, `"auditID":"TURN_replicaset-controller.4711`)
+		}
+		return line
+	})
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(clustertest.Millrace))
+	must(t, err)
+	config.Impersonate.UserName = "system:serviceaccount:kube-system:root-ca-cert-publisher"
+	behind, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	_, err = behind.CoreV1().ConfigMaps(r.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "behind-the-back"}}, metav1.CreateOptions{})
+	must(t, err)
+	finds("a write by the writer's own identity for no turn", 1, "create of configmaps:signed/behind-the-back", func(line string) string { return line })
+}
+
+// audited is the API server's audit log as far as it has been written.
+func (s *site) audited(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(s.audit)
+	must(t, err)
+	return string(text)
 }
 
 // proven waits until a record is proven: what was stored last waits for its page.

@@ -69,6 +69,7 @@ type Object struct {
 type Write struct {
 	ID          string // the audit id: the place of the turn, and the command
 	Foreign     bool   // somebody else's
+	User        string // who asked
 	As          string // the impersonated identity
 	Verb        string
 	Ref         events.Ref

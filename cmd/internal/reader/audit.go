@@ -25,6 +25,9 @@ type deed struct {
 	command int
 }
 
+// all is the deed's turn as a whole.
+func (d deed) all() deed { return deed{d.turns, d.turn, 0} }
+
 // deedOf reads the audit id of a request of ours: the turn's stream and sequence, the
 // command, and perhaps which try it was.
 func deedOf(id string) (d deed, ok bool) {
@@ -48,90 +51,158 @@ type said struct {
 // told is what the record says was done.
 type told struct {
 	results map[deed]said
-	first   map[deed]uint64 // of a turn that was stored again: the turn that it repeats
-	// begins and ends are when the turns of a stream do. An audit log may reach further
-	// back than the record, which begins with the first of them.
+	first   map[deed]uint64    // of a turn that was stored again: the turn that it repeats
+	stored  map[deed]time.Time // when a turn was stored first; its command is 0
+	// answered are the turns that have an outcome; their command is 0.
+	answered map[deed]bool
+	// begins and ends are when the outcomes of a stream of turns do. An audit log may
+	// reach further back than the record, which begins with the first of them.
 	begins, ends map[string]time.Time
 	since        time.Time
 }
 
+func newTold() *told {
+	return &told{
+		results: map[deed]said{}, first: map[deed]uint64{}, stored: map[deed]time.Time{}, answered: map[deed]bool{},
+		begins: map[string]time.Time{}, ends: map[string]time.Time{},
+	}
+}
+
 // origin is the deed as it was stored first.
 func (t *told) origin(d deed) deed {
-	if first, again := t.first[deed{d.turns, d.turn, 0}]; again {
+	if first, again := t.first[d.all()]; again {
 		d.turn = first
 	}
 	return d
 }
 
+// Audited says how far an audit log and the record were held against each other. What
+// is near an end of one of them cannot be judged: its other half may be beyond that.
+type Audited struct {
+	// From and To are the times of the first and the last line of the audit log.
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+	// Writes are those of ours that were looked for on record, and Outcomes those applied
+	// that were looked for in the audit log.
+	Writes   int `json:"writes"`
+	Outcomes int `json:"outcomes"`
+	// Open are writes and outcomes that could not be judged.
+	Open int `json:"open"`
+}
+
 // audit holds the API server's audit log against the outcomes: every write of ours
 // has one, and every write that was applied is in the log.
-func (s *Session) audit(ctx context.Context, file string) ([]notary.Finding, error) {
+func (s *Session) audit(ctx context.Context, file string) (*Audited, []notary.Finding, error) {
 	writes, err := ledger.Audit(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if len(writes) == 0 {
+		return nil, nil, fmt.Errorf("read --audit-log: %s has no line of an API server's audit log", file)
 	}
 	t, err := s.told(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return t.compare(writes), nil
+	about, found := t.compare(writes)
+	return about, found, nil
 }
 
-// pendingFor is how long before the end of the record a write may lack its outcome.
-const pendingFor = 10 * time.Second
+const (
+	// pendingFor is how long before the end of the record a write may lack its outcome,
+	// and underWay how long if the whole turn has none: it may be in a writer's hand.
+	pendingFor, underWay = 10 * time.Second, 10 * time.Minute
+	// skew is how far the clocks of the bus and the API server may be apart.
+	skew = 2 * time.Second
+)
 
-func (t *told) compare(writes []check.Write) (found []notary.Finding) {
-	seen := map[deed]bool{}
-	var from, to time.Time
+func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Finding) {
+	about = &Audited{From: writes[0].At, To: writes[0].At}
+	us, seen := t.us(writes), map[deed]bool{}
 	for i := range writes {
 		w := &writes[i]
-		if from.IsZero() || w.At.Before(from) {
-			from = w.At
+		if w.At.Before(about.From) {
+			about.From = w.At
 		}
-		if w.At.After(to) {
-			to = w.At
+		if w.At.After(about.To) {
+			about.To = w.At
+		}
+		if !w.Stored() {
+			continue
 		}
 		d, ours := deedOf(w.ID)
-		if !ours && (w.Foreign || w.At.Before(t.since)) || !w.Stored() {
-			continue
-		}
-		if !ours {
-			found = append(found, notary.Finding{Stream: "audit log", What: fmt.Sprintf("%v was written by our writer for no turn", w)})
-			continue
-		}
-		d = t.origin(d)
-		seen[d] = true
-		if begins, on := t.begins[d.turns]; !on || w.At.Before(begins) || w.At.After(t.ends[d.turns].Add(-pendingFor)) {
-			continue // the record does not reach so far
-		}
-		if r, ok := t.results[d]; !ok || !r.OK() && !r.Unsure {
-			found = append(found, notary.Finding{Stream: d.turns, Sequence: d.turn, What: fmt.Sprintf("the audit log has %v, and the record has no outcome of it", w)})
+		switch {
+		case ours:
+			d = t.origin(d)
+			seen[d] = true
+			found = append(found, t.unsaid(about, d, w)...)
+		case !w.Foreign || us[w.User]:
+			if w.Ref.Kind != kinds.Events.Name && !w.At.Before(t.since) { // Kubernetes' Events are told beside turns
+				found = append(found, notary.Finding{Stream: "audit log", What: fmt.Sprintf("%v was written by our writer for no turn", w)})
+			}
 		}
 	}
-	return append(found, t.unwritten(seen, from, to)...)
+	return about, append(found, t.unwritten(about, seen)...)
+}
+
+// us are the users who made a write that is on record: the writers, whatever they are
+// called there.
+func (t *told) us(writes []check.Write) map[string]bool {
+	us := map[string]bool{}
+	for i := range writes {
+		if d, ours := deedOf(writes[i].ID); ours && t.results[t.origin(d)].AuditID == writes[i].ID {
+			us[writes[i].User] = true
+		}
+	}
+	return us
+}
+
+// unsaid is a write of ours of which the record has no outcome.
+func (t *told) unsaid(about *Audited, d deed, w *check.Write) []notary.Finding {
+	begins, on := t.begins[d.turns]
+	if !on || w.At.Before(begins) {
+		return nil // the record does not reach so far
+	}
+	if r, ok := t.results[d]; ok && (r.OK() || r.Unsure) {
+		about.Writes++
+		return nil
+	}
+	begun, known := t.stored[d.all()]
+	if ends := t.ends[d.turns]; w.At.After(ends.Add(-pendingFor)) || known && !t.answered[d.all()] && begun.After(ends.Add(-underWay)) {
+		about.Open++
+		return nil
+	}
+	about.Writes++
+	return []notary.Finding{{Stream: d.turns, Sequence: d.turn, What: fmt.Sprintf("the audit log has %v, and the record has no outcome of it", w)}}
 }
 
 // unwritten are the writes on record that the audit log lacks, of the time that it is
 // about. Kubernetes' Events are not in most audit logs.
-func (t *told) unwritten(seen map[deed]bool, from, to time.Time) (found []notary.Finding) {
+func (t *told) unwritten(about *Audited, seen map[deed]bool) (found []notary.Finding) {
 	for d, r := range t.results {
-		if r.Status != events.Applied || r.Unsure || r.Ref.Kind == kinds.Events.Name || r.AuditID == "" || seen[d] {
+		if r.Status != events.Applied || r.Unsure || r.Ref.Kind == kinds.Events.Name || r.AuditID == "" {
 			continue
 		}
-		if r.at.Before(from.Add(pendingFor)) || r.at.After(to.Add(-pendingFor)) {
-			continue
+		begun, known := t.stored[d.all()]
+		switch inside := known && begun.After(about.From.Add(skew)) && r.at.Before(about.To.Add(-skew)); {
+		case seen[d]:
+			about.Outcomes++
+		case inside:
+			about.Outcomes++
+			found = append(found, notary.Finding{Stream: d.turns, Sequence: d.turn, What: fmt.Sprintf("command %d is on record as applied (%s), and the audit log lacks it", d.command, r.AuditID)})
+		default:
+			about.Open++
 		}
-		found = append(found, notary.Finding{Stream: d.turns, Sequence: d.turn, What: fmt.Sprintf("command %d is on record as applied (%s), and the audit log lacks it", d.command, r.AuditID)})
 	}
 	slices.SortFunc(found, func(a, b notary.Finding) int {
-		return cmp.Or(strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Sequence, b.Sequence))
+		return cmp.Or(strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.What, b.What))
 	})
 	return found
 }
 
 // told reads the turns and the outcomes.
 func (s *Session) told(ctx context.Context) (*told, error) {
-	t := &told{results: map[deed]said{}, first: map[deed]uint64{}, begins: map[string]time.Time{}, ends: map[string]time.Time{}}
+	t := newTold()
 	controllers, err := s.Bus.Controllers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look which controllers are on record: %w", err)
@@ -155,6 +226,8 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 		err = s.Bus.Read(ctx, bus.Passage{Stream: turns}, each(func(m events.Message, turn *events.Turn) {
 			if turn.Repeats > 0 {
 				t.first[deed{turns, m.Sequence, 0}] = turn.Repeats
+			} else {
+				t.stored[deed{turns, m.Sequence, 0}] = m.Time
 			}
 		}))
 		if err != nil {
@@ -170,6 +243,7 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 
 // outcome takes in what became of a turn. Of several tries one that succeeded counts.
 func (t *told) outcome(turns string, m events.Message, o *events.Outcome) {
+	t.answered[t.origin(deed{turns, o.Turn, 0})] = true
 	for _, r := range o.Results {
 		d := t.origin(deed{turns, o.Turn, r.Command})
 		if before, there := t.results[d]; !there || !before.OK() {

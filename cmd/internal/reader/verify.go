@@ -62,24 +62,35 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	report, err := notary.Verify(ctx, s.Bus, trust)
+	r, err := notary.Verify(ctx, s.Bus, trust)
 	if err != nil {
 		return err
 	}
+	report := verified{Report: r}
 	if v.audit != "" {
-		found, err := s.audit(ctx, v.audit)
+		about, found, err := s.audit(ctx, v.audit)
 		if err != nil {
 			return err
 		}
-		report.Findings = append(report.Findings, found...)
+		report.Audit, r.Findings = about, append(r.Findings, found...)
 	}
 	if err := s.Print(report, func(p *Paper) { drawReport(p, report, v.every) }); err != nil {
 		return err
 	}
-	if n := len(report.Findings); n > 0 {
+	switch n := len(r.Findings); n {
+	case 0:
+		return v.remember(r)
+	case 1:
+		return fmt.Errorf("%w: 1 finding", ErrFound)
+	default:
 		return fmt.Errorf("%w: %d findings", ErrFound, n)
 	}
-	return v.remember(report)
+}
+
+// verified is a report, and how far an audit log was held against the record.
+type verified struct {
+	*notary.Report
+	Audit *Audited `json:"auditLog,omitempty"`
 }
 
 // trust reads what the record is held against.
@@ -189,7 +200,7 @@ func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
 	return out, counts
 }
 
-func drawReport(p *Paper, r *notary.Report, every bool) {
+func drawReport(p *Paper, r verified, every bool) {
 	all, counts := sums(r.Streams)
 	head := []string{"KIND", "STREAMS", "MESSAGES", "PROVEN", "NOT SIGNED", "EXPIRED", "GAPS", "FIRST SIGNED", "LAST SIGNED"}
 	shown := all
@@ -213,11 +224,14 @@ func drawReport(p *Paper, r *notary.Report, every bool) {
 		rows[i] = row
 	}
 	p.Table(head, rows)
+	if a := r.Audit; a != nil {
+		p.Line("the audit log has lines from %s to %s; %d writes of ours there and %d outcomes on record were held against each other, %d could not be, so near an end", moment(a.From), moment(a.To), a.Writes, a.Outcomes, a.Open)
+	}
 	for _, f := range r.Findings {
 		p.Line("%s", p.In(Red, f.String()))
 	}
 	if len(r.Findings) == 0 {
-		p.Line("%s", verdict(p, r, all))
+		p.Line("%s", verdict(p, r.Report, all))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/check"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 func TestDeedOf(t *testing.T) {
@@ -29,28 +30,48 @@ func TestTheAuditLogIsHeldAgainstTheRecord(t *testing.T) {
 	begin := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(minute int) time.Time { return begin.Add(time.Duration(minute) * time.Minute) }
 	const turns = "TURN_c"
+	result := func(status events.Status, id string, minute int) said {
+		return said{events.Result{Status: status, AuditID: id}, at(minute)}
+	}
 	record := func() *told {
-		return &told{
-			results: map[deed]said{
-				{turns, 1, 0}: {events.Result{Status: events.Applied, AuditID: "TURN_c.1.0"}, at(10)},
-				{turns, 2, 0}: {events.Result{Status: events.Applied, AuditID: "TURN_c.2.0"}, at(20)},
-				{turns, 3, 0}: {events.Result{Status: events.Conflict}, at(25)},
-				{turns, 5, 0}: {events.Result{Status: events.Applied, AuditID: "TURN_c.5.0", Unsure: true}, at(26)},
-				{turns, 6, 0}: {events.Result{Status: events.Applied, AuditID: "TURN_c.6.0"}, at(55)}, // the audit log ends before
-			},
-			first:  map[deed]uint64{{turns, 4, 0}: 2},
-			begins: map[string]time.Time{turns: at(5)}, ends: map[string]time.Time{turns: at(60)},
+		r := newTold()
+		r.results = map[deed]said{
+			{turns, 1, 0}: result(events.Applied, "TURN_c.1.0", 10),
+			{turns, 2, 0}: result(events.Applied, "TURN_c.2.0", 20),
+			{turns, 3, 0}: result(events.Conflict, "", 25),
+			{turns, 5, 0}: result(events.Applied, "TURN_c.5.0", 26),
+			{turns, 6, 0}: result(events.Applied, "TURN_c.6.0", 55), // the audit log ends before
+			{turns, 8, 0}: result(events.Applied, "TURN_c.8.0", 5),  // it begins within the turn
 		}
+		unsure := r.results[deed{turns, 5, 0}]
+		unsure.Unsure = true
+		r.results[deed{turns, 5, 0}] = unsure
+		for d, s := range r.results {
+			r.stored[d], r.answered[d] = s.at.Add(-time.Second), true
+		}
+		r.stored[deed{turns, 8, 0}] = at(1)
+		r.stored[deed{turns, 10, 0}] = at(51) // is under way
+		r.first[deed{turns, 4, 0}] = 2
+		r.begins[turns], r.ends[turns], r.since = at(5), at(60), at(5)
+		return r
 	}
 	write := func(id string, minute int) check.Write {
-		return check.Write{ID: id, Verb: "patch", At: at(minute), Ended: true, Code: 200}
+		return check.Write{ID: id, User: "mill", Foreign: true, Verb: "patch", At: at(minute), Ended: true, Code: 200}
 	}
-	foreign := check.Write{ID: "somebody", Foreign: true, At: at(2), Ended: true, Code: 200}
+	foreign := check.Write{ID: "somebody", User: "somebody", Foreign: true, At: at(2), Ended: true, Code: 200}
 	failed := write("TURN_c.3.0", 25)
 	failed.Code = 409
-	honest := []check.Write{foreign, write("TURN_c.9.0", 3), write("TURN_c.1.0", 10), write("TURN_c.4.0", 20), failed, write("TURN_c.1.0.2", 50)}
-	if found := record().compare(honest); len(found) > 0 {
+	event := write("an Event", 30)
+	event.Ref.Kind = kinds.Events.Name
+	honest := []check.Write{
+		foreign, write("TURN_c.9.0", 3), write("TURN_c.1.0", 10), write("TURN_c.4.0", 20), failed, event, write("TURN_c.1.0.2", 50), write("TURN_c.10.0", 51),
+	}
+	about, found := record().compare(honest)
+	if len(found) > 0 {
 		t.Errorf("found: %v", found)
+	}
+	if want := (Audited{From: at(2), To: at(51), Writes: 3, Outcomes: 2, Open: 3}); *about != want {
+		t.Errorf("held against each other: %+v, want %+v", *about, want)
 	}
 	for name, c := range map[string]struct {
 		writes []check.Write
@@ -61,7 +82,7 @@ func TestTheAuditLogIsHeldAgainstTheRecord(t *testing.T) {
 		"a write of ours for no turn":       {append(honest, write("stranger", 30)), "audit log"},
 		"an outcome that was never a write": {append([]check.Write{foreign, write("TURN_c.1.0", 10)}, write("TURN_c.1.0.2", 50)), "TURN_c"},
 	} {
-		if found := record().compare(c.writes); len(found) != 1 || found[0].Stream != c.want {
+		if _, found := record().compare(c.writes); len(found) != 1 || found[0].Stream != c.want {
 			t.Errorf("%s: %v", name, found)
 		}
 	}

@@ -104,7 +104,8 @@ func ours(user string) bool {
 
 func (l line) write() check.Write {
 	w := check.Write{
-		ID: l.AuditID, Foreign: !ours(l.User.Username), As: l.Impersonated.Username, Verb: l.Verb, Subresource: l.Object.Subresource,
+		ID: l.AuditID, Foreign: !ours(l.User.Username), User: l.User.Username, As: l.Impersonated.Username,
+		Verb: l.Verb, Subresource: l.Object.Subresource,
 		Ref: events.Ref{Kind: kinds.NameOf(l.Object.APIGroup, l.Object.Resource), Namespace: l.Object.Namespace, Name: l.Object.Name},
 		At:  l.At, Ended: l.Stage == "ResponseComplete" || l.Stage == "Panic", Code: l.Status.Code, DryRun: strings.Contains(l.RequestURI, "dryRun="),
 		OnlyUID: l.Request.Preconditions.UID,
