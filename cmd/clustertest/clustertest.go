@@ -77,6 +77,9 @@ func Launch(ctx context.Context, options Options) (*Cluster, error) {
 	return localcluster.Start(ctx, options)
 }
 
+// Unmanned is the label of a node that nobody plays; see package localcluster.
+const Unmanned = localcluster.Unmanned
+
 // The users of a cluster; see package localcluster.
 const (
 	Admin             = localcluster.Admin

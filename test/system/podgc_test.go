@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,10 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/millrace/millrace/cmd/clustertest"
 )
 
 // TestPodsThatNobodyElseEnds has nodes go away, break, and be full of pods that have
-// ended.
+// ended. Of those two are kept in the whole cluster, the youngest: so whatever else ends
+// here, and is counted until it goes, begins before them.
 func TestPodsThatNobodyElseEnds(t *testing.T) {
 	s := here(t)
 	s.run(t, "--terminated-pod-gc-threshold=2")
@@ -28,17 +32,6 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 	lasts := s.lastOf(t, orphan)
 	must(t, s.kube.CoreV1().Nodes().Delete(t.Context(), "goes", metav1.DeleteOptions{}))
 
-	t.Run("too many have ended", func(t *testing.T) { s.tooMany(t, name) })
-	t.Run("a node is out of service", func(t *testing.T) {
-		must(t, s.kube.CoreV1().Pods(name).Delete(t.Context(), stuck.Name, metav1.DeleteOptions{}))
-		if _, err := s.kube.CoreV1().Pods(name).Get(t.Context(), stuck.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the pod went with nobody to let it: %v", err)
-		}
-		out := `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`
-		_, err := s.kube.CoreV1().Nodes().Patch(t.Context(), "breaks", types.MergePatchType, []byte(out), metav1.PatchOptions{})
-		must(t, err)
-		s.goes(t, stuck)
-	})
 	t.Run("a node is gone", func(t *testing.T) {
 		s.goes(t, orphan)
 		last := lasts()
@@ -50,12 +43,28 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 			t.Errorf("the pod ended as %s, saying %s", last.Status.Phase, said)
 		}
 	})
+	t.Run("too many have ended", func(t *testing.T) { s.tooMany(t, name) })
+	t.Run("a node is out of service", func(t *testing.T) {
+		must(t, s.kube.CoreV1().Pods(name).Delete(t.Context(), stuck.Name, metav1.DeleteOptions{}))
+		if _, err := s.kube.CoreV1().Pods(name).Get(t.Context(), stuck.Name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("the pod went with nobody to let it: %v", err)
+		}
+		out := `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`
+		_, err := s.kube.CoreV1().Nodes().Patch(t.Context(), "breaks", types.MergePatchType, []byte(out), metav1.PatchOptions{})
+		must(t, err)
+		s.goes(t, stuck)
+	})
+	if left := s.ended(t); left != kept {
+		t.Errorf("of the pods that have ended %s are left in the end, want %s", left, kept)
+	}
 }
 
 // node is a node that nobody runs.
 func (s *site) node(t *testing.T, name string) {
 	t.Helper()
-	_, err := s.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := s.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{clustertest.Unmanned: "true"},
+	}}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { // it may be gone
 		_ = s.kube.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{})
@@ -101,18 +110,34 @@ func (s *site) goes(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// tooMany has four pods end. Of all in the cluster that have, two are kept.
+// kept are the pods of tooMany that stay.
+const kept = "[nobodys-pods/done-2 nobodys-pods/done-3]"
+
+// tooMany has four pods end, younger than all others that have. Of all in the cluster the
+// last two are kept.
 func (s *site) tooMany(t *testing.T, namespace string) {
 	for i := range 4 {
 		p := s.podOn(t, namespace, fmt.Sprint("done-", i), "breaks")
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 		must(t, err)
 	}
-	eventually(t, "of the four pods that have ended no more than two are left", func() string {
-		all, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Succeeded"})
-		if err != nil || len(all.Items) > 2 {
-			return fmt.Sprintf("there are %d (%v)", len(all.Items), err)
+	eventually(t, "of the pods that have ended two are left", func() string {
+		if left := s.ended(t); left != kept {
+			return "there are " + left
 		}
 		return ""
 	})
+}
+
+// ended are the pods of the whole cluster that have.
+func (s *site) ended(t *testing.T) string {
+	t.Helper()
+	all, err := s.kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"})
+	must(t, err)
+	var names []string
+	for _, p := range all.Items {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names)
 }

@@ -17,6 +17,10 @@ import (
 // nodeNet is the range of node addresses where those must answer.
 const nodeNet = "10.245.0."
 
+// Unmanned is the label of a node that nobody plays, nor the pods on it: nothing
+// happens there but what a test does itself.
+const Unmanned = "millrace.io/unmanned"
+
 // nodeHosts are the names under which a kubelet may be reached.
 func nodeHosts() []string {
 	hosts := []string{"localhost", "127.0.0.1"}
@@ -79,7 +83,7 @@ func (c *Cluster) startKwok(ctx context.Context) error {
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", c.ports.Kwok)
 	kwok, err := c.startProgram("kwok", []string{
-		"--kubeconfig=" + c.Kubeconfig(Kwok), "--config=" + file, "--manage-all-nodes", "--node-lease-duration-seconds=40",
+		"--kubeconfig=" + c.Kubeconfig(Kwok), "--config=" + file, "--manage-nodes-with-label-selector=!" + Unmanned, "--node-lease-duration-seconds=40",
 		"--cidr=10.244.0.1/24", "--server-address=" + address, fmt.Sprintf("--node-port=%d", c.ports.Kubelet),
 	}, true)
 	if err != nil {
