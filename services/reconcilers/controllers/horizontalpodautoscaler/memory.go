@@ -1,0 +1,58 @@
+package horizontalpodautoscaler
+
+import (
+	"slices"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+)
+
+// recommend remembers a recommendation, and forgets those that cannot matter any more:
+// they are older than any window, or others came after them that are as high, and others
+// that are as low.
+func (d *Verdict) recommend(replicas int32, window time.Duration, now time.Time) {
+	kept := []Count{{replicas, now}}
+	high, low := replicas, replicas
+	for _, r := range slices.Backward(d.Memory.Recommended) {
+		if r.At.Before(now.Add(-window)) || low <= r.Replicas && r.Replicas <= high {
+			continue
+		}
+		high, low = max(high, r.Replicas), min(low, r.Replicas)
+		kept = append(kept, r)
+	}
+	slices.Reverse(kept)
+	d.Memory.Recommended = kept
+}
+
+// remember remembers by how many replicas a scale was changed, where policies limit that.
+// What is older than any of their periods is forgotten.
+//
+// Upstream: storeScaleEvent.
+func (d *Verdict) remember(b *autoscalingv2.HorizontalPodAutoscalerBehavior, from, to int32, now time.Time) {
+	if b == nil {
+		return
+	}
+	grow, shrink := Config{}.rules(b)
+	longest := time.Duration(0)
+	for _, p := range slices.Concat(grow.policies, shrink.policies) {
+		longest = max(longest, time.Duration(p.PeriodSeconds)*time.Second)
+	}
+	old := func(c Count) bool { return c.At.Before(now.Add(-longest)) }
+	d.Memory.Added = slices.DeleteFunc(slices.Clone(d.Memory.Added), old)
+	d.Memory.Removed = slices.DeleteFunc(slices.Clone(d.Memory.Removed), old)
+	if to > from {
+		d.Memory.Added = append(d.Memory.Added, Count{to - from, now})
+	} else {
+		d.Memory.Removed = append(d.Memory.Removed, Count{from - to, now})
+	}
+}
+
+// sum is how many replicas came or went after a moment.
+func sum(changes []Count, since time.Time) (n int32) {
+	for _, c := range changes {
+		if c.At.After(since) {
+			n += c.Replicas
+		}
+	}
+	return n
+}

@@ -1,0 +1,270 @@
+package horizontalpodautoscaler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Verdict is what a round comes to.
+type Verdict struct {
+	// Because is the reason in a word, for the record; Reason is what users are told
+	// of a change.
+	Because string `json:"because,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Scale is that of the target as it was read, To how many replicas it should ask
+	// for.
+	Scale events.Scale `json:"scale,omitzero"`
+	To    int32        `json:"to"`
+	// Attempt counts how often the scale has been written.
+	Attempt int `json:"attempt,omitempty"`
+	// Status is what the autoscaler's is to be, Notices what users are told, Memory
+	// what is remembered.
+	Status  autoscalingv2.HorizontalPodAutoscalerStatus `json:"status,omitzero"`
+	Notices []Told                                      `json:"notices,omitempty"`
+	Memory  Memory                                      `json:"memory,omitzero"`
+	// Asked is when the round began.
+	Asked time.Time `json:"asked,omitzero"`
+	// Computed is what each metric came to.
+	Computed []computed `json:"computed,omitempty"`
+	// Trouble is of which kind what went wrong is, as upstream's metrics have it.
+	Trouble string `json:"trouble,omitempty"`
+	// Moved is true when the scale was changed.
+	Moved bool `json:"moved,omitempty"`
+}
+
+// Told is an Event on the autoscaler.
+type Told struct {
+	Type    string `json:"type"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+func notice(h *autoscalingv2.HorizontalPodAutoscaler, severity, reason, message string) events.Notice {
+	return events.Notice{About: reconcile.About(kinds.HorizontalPodAutoscalers.Kind, h), Type: severity, Reason: reason, Message: message}
+}
+
+// begin is the verdict before anything is known.
+func (v View) begin(asked time.Time) Verdict {
+	d := Verdict{Asked: asked, Status: *v.Autoscaler.Status.DeepCopy(), Memory: v.Memory, Because: "its target has as many pods as it needs"}
+	d.Memory.Asked = asked
+	return d
+}
+
+// rescales tells whether another number of replicas is wanted.
+func (d *Verdict) rescales() bool { return d.To != d.Scale.Replicas }
+
+// warn tells users of something that went wrong.
+func (d *Verdict) warn(reason, message string) {
+	d.Notices = append(d.Notices, Told{corev1.EventTypeWarning, reason, message})
+}
+
+// set says something in a condition.
+func (d *Verdict) set(kind autoscalingv2.HorizontalPodAutoscalerConditionType, so bool, reason, message string, now time.Time) {
+	status := corev1.ConditionFalse
+	if so {
+		status = corev1.ConditionTrue
+	}
+	at := slices.IndexFunc(d.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool { return c.Type == kind })
+	if at < 0 {
+		at = len(d.Status.Conditions)
+		d.Status.Conditions = append(d.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{Type: kind})
+	}
+	c := &d.Status.Conditions[at]
+	if c.Status != status {
+		c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	}
+	c.Status, c.Reason, c.Message = status, reason, message
+}
+
+// unset takes a condition away.
+func (d *Verdict) unset(kind autoscalingv2.HorizontalPodAutoscalerConditionType) {
+	d.Status.Conditions = slices.DeleteFunc(d.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool { return c.Type == kind })
+}
+
+// say puts the numbers in the status. What was observed before is left out, as upstream
+// does.
+func (d *Verdict) say(desired int32, current []autoscalingv2.MetricStatus) {
+	d.Status = autoscalingv2.HorizontalPodAutoscalerStatus{
+		CurrentReplicas: d.Scale.Replicas, DesiredReplicas: desired, CurrentMetrics: current,
+		LastScaleTime: d.Status.LastScaleTime, Conditions: d.Status.Conditions,
+	}
+}
+
+func same(a, b autoscalingv2.HorizontalPodAutoscalerStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// unreadable is the verdict of a round where the scale cannot be read.
+func (v View) unreadable(asked time.Time, trouble, why string, now time.Time) Verdict {
+	d := v.begin(asked)
+	d.Because, d.Trouble = "the scale of its target cannot be read", trouble
+	d.warn("FailedGetScale", why)
+	d.set(autoscalingv2.AbleToScale, false, "FailedGetScale", "the HPA controller was unable to get the target's current scale: "+why, now)
+	return d
+}
+
+// judge is the verdict on an answer.
+//
+// Upstream: reconcileAutoscaler.
+func (c Config) judge(v View, now time.Time) Verdict {
+	if v.Readings.Scale == nil {
+		return v.unreadable(v.Asked, internalError, v.Readings.Failure, now)
+	}
+	h, d := v.Autoscaler, v.begin(v.Asked)
+	d.Scale = *v.Readings.Scale
+	d.set(autoscalingv2.AbleToScale, true, "SucceededGetScale", "the HPA controller was able to get the target's current scale", now)
+	current := d.Scale.Replicas
+	if len(d.Memory.Recommended) == 0 {
+		d.Memory.Recommended = []Count{{current, now}}
+	}
+	switch {
+	case current == 0:
+		d.To, d.Because = 0, "its target is switched off"
+		d.set(autoscalingv2.ScalingActive, false, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero", now)
+		d.unset(autoscalingv2.ScaledToZero)
+	case current > h.Spec.MaxReplicas:
+		d.To, d.Reason = h.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas"
+	case current < v.least():
+		d.To, d.Reason = v.least(), "Current number of replicas below Spec.MinReplicas"
+	default:
+		return c.measure(v, d, now)
+	}
+	d.say(d.To, nil)
+	return d
+}
+
+// measure is the verdict where the metrics count.
+//
+// Upstream: computeReplicasForMetrics, and the rest of reconcileAutoscaler.
+func (c Config) measure(v View, d Verdict, now time.Time) Verdict {
+	h, current := v.Autoscaler, d.Scale.Replicas
+	var best proposal
+	var statuses []autoscalingv2.MetricStatus
+	failure := d.selects(v, now)
+	if failure == "" {
+		best, statuses, failure = c.propose(v, &d, now)
+	}
+	if failure != "" {
+		d.Trouble = internalError
+	}
+	if best.metric == "" {
+		d.Because = "how many replicas there should be is not known"
+		d.To = current
+		d.say(h.Status.DesiredReplicas, statuses)
+		d.warn("FailedComputeMetricsReplicas", failure)
+		return d
+	}
+	wanted := best.replicas
+	switch {
+	case wanted > current:
+		d.Reason = best.metric + " above target"
+	case wanted < current:
+		d.Reason = "All metrics below target"
+	}
+	if h.Spec.Behavior == nil {
+		d.To = c.normalize(h, &d, wanted, v.least(), now)
+	} else {
+		d.To = c.behave(h, &d, wanted, v.least(), now)
+	}
+	d.say(d.To, statuses)
+	return d
+}
+
+// selects tells why it is not known whose pods they are, if so.
+//
+// Upstream: validateAndParseSelector.
+func (d *Verdict) selects(v View, now time.Time) (failure string) {
+	refuse := func(event, reason, message, condition string) string {
+		d.warn(event, message)
+		d.set(autoscalingv2.ScalingActive, false, reason, condition, now)
+		return message
+	}
+	said := d.Scale.Selector
+	switch {
+	case said == "":
+		return refuse("SelectorRequired", "InvalidSelector", "selector is required", "the HPA target's scale is missing a selector")
+	case v.Unselected != "":
+		why := "couldn't convert selector into a corresponding internal selector object: " + v.Unselected
+		return refuse("InvalidSelector", "InvalidSelector", why, why)
+	case len(v.Rivals) > 1:
+		why := fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: %v", said, v.Rivals)
+		return refuse("AmbiguousSelector", "AmbiguousSelector", why, why)
+	default:
+		return ""
+	}
+}
+
+// propose asks every metric, and gives the proposal of the one that wants the most
+// replicas. One that cannot tell is in the way of taking pods away, and not of adding
+// some: best is nothing where nobody knows. failure is what went wrong in any case.
+func (c Config) propose(v View, d *Verdict, now time.Time) (best proposal, statuses []autoscalingv2.MetricStatus, failure string) {
+	specs := v.Autoscaler.Spec.Metrics
+	statuses = make([]autoscalingv2.MetricStatus, len(specs))
+	var first proposal
+	invalid := 0
+	for i, spec := range specs {
+		p := c.proposal(v, spec, v.reading(i), now)
+		d.Computed = append(d.Computed, computed{Type: string(spec.Type), Action: action(p, v.Autoscaler.Status.CurrentReplicas), Trouble: p.trouble, Took: v.reading(i).Took})
+		if p.failure != "" {
+			d.warn(p.reason, p.cause)
+			if invalid++; invalid == 1 {
+				first = p
+			}
+			continue
+		}
+		statuses[i] = p.status
+		if best.replicas == 0 || p.replicas > best.replicas {
+			best = p
+		}
+	}
+	if invalid > 0 {
+		failure = fmt.Sprintf("invalid metrics (%v invalid out of %v), first error is: %v", invalid, len(specs), first.failure)
+	}
+	if invalid >= len(specs) || invalid > 0 && best.replicas < d.Scale.Replicas {
+		if invalid > 0 {
+			d.set(autoscalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+first.cause, now)
+		}
+		return proposal{}, statuses, failure
+	}
+	d.set(autoscalingv2.ScalingActive, true, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from "+best.metric, now)
+	return best, statuses, failure
+}
+
+// reading is what was read of a metric.
+func (v View) reading(i int) events.Reading {
+	if i < len(v.Readings.Metrics) {
+		return v.Readings.Metrics[i]
+	}
+	return events.Reading{Failure: "it was not read"}
+}
+
+// tried is the verdict when the scale has been written, or could not be.
+func (d Verdict) tried(h *autoscalingv2.HorizontalPodAutoscaler, tried Tried, now time.Time) Verdict {
+	from, to := d.Scale.Replicas, d.To
+	d.Status, d.Notices = *d.Status.DeepCopy(), slices.Clone(d.Notices) // they are the view's
+	if !tried.OK {
+		d.Because, d.Trouble = "the scale of its target could not be written", internalError
+		d.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %s", to, d.Reason, tried.Message))
+		d.set(autoscalingv2.AbleToScale, false, "FailedUpdateScale", "the HPA controller was unable to update the target scale: "+tried.Message, now)
+		d.say(h.Status.DesiredReplicas, d.Status.CurrentMetrics)
+		return d
+	}
+	d.Because, d.Moved = fmt.Sprintf("its target has %d replicas now instead of %d", to, from), true
+	d.set(autoscalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", to), now)
+	d.Notices = append(d.Notices, Told{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", to, d.Reason)})
+	d.unset(autoscalingv2.ScaledToZero)
+	at := metav1.NewTime(now.Truncate(time.Second))
+	d.Status.LastScaleTime = &at
+	d.remember(h.Spec.Behavior, from, to, now)
+	return d
+}
