@@ -28,6 +28,7 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 	})
 	s.node(t, "goes")
 	s.node(t, "breaks")
+	s.node(t, "fills")
 	orphan, stuck := s.podOn(t, name, "orphan", "goes"), s.podOn(t, name, "stuck", "breaks")
 	lasts := s.lastOf(t, orphan)
 	must(t, s.kube.CoreV1().Nodes().Delete(t.Context(), "goes", metav1.DeleteOptions{}))
@@ -117,7 +118,7 @@ const kept = "[nobodys-pods/done-2 nobodys-pods/done-3]"
 // last two are kept.
 func (s *site) tooMany(t *testing.T, namespace string) {
 	for i := range 4 {
-		p := s.podOn(t, namespace, fmt.Sprint("done-", i), "breaks")
+		p := s.podOn(t, namespace, fmt.Sprint("done-", i), "fills")
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 		must(t, err)
 	}
