@@ -65,13 +65,14 @@ func (s *sight) successes() []time.Time {
 // counted as a failure or was one too many, which nobody can see; so such pods are
 // failures as far as the status has more of them than are seen. What it has beyond
 // that is gone, and counts as one, if the last thing that was done was to let go of
-// pods that are not there. The status has no failures that the rules ignore: a pod
+// pods that are not there. Those that were too many in the last turn that acted are
+// known, and no failures. The status has no failures that the rules ignore: a pod
 // that they would ignore failed, and was not one too many.
 func (s *sight) failures() []time.Time {
 	var all, unsure []time.Time
 	seen := 0 // of those that the status has, or is to have
 	for _, p := range s.pods {
-		if !s.valid(p) || !s.hasFailed(p) {
+		if !s.valid(p) || !s.hasFailed(p) || slices.Contains(s.view.Surplus, p.UID) {
 			continue
 		}
 		counts := s.verdict(p).counts
@@ -179,10 +180,11 @@ func (s *sight) hopeless(p *corev1.Pod) bool {
 	return v.forIts || v.counts && failuresOf(p) >= number(s.job.Spec.BackoffLimitPerIndex, 0)
 }
 
-// retain finds for each index that is to be tried again the failed pod that says
-// how often it has failed: the one with the highest count, and of those the last.
-func (s *sight) retain() map[int]*corev1.Pod {
-	busy := each(indexesOf(s.active)).with(s.done).with(s.lost)
+// retain finds for each index that is to be tried again, since none of the pods at
+// work has it, the failed pod that says how often it has failed: the one with the
+// highest count, and of those the last.
+func (s *sight) retain(atWork []*corev1.Pod) map[int]*corev1.Pod {
+	busy := each(indexesOf(atWork)).with(s.done).with(s.lost)
 	retained := map[int]*corev1.Pod{}
 	for _, p := range s.pods {
 		index, ok := indexOf(p)
@@ -195,4 +197,20 @@ func (s *sight) retain() map[int]*corev1.Pod {
 		}
 	}
 	return retained
+}
+
+// relieve tells whether one of some pods has taken the place of a failed one that the
+// status does not have yet. That need not be kept as long as they are there; without
+// them it would be, and would not count until its index is tried again.
+func (s *sight) relieve(pods []*corev1.Pod) bool {
+	if !s.perIndex() {
+		return false
+	}
+	without := slices.DeleteFunc(slices.Clone(s.active), func(p *corev1.Pod) bool { return slices.Contains(pods, p) })
+	for index, p := range s.retain(without) {
+		if s.retained[index] != p && s.fails(p) {
+			return true
+		}
+	}
+	return false
 }

@@ -92,6 +92,9 @@ type View struct {
 	// LetGo is when pods that are not there any more had something taken off them,
 	// if that was the last thing that was done for the Job.
 	LetGo *time.Time `json:"letGo,omitempty"`
+	// Surplus are the pods, still on their way out, that were let go and deleted in the
+	// last turn that acted, because they were too many.
+	Surplus []types.UID `json:"surplus,omitempty"`
 	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
 	// finished.
 	Stray *corev1.Pod `json:"stray,omitempty"`
@@ -128,25 +131,33 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		if _, failed := last.Failure(); failed {
 			v.Attempt = last.Turn
 		}
-		if misses(s, last.Results) {
+		missed, surplus := became(s, last.Results)
+		if v.Surplus = surplus; missed {
 			v.LetGo = &last.At
 		}
 	}
 	return v, true
 }
 
-// misses tells whether one of the pods that something was done to is not there. What
-// was done more to than to let it go was one too many, and deleted.
-func misses(s reconcile.Snapshot, results []events.Result) bool {
+// became is what became of the pods that something was done to: missed tells whether
+// one that was let go, and nothing else, is not there; surplus are those that are, and
+// that were deleted besides.
+func became(s reconcile.Snapshot, results []events.Result) (missed bool, surplus []types.UID) {
 	done := map[types.UID]int{}
 	for _, r := range results {
 		done[r.UID]++
 	}
-	return slices.ContainsFunc(results, func(r events.Result) bool {
-		if !r.OK() || r.Removed || r.Ref.Kind != kinds.Pods.Name || done[r.UID] > 1 {
-			return false
+	for _, r := range results {
+		if !r.OK() || r.Ref.Kind != kinds.Pods.Name {
+			continue
 		}
 		p, there := reconcile.Get(s, kinds.Pods, r.Ref.Namespace, r.Ref.Name)
-		return !there || p.UID != r.UID
-	})
+		switch there = there && p.UID == r.UID; {
+		case there && done[r.UID] > 1 && !slices.Contains(surplus, r.UID):
+			surplus = append(surplus, r.UID)
+		case !there && done[r.UID] == 1 && !r.Removed:
+			missed = true
+		}
+	}
+	return missed, surplus
 }

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -136,12 +137,16 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 		{events.Applied, "a", 1, 0, time.Time{}},
 		{events.Applied, "gone", 1, 0, now},
 		{events.Applied, "gone", 2, 0, time.Time{}}, // let go and deleted
+		{events.Applied, "a", 2, 0, time.Time{}},
 		{events.Refused, "gone", 1, 9, time.Time{}},
 	} {
 		done(c.status, c.pod, c.times)
 		v, _ := observe(world, sum)
 		if v.Attempt != c.attempt || (v.LetGo == nil) != c.letGo.IsZero() {
 			t.Errorf("after %s of %s it remembers %d, %v", c.status, c.pod, v.Attempt, v.LetGo)
+		}
+		if surplus := c.pod == "a" && c.times > 1; surplus != slices.Equal(v.Surplus, []types.UID{"uid-a"}) {
+			t.Errorf("after %d commands about %s it takes %v for surplus", c.times, c.pod, v.Surplus)
 		}
 	}
 }

@@ -19,6 +19,8 @@ func (s *sight) scale() reconcile.Decision {
 		return reconcile.Do("the Job ends, and so do its pods", s.deaths(head(s.active, Burst))...)
 	case s.end != nil, s.job.DeletionTimestamp != nil:
 		return reconcile.Decision{}
+	case s.relieve(surplus):
+		return reconcile.Decision{} // those whose place they have taken are counted first
 	case s.suspended() && len(surplus) > 0:
 		return reconcile.Do("the Job is suspended", s.removals(head(surplus, Burst))...)
 	case s.suspended():

@@ -124,7 +124,7 @@ func (s *sight) lookAtIndexes() {
 	s.done, s.lost = s.listedIndexes.with(each(done)), s.lost.with(each(lost))
 	s.succeeded = s.done.count()
 	if s.perIndex() {
-		s.retained = s.retain()
+		s.retained = s.retain(s.active)
 	}
 }
 

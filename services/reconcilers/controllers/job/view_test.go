@@ -81,6 +81,11 @@ func anyView(t *rapid.T) View {
 	if rapid.IntRange(0, 3).Draw(t, "let go") == 3 {
 		v.LetGo = of(now.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds ago")) * time.Second))
 	}
+	for _, p := range v.Pods {
+		if p.DeletionTimestamp != nil && len(p.Finalizers) == 0 && rapid.Bool().Draw(t, "surplus") {
+			v.Surplus = append(v.Surplus, p.UID)
+		}
+	}
 	v.Attempt = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "attempt")
 	if rapid.Bool().Draw(t, "reported") { // so that at times nothing is left but to wait
 		for range 6 {
