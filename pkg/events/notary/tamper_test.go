@@ -37,7 +37,7 @@ type trick func(f *forger) string
 var tricks = []trick{
 	(*forger).changeBody, (*forger).changeBody, (*forger).changeHeader, (*forger).changeSubject, (*forger).changeTime, (*forger).changeSequence,
 	(*forger).remove, (*forger).removeFront, (*forger).removeEnd, (*forger).removeStream, (*forger).exchange, (*forger).insert, (*forger).repeat,
-	(*forger).swapStreams, (*forger).swapAcross, (*forger).changePage, (*forger).removePage, (*forger).removePages, (*forger).forgePage,
+	(*forger).swapStreams, (*forger).swapAcross, (*forger).changePage, (*forger).removePage, (*forger).removePages, (*forger).removeWithPage, (*forger).forgePage,
 	(*forger).oldPage, (*forger).swapPages, (*forger).pageOfAnother,
 }
 
@@ -351,6 +351,20 @@ func (f *forger) removePages() string {
 		return all || m.Subject == subject.Notary(p.Stream) && m.Sequence >= f.pages()[at].Sequence
 	})
 	return fmt.Sprintf("all pages about %s are removed from message %d on (all: %v)", p.Stream, p.First, all)
+}
+
+// removeWithPage removes a page that others go on from, and everything that it is about.
+func (f *forger) removeWithPage() string {
+	at, p := f.page()
+	same := func(m events.Message) bool { return m.Subject == subject.Notary(p.Stream) }
+	if !slices.ContainsFunc(f.pages()[:at], same) || !slices.ContainsFunc(f.pages()[at+1:], same) {
+		return ""
+	}
+	f.messages[subject.NotaryStream] = slices.Delete(f.pages(), at, at+1)
+	f.messages[p.Stream] = slices.DeleteFunc(f.messages[p.Stream], func(m events.Message) bool {
+		return m.Sequence >= p.First && m.Sequence <= p.Last
+	})
+	return fmt.Sprintf("page %d about %s and its messages %d to %d are removed", at, p.Stream, p.First, p.Last)
 }
 
 // forgePage signs a page over other messages with a key of the forger's.
