@@ -52,10 +52,29 @@ func (t *Tracer) Process(q Question) *Span {
 	if q.Delivery > 0 {
 		attrs = append(attrs, Delivery.Int(q.Delivery))
 	}
-	return t.goOn(birth{
+	b := birth{
 		name: "process " + newest.Stream, kind: otel.SpanKindConsumer, parent: q.Parent, at: q.Began, links: links,
-		ids:   derived(t.options.Cluster, "turn", q.Controller, newest.Stream, number(newest.Sequence), events.Key(q.About).String()),
 		attrs: append(attrs, object(q.About)...),
+	}
+	if newest.Sequence > 0 { // a wake that fires here before its message comes has no place of its own
+		b.ids = derived(t.options.Cluster, "turn", q.Controller, newest.Stream, number(newest.Sequence), events.Key(q.About).String())
+	}
+	return t.goOn(b)
+}
+
+// First begins the trace of a decision that no message asked for, on what was there
+// when a controller first looked: nil if it is not sampled. The question needs no
+// parent, and no triggers; labels are those of the object that it is about, and
+// decided is the moment of the decision, by which whoever knows it can tell the ids.
+func (t *Tracer) First(q Question, labels map[string]string, decided time.Time) *Span {
+	if t == nil {
+		return nil
+	}
+	return t.begin(birth{
+		name: "reconcile " + q.Controller, kind: otel.SpanKindInternal, at: q.Began,
+		cause: Cause{Kind: string(q.About.Kind), Namespace: q.About.Namespace, Labels: labels},
+		ids:   derived(t.options.Cluster, "first", q.Controller, events.Key(q.About).String(), decided.String()),
+		attrs: append([]attribute.KeyValue{Controller.String(q.Controller)}, object(q.About)...),
 	})
 }
 

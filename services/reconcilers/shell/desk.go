@@ -41,6 +41,7 @@ type Desk struct {
 	turning  map[kinds.Name]bool      // shut because a new epoch is being told
 	unseen   map[events.Key]time.Time // keys that changed and have not had a turn since, and when they are looked at
 	looks    []look
+	news     map[events.Key]events.Trigger // the newest change of a key in unseen that is traced
 	looking  bool
 	hand     []*ticket
 	held     map[events.Ref]int // tickets in hand, by object
@@ -83,6 +84,8 @@ type entry struct {
 	sight          uint64       // the newest cause of the key's own object that has had a turn
 	since          time.Time    // when the bus had the oldest change that waits for a turn
 
+	unasked
+
 	round        *round
 	missed       bool // something asked for a look during the round
 	inquire      bool // it is recalled even if it wants nothing: the streams have lost something
@@ -107,6 +110,20 @@ type entry struct {
 	message bool // no key, but the name of a message that is parked
 }
 
+// unasked is why a key wants a turn for which no message asked.
+type unasked struct {
+	first bool           // nothing is known that it comes of: what does may begin a trace
+	news  events.Trigger // the newest traced change that was seen and not asked about; zero for none
+}
+
+// and adds what was there later.
+func (u unasked) and(later unasked) unasked {
+	if later.first = later.first || u.first; later.news.Stream == "" {
+		later.news = u.news
+	}
+	return later
+}
+
 // round is a turn whose consequences are being stored.
 type round struct {
 	left    int // answers that are still to come
@@ -114,6 +131,7 @@ type round struct {
 	whole   bool           // no part of the decision was held back
 	tickets []*ticket      // answered when it has succeeded
 	last    events.Trigger // the newest one of a whole round
+	unasked                // what a whole round is because of, besides
 }
 
 // NewDesk opens a desk. The memory must know the controller ([Memory.Register]).
@@ -122,7 +140,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 	d := &Desk{
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
-		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]time.Time{}, waiting: map[kinds.Name][]*ticket{},
+		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]time.Time{}, news: map[events.Key]events.Trigger{}, waiting: map[kinds.Name][]*ticket{},
 		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
@@ -238,10 +256,13 @@ func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Ask(keys...)
 }
 
-// Ask wants a turn of each key, after those that somebody waits for.
+// Ask wants a turn of each key, after those that somebody waits for. No message asks
+// for it.
 func (d *Desk) Ask(keys ...events.Key) {
 	for _, k := range keys {
-		d.demand(d.entry(k), false)
+		e := d.entry(k)
+		e.first = true
+		d.demand(e, false)
 	}
 }
 

@@ -23,7 +23,8 @@ type reader struct {
 	total int                          // keys in debts
 	most  int                          // bounds total, and the number of debts
 
-	touched keySet // keys of changes since the desk last asked
+	touched keySet                        // keys of changes since the desk last asked
+	news    map[events.Key]events.Trigger // the newest of those that is traced, by key; nil for none
 }
 
 // debt is what the changes of one object made: keys, and changes whose mapping
@@ -85,6 +86,7 @@ func (r *reader) owe(s scene, changes []change) {
 		}
 		keys, err := r.keys(s, c)
 		r.touched.add(keys...)
+		r.tell(keys, c)
 		d := r.debt(c.ref)
 		r.total -= len(d.keys)
 		d.add(keys...)
@@ -123,16 +125,17 @@ func (r *reader) remove(at *list.Element) *debt {
 	return d
 }
 
-// touched gives the keys that changes have made since it was last asked.
-func (m *Memory) touched(controller string) []events.Key {
+// touched gives the keys that changes have made since it was last asked, and the
+// newest change of each that is traced.
+func (m *Memory) touched(controller string) ([]events.Key, map[events.Key]events.Trigger) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	r := m.readers[controller]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	keys := r.touched.keys
-	r.touched = keySet{}
-	return keys
+	keys, news := r.touched.keys, r.news
+	r.touched, r.news = keySet{}, nil
+	return keys, news
 }
 
 // take gives what an object owes to its ticket of a sequence, and forgets it.

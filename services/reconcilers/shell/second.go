@@ -31,8 +31,14 @@ func (d *Desk) note(keys []events.Key) {
 	d.armLook()
 }
 
-// looked says that a key has been asked about on the memory as it is.
-func (d *Desk) looked(key events.Key) { delete(d.unseen, key) }
+// looked says that a key is asked about on the memory as it is.
+func (d *Desk) looked(e *entry) {
+	delete(d.unseen, e.key)
+	if news, ok := d.news[e.key]; ok {
+		e.news = news
+		delete(d.news, e.key)
+	}
+}
 
 func (d *Desk) armLook() {
 	if d.looking || len(d.looks) == 0 {

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"time"
 
@@ -50,7 +51,9 @@ func (d *Desk) Folded(kind kinds.Name) {
 	d.turnOver(kind)
 	d.admit(kind)
 	d.recheck(kind)
-	d.note(d.memory.touched(d.name))
+	keys, news := d.memory.touched(d.name)
+	maps.Copy(d.news, news)
+	d.note(keys)
 	d.sharp()
 }
 
@@ -113,7 +116,9 @@ func (d *Desk) took(e *entry, o events.Outcome) time.Duration {
 func (d *Desk) Wake(sequence uint64, w events.Wake, handle Handle) {
 	t := d.keep(&ticket{handle: handle, trace: w.Trace, sequence: sequence, stored: d.storedAt(handle)})
 	t.trigger = events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace}
-	d.assign(t, d.entry(w.Key))
+	e := d.entry(w.Key)
+	e.first = e.first || w.Trace.Parent == ""
+	d.assign(t, e)
 }
 
 // accept maps a ticket, whose change the memory has seen, to its keys.

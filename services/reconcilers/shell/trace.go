@@ -101,6 +101,42 @@ func (d *Desk) foresee(e *entry, a *answer) {
 	}
 }
 
+// uncaused says what an answer comes of for which no message that is traced has asked.
+// A second look may be faster than the ticket of what it sees, or than another replica
+// that has that; then it is of the newest change that it sees. The first look at what is
+// there, and what it is time for, come of nothing that is known.
+func (e *entry) uncaused(a *answer) {
+	switch {
+	case e.trace.Parent != "" || a.ahead != nil:
+	case trace.Sampled(e.news.Trace):
+		a.news, a.trace = e.news, e.news.Trace
+	default:
+		a.first = e.first
+	}
+}
+
+// woken notes that it is time, as whoever set a wake knows before the message comes.
+func (e *entry) woken(by events.Trace) {
+	if by.Parent == "" {
+		e.first = true
+		return
+	}
+	e.caused(&ticket{trace: by, trigger: events.Trigger{Stream: subject.WakeStream, Trace: by}})
+}
+
+// tell notes the change for its keys, where it is traced.
+func (r *reader) tell(keys []events.Key, c change) {
+	if c.trace.Parent == "" || len(keys) == 0 {
+		return
+	}
+	if r.news == nil {
+		r.news = map[events.Key]events.Trigger{}
+	}
+	for _, k := range keys {
+		r.news[k] = events.Trigger{Stream: subject.StateStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}
+	}
+}
+
 // process begins the span of what an answer was asked for.
 func (d *Desk) process(e *entry, a *answer) *trace.Span {
 	if a.began.IsZero() {
@@ -115,6 +151,9 @@ func (d *Desk) process(e *entry, a *answer) *trace.Span {
 		q.Triggers = append(slices.Clone(q.Triggers), events.Trigger{
 			Stream: subject.StateStream(q.About.Kind), Sequence: a.ahead.sequence, Ref: q.About, Trace: a.ahead.trace,
 		})
+	} else if a.news.Stream != "" {
+		q.Parent, q.Delivery = a.news.Trace, 0
+		q.Triggers = append(slices.Clone(q.Triggers), a.news)
 	}
 	return d.settings.Trace.Process(q)
 }
@@ -123,12 +162,27 @@ func (d *Desk) process(e *entry, a *answer) *trace.Span {
 // stored goes on from there.
 func (d *Desk) resolved(e *entry, a *answer) {
 	e.sight = a.sight
+	if a.news.Stream != "" {
+		a.began = d.settings.Trace.Now(a.trace)
+	}
 	process := d.process(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
+	if a.first {
+		reconcile = d.first(e, a)
+	}
 	reconcile.Set(trace.Because.String(a.decision.Because), trace.Commands.Int(len(a.decision.Commands)))
 	a.trace = reconcile.Or(a.trace)
 	reconcile.End()
 	process.End()
+}
+
+// first begins the trace of what comes of nothing that is known.
+func (d *Desk) first(e *entry, a *answer) *trace.Span {
+	var labels map[string]string
+	if a.object != nil {
+		labels = a.object.GetLabels()
+	}
+	return d.settings.Trace.First(trace.Question{Controller: d.name, About: d.own(e.key)}, labels, d.now)
 }
 
 // undecided makes the one span of an answer that nothing is to be done. That is

@@ -24,11 +24,13 @@ type answer struct {
 	heard     map[events.Lane]events.Heard
 	object    metav1.Object // the key's own
 
-	began time.Time    // when it was asked; zero where no cause is traced
-	trace events.Trace // what comes of it goes on from there
-	cause *cause       // of the key's own object, as it was seen
-	ahead *cause       // the same if its ticket is still on the way
-	sight uint64       // the newest cause of that object which this is an answer to
+	began time.Time      // when it was asked; zero where no cause is traced
+	trace events.Trace   // what comes of it goes on from there
+	cause *cause         // of the key's own object, as it was seen
+	ahead *cause         // the same if its ticket is still on the way
+	sight uint64         // the newest cause of that object which this is an answer to
+	news  events.Trigger // the newest traced change that it rests on, where no ticket asked; zero for none
+	first bool           // nothing is known that it comes of
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -54,11 +56,12 @@ func (d *Desk) turn(e *entry) {
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
 	}
-	d.looked(e.key)
+	d.looked(e)
 	began := d.settings.Trace.Now(e.trace)
 	a := d.ask(e)
 	a.began, a.trace = began, e.trace
 	d.foresee(e, &a)
+	e.uncaused(&a)
 	if a.broken == "" {
 		a.broken = d.breach(a.decision)
 	}
@@ -213,6 +216,7 @@ func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
 		d.recall(e) // nothing else may ever tell
 	}
 	e.tickets, e.dirty, r.whole, r.last = wait, len(wait) > 0, true, e.newest()
+	r.unasked, e.unasked = e.unasked, unasked{}
 	return r
 }
 
@@ -245,7 +249,7 @@ func (d *Desk) finish(e *entry, failed bool) {
 	e.round = nil
 	if r.failed {
 		e.tickets = append(r.tickets, e.tickets...)
-		e.dirty = e.dirty || e.parking == ""
+		e.dirty, e.unasked = e.dirty || e.parking == "", r.unasked.and(e.unasked)
 		d.revisit(e)
 		return
 	}
@@ -317,6 +321,7 @@ func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace ev
 	d.timers.set(at, func() {
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}
+			e.woken(trace)
 			d.demand(e, true)
 		}
 	})

@@ -1,0 +1,103 @@
+package shell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// TestTheFirstLookBeginsATrace: nobody watched how what it finds came to be. Who knows
+// the turn can tell the trace's id, and nothing to do is no trace.
+func TestTheFirstLookBeginsATrace(t *testing.T) {
+	r := tracetest.New()
+	look := func(replicas int32) *office {
+		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Hour})
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, replicas, 0, ""))
+		o.desk.AskAll()
+		o.run()
+		return o
+	}
+	look(0)
+	if got := r.Tree(); got != "" {
+		t.Errorf("a look that finds nothing to do made spans:\n%s", got)
+	}
+	var ids []string
+	for range 2 {
+		o := look(1)
+		o.recalled(Past{}, Past{})
+		turn := o.take(events.Act)
+		ids = append(ids, trace.Context(turn.Trace).TraceID().String())
+		// What is told of it without a trace is no first look.
+		o.answer(events.Act, 10, nil)
+		o.outcome(events.Act, 10, born("web-0", "20"))
+		o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
+		o.pass(time.Second)
+		if told := o.take(events.Tell); told.Trace != (events.Trace{}) {
+			t.Errorf("the report is in %v", told.Trace)
+		}
+	}
+	if got, want := r.Tree(), "r: reconcile toy ×2\n"; got != want || ids[0] != ids[1] {
+		t.Errorf("the traces are %v\n%swant\n%s", ids, got, want)
+	}
+}
+
+// TestAWakeIsInTheTraceThatSetIt, also where it is time before its message comes; one
+// that was set in none begins one.
+func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
+	for _, by := range []int{1, 0} {
+		r := tracetest.New()
+		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: 2 * time.Hour})
+		set := kinds.ReplicaSets.Kind
+		if by > 0 {
+			m := delta(set, events.Is, aSet("web", 1, 0, 0, "wakes"), 1)
+			m.Header[events.HeaderTraceParent] = []string{caused(by).Parent}
+			o.sequence[set.Name]++
+			o.memory.Fold(set.Name, []events.Message{m})
+			o.desk.Folded(set.Name)
+			o.tracedTicket(1, by)
+			o.run()
+		} else {
+			o.change(set, events.Is, aSet("web", 1, 0, 0, "wakes"))
+		}
+		o.desk.Scheduled(web, o.wakes[0].At, nil)
+		o.fold(set, events.Is, aSet("web", 2, 1, 0, "")) // its ticket is another replica's
+		o.pass(time.Hour)
+		o.recalled(Past{}, Past{})
+		turn := o.take(events.Act)
+		if by > 0 {
+			o.in(t, "what it was time for", turn.Turn, by)
+		} else if got := len(r.Named("reconcile toy")); got != 1 || turn.Trace == (events.Trace{}) {
+			t.Errorf("%d traces begin with what it was time for, and the turn is in %v", got, turn.Trace)
+		}
+		if got := len(r.Named("process WAKE")); got != by {
+			t.Errorf("a wake that was set in %d traces is in %d:\n%s", by, got, r.Tree())
+		}
+	}
+}
+
+// TestASecondLookIsInTheTraceOfWhatItSees, whose ticket has not come; if it is another
+// replica's, which did what there was to do, nothing is told of it here.
+func TestASecondLookIsInTheTraceOfWhatItSees(t *testing.T) {
+	r := tracetest.New()
+	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Second})
+	o.traced(1, 1, 1)
+	o.traced(2, 1, 2)
+	o.pass(time.Second)
+	o.recalled(Past{}, Past{})
+	o.in(t, "the turn", o.take(events.Act).Turn, 2)
+	if got, want := r.Tree(), "(orphan) r: process STATE_replicasets_apps\n  r: reconcile toy\n"; got != want {
+		t.Errorf("the traces are\n%swant\n%s", got, want)
+	}
+
+	other := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Second})
+	before := len(r.Spans())
+	other.traced(1, 0, 3)
+	other.pass(time.Second)
+	if got := len(r.Spans()); got != before {
+		t.Errorf("%d spans are of a second look that found nothing to do:\n%s", got-before, r.Tree())
+	}
+}
