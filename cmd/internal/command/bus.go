@@ -135,7 +135,7 @@ func (o *busOptions) open(ctx context.Context, name string, server *stream.Serve
 		return nil, err
 	}
 	options.Server, options.Monitoring, options.Replicas = server, o.monitoring, o.replicas
-	options.Guest = o.guest
+	options.Guest = options.Guest || o.guest
 	options.LogAge, options.LogBytes, options.Retention, options.Log = o.maxAge, o.maxBytes, o.retention, logger("bus")
 	if err := o.checkRetention(); err != nil {
 		return nil, err

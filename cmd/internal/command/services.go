@@ -39,6 +39,9 @@ log. Any number may run, all of them active: they share out the kinds.`,
 				if err != nil {
 					return nil, err
 				}
+				if err := ensureShadows(ctx, b, chosen.looking); err != nil {
+					return nil, err
+				}
 				return one(watch.part(config, b, chosen.all(), tracer))
 			})
 		},

@@ -55,6 +55,17 @@ func includes(list []reconcile.Any, name string) bool {
 	return slices.ContainsFunc(list, func(c reconcile.Any) bool { return c.Describe().Name == name })
 }
 
+// ensureShadows makes the streams of shadows, which those that run on the bus as a user
+// of their own have no right to make.
+func ensureShadows(ctx context.Context, b *stream.Bus, looking []reconcile.Any) error {
+	for _, c := range looking {
+		if err := b.EnsureShadow(ctx, c.Describe().Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // shadowPart compares the controllers that only look on with
 // kube-controller-manager; there is none without such controllers.
 func shadowPart(b *stream.Bus, looking []reconcile.Any) ([]part, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,11 +84,12 @@ func (c *Connection) Options(name string) (stream.Options, error) {
 	return options, nil
 }
 
-// guest tells whether the address says that a reader comes, who has no other rights.
+// guest tells whether the address says that a reader or a shadow comes, who reads as a
+// guest does.
 func (c *Connection) guest() bool {
 	first, _, _ := strings.Cut(c.URL, ",")
 	u, err := url.Parse(strings.TrimSpace(first))
-	return err == nil && u.User != nil && u.User.Username() == stream.GuestUser
+	return err == nil && u.User != nil && slices.Contains([]string{stream.GuestUser, stream.ShadowUser}, u.User.Username())
 }
 
 // Redacted is the address without passwords.

@@ -205,6 +205,7 @@ func podRef(name string) events.Ref {
 func TestGuestsOfAStockServer(t *testing.T) {
 	t.Setenv("MILLRACE_PASSWORD", "all")
 	t.Setenv("READER_PASSWORD", "look")
+	t.Setenv("SHADOW_PASSWORD", "beside")
 	options, err := server.ProcessConfigFile("../../../deployments/nats/accounts.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -225,5 +226,33 @@ func TestGuestsOfAStockServer(t *testing.T) {
 	expectPowerless(t, b, url)
 	if _, err := nats.Connect("nats://" + address); err == nil {
 		t.Error("somebody without a name is let in")
+	}
+	expectShadow(t, b, "nats://shadow:beside@"+address)
+}
+
+// expectShadow: a shadow reads everything, says what it finds once it has a stream, and
+// can do nothing else.
+func expectShadow(t *testing.T, b *stream.Bus, url string) {
+	t.Helper()
+	shadow := guest(t, url)
+	compareReaders(t, b, shadow)
+	made := make(chan error, 1)
+	go func() { made <- shadow.EnsureShadow(t.Context(), "c") }()
+	finding := events.Message{Subject: subject.Finding("c", events.Key{Name: "a"}), Data: []byte("{}")}
+	if _, err := shadow.Put(t.Context(), finding, "1"); err == nil {
+		t.Error("a finding is stored, and there is no stream of them")
+	}
+	if err := b.EnsureShadow(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-made; err != nil {
+		t.Errorf("the shadow does not see that it has a stream: %v", err)
+	}
+	if n, err := shadow.Put(t.Context(), finding, "1"); err != nil || n != 1 {
+		t.Errorf("a finding is stored as message %d: %v", n, err)
+	}
+	expectPowerless(t, b, url)
+	if err := shadow.Healthy(); err != nil {
+		t.Errorf("the shadow was refused something: %v", err)
 	}
 }

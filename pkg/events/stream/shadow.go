@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,9 +13,34 @@ import (
 
 var _ bus.Beside = (*Bus)(nil)
 
-// EnsureShadow makes the stream of a controller's shadow; see [bus.Beside].
+// ShadowUser is the name under which shadows come that have an account of their own
+// (deployments/nats/accounts.conf): guests who may also say what they find.
+const ShadowUser = "shadow"
+
+// EnsureShadow makes the stream of a controller's shadow; see [bus.Beside]. A guest has
+// no right to make one, since who makes a stream may have it say anything on any
+// subject: it waits until there is one.
 func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
+	if b.options.Guest {
+		return b.awaitShadow(ctx, controller)
+	}
 	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.ensureShadow(ctx, controller) })
+}
+
+// awaitShadow waits until somebody has made the stream.
+func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
+	for attempt := 0; ; attempt++ {
+		_, err := b.info(ctx, subject.ShadowStream(controller))
+		if !errors.Is(err, bus.ErrNoStream) && !passing(err) {
+			return err
+		}
+		if attempt == 10 {
+			b.options.Log.Info("Waiting for the stream of a shadow: is the watcher running, with the same --shadow?", "controller", controller)
+		}
+		if !pause(ctx, attempt) {
+			return fmt.Errorf("wait for the stream of the shadow of %s: %w", controller, ctx.Err())
+		}
+	}
 }
 
 func (b *Bus) ensureShadow(ctx context.Context, controller string) error {
