@@ -50,6 +50,7 @@ var replaced = []string{
 	"disruption-controller",
 	"resourcequota-controller",
 	"legacy-serviceaccount-token-cleaner-controller",
+	"serviceaccount-token-controller",
 	"endpointslice-mirroring-controller",
 	"ephemeral-volume-controller",
 	"volumeattributesclass-protection-controller",
@@ -205,6 +206,7 @@ func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.Us
 	}
 	p, err := s.Run("millrace", o.binary, append([]string{
 		"run", "--kubeconfig=" + s.Kubeconfig(as), "--data-dir=" + data, "--root-ca-file=" + s.RootCAFile(),
+		"--service-account-private-key-file=" + s.ServiceAccountKeyFile(),
 		"--controllers=" + o.which, "--health-address=" + s.health, "--nats-listen=" + s.nats,
 	}, more...)...)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/mint"
 )
 
 // Mode is how far the writer goes.
@@ -75,6 +76,9 @@ type Config struct {
 	// Drain is how long the turns in hand may take when the writer stops; 0
 	// means 10 s.
 	Drain time.Duration
+	// Mint makes the tokens of service accounts; nil makes none, and their commands are
+	// refused.
+	Mint *mint.Mint
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 	// Log is where remarks go; nil means the default logger.
@@ -149,7 +153,7 @@ func New(c Config) (*Service, error) {
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(),
+		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint,
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

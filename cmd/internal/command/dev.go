@@ -74,6 +74,9 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if all.ctrl.rootCAFile == "" {
 		all.ctrl.rootCAFile = cluster.RootCAFile()
 	}
+	if all.ctrl.keyFile == "" {
+		all.ctrl.keyFile = cluster.ServiceAccountKeyFile()
+	}
 	bus := all.bus.at.URL
 	if bus == "" {
 		bus = "nats://" + all.server.listen

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/apply/mint"
 )
 
 // clusterOptions say which API server, and as whom.
@@ -31,6 +33,7 @@ type controllerOptions struct {
 	controllers []string
 	shadow      []string
 	rootCAFile  string
+	keyFile     string // of the key that signs tokens
 	collect     bool
 	// endpoints is how many endpoints a slice holds, mirrored how many addresses of a
 	// subset are mirrored, finished how many pods that have ended are kept.
@@ -87,13 +90,15 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
 	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
 		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
+	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
+		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
 	o.nodes.add(f)
 	o.addRootCA(f)
 }
 
 func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
 	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
-		"`file` with the root certificate that root-ca-certificate-publisher-controller publishes; without it that controller is off")
+		"`file` with the root certificate that root-ca-certificate-publisher-controller publishes, without it that controller is off; and that is put beside tokens of service accounts, without it that of the kubeconfig")
 }
 
 // config is what the flags tell controllers.
@@ -125,7 +130,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{RootCA: ca, Nodes: nodes, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.
@@ -146,6 +151,32 @@ func (o *controllerOptions) rootCA() ([]byte, error) {
 		return nil, fmt.Errorf("read --root-ca-file: %w", err)
 	}
 	return pem, nil
+}
+
+// mint is who signs tokens of service accounts, as kube-controller-manager does: with the
+// root certificate of the kubeconfig where no other is named. There is none without a key.
+//
+// Errors: the key cannot be read, or is none.
+func (o *controllerOptions) mint(config *rest.Config) (*mint.Mint, error) {
+	if o.keyFile == "" {
+		return nil, nil
+	}
+	key, err := os.ReadFile(o.keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --service-account-private-key-file: %w", err)
+	}
+	ca, err := o.rootCA()
+	if err != nil {
+		return nil, err
+	}
+	if len(ca) == 0 {
+		ca = config.CAData
+	}
+	m, err := mint.New(key, ca)
+	if err != nil {
+		return nil, fmt.Errorf("read --service-account-private-key-file %s: %w", o.keyFile, err)
+	}
+	return m, nil
 }
 
 // busOptions say where the bus is.

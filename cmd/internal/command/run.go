@@ -97,7 +97,11 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	}
 	var writing []part
 	if len(chosen.acting) > 0 {
-		if writing, err = one(o.write.part(config, b, chosen.acting, spans.Tracer("writer"))); err != nil {
+		tokens, err := o.ctrl.mint(config)
+		if err != nil {
+			return err
+		}
+		if writing, err = one(o.write.part(config, b, chosen.acting, tokens, spans.Tracer("writer"))); err != nil {
 			return err
 		}
 	}

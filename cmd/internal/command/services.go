@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -19,6 +20,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/watcher"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/apply/mint"
 )
 
 // newServices are the commands of one service each.
@@ -75,7 +77,11 @@ share out the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				return one(write.part(config, b, chosen.acting, tracer))
+				tokens, err := s.ctrl.mint(config)
+				if err != nil {
+					return nil, err
+				}
+				return one(write.part(config, b, chosen.acting, tokens, tracer))
 			})
 		},
 	})
@@ -124,7 +130,8 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b)}, tracingPart(spans)))
 }
 
-// choose gives the controllers that the flags ask for.
+// choose gives the controllers that the flags ask for, and says which are off because
+// a flag is not set.
 func (o *controllerOptions) choose() (choice, error) {
 	config, err := o.config()
 	if err != nil {
@@ -133,6 +140,9 @@ func (o *controllerOptions) choose() (choice, error) {
 	chosen, err := controllers.Select(o.selection(), config)
 	if err != nil {
 		return choice{}, fmt.Errorf("read --controllers: %w", err)
+	}
+	for _, e := range controllers.Lacking(o.selection(), config) {
+		klog.Background().Info("Controller is off because a flag is not set", "controller", e.Name, "flag", "--"+e.Needs)
 	}
 	return o.divide(chosen, config)
 }
@@ -176,11 +186,11 @@ func reconcilersParts(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]par
 	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}), nil
 }
 
-func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tracer *trace.Tracer) (part, error) {
+func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, tracer *trace.Tracer) (part, error) {
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
-		Trace: tracer,
+		Mint: tokens, Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err

@@ -33,6 +33,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
@@ -46,7 +47,8 @@ import (
 // names; so [Entry.Again] can make it as it was.
 type Config struct {
 	// RootCA is the PEM bundle that the root-ca-certificate-publisher-controller
-	// publishes. Without one that controller does not run.
+	// publishes. Without one that controller does not run. Tokens of service accounts
+	// have it beside them.
 	RootCA []byte `json:"rootCA,omitempty"`
 	// EndpointsPerSlice is how many endpoints an EndpointSlice holds at most; 0 means
 	// upstream's 100.
@@ -63,6 +65,9 @@ type Config struct {
 	// TokenPeriod is for how long nobody must have used a token that Kubernetes made
 	// before 1.24; 0 means upstream's year.
 	TokenPeriod time.Duration `json:"tokenPeriod,omitempty"`
+	// Tokens is true where the writer has the key that signs tokens of service accounts.
+	// Without, serviceaccount-token-controller does not run.
+	Tokens bool `json:"tokens,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
 }
@@ -80,6 +85,8 @@ type Entry struct {
 	// Elsewhere is true for what upstream knows by name but leaves to a
 	// cloud-controller-manager: it may be asked for, and nothing comes of it.
 	Elsewhere bool
+	// Needs is the flag without which it does not run; empty for most.
+	Needs string
 
 	// make builds the controller; nil when Millrace does not have it yet.
 	make func(Config) reconcile.Any
@@ -147,8 +154,12 @@ var catalog = []Entry{
 
 	// Identity.
 	have(serviceaccount.Controller),
-	{Name: "serviceaccount-token-controller", Aliases: []string{"serviceaccount-token"}},
-	{Name: rootcapublisher.Name, Aliases: []string{"root-ca-cert-publisher"}, make: publisher, ready: hasRootCA},
+	needing("service-account-private-key-file", func(c Config) reconcile.Any {
+		return serviceaccounttoken.New(serviceaccounttoken.Config{RootCA: c.RootCA, Tokens: c.Tokens})
+	}, func(c Config) bool { return c.Tokens }),
+	needing("root-ca-file", func(c Config) reconcile.Any {
+		return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA})
+	}, func(c Config) bool { return len(c.RootCA) > 0 }),
 	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
 	{Name: "token-cleaner-controller", Aliases: []string{"tokencleaner"}, Off: true},
 	configured(func(c Config) reconcile.Any {
@@ -214,8 +225,9 @@ func configured(made func(Config) reconcile.Any) Entry {
 	return Entry{Name: d.Name, Aliases: d.Aliases, make: made}
 }
 
-func publisher(c Config) reconcile.Any {
-	return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA})
+// needing is the line of a controller that does not run without a flag.
+func needing(flag string, made func(Config) reconcile.Any, ready func(Config) bool) Entry {
+	e := configured(made)
+	e.Needs, e.ready = flag, ready
+	return e
 }
-
-func hasRootCA(c Config) bool { return len(c.RootCA) > 0 }

@@ -44,6 +44,22 @@ func Select(list []string, config Config) ([]reconcile.Any, error) {
 	return selected, nil
 }
 
+// Lacking are the lines of the catalogue that a --controllers list asks for, and that do
+// not run because the flag that they need ([Entry].Needs) is not set.
+func Lacking(list []string, config Config) (all []Entry) {
+	chosen, err := parse(list)
+	if err != nil {
+		return nil // Select says so
+	}
+	for _, e := range catalog {
+		wanted, mentioned := chosen.named[e.Name]
+		if e.ready != nil && !e.ready(config) && (wanted || !mentioned && chosen.star) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // choice is what a list says.
 type choice struct {
 	star  bool

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
@@ -102,6 +102,27 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%q: %v", c.list, err)
 		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 			t.Errorf("%q: error %v, want one with %q", c.list, err, c.wrong)
+		}
+	}
+	for list, want := range map[string]string{
+		"*":                         "serviceaccount-token-controller root-ca-certificate-publisher-controller",
+		"*,-root-ca-cert-publisher": "serviceaccount-token-controller",
+		"serviceaccount-token":      "serviceaccount-token-controller",
+		"garbagecollector":          "",
+		"-serviceaccount-token,-root-ca-cert-publisher,*": "",
+	} {
+		var lacking []string
+		for _, e := range Lacking(strings.Split(list, ","), Config{}) {
+			if e.Needs == "" {
+				t.Errorf("%s lacks a flag that has no name", e.Name)
+			}
+			lacking = append(lacking, e.Name)
+		}
+		if got := strings.Join(lacking, " "); got != want {
+			t.Errorf("%q: without any flag %q do not run, want %q", list, got, want)
+		}
+		if got := Lacking(strings.Split(list, ","), config); len(got) > 0 {
+			t.Errorf("%q: with every flag %v do not run", list, got)
 		}
 	}
 	if selected, err := Select(nil, config); err != nil || len(selected) > 0 {

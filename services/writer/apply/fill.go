@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply/mint"
@@ -30,6 +32,8 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
 	}
+	// At -v=8 the client library logs what it sends and receives.
+	ctx = klog.NewContext(ctx, logr.Discard())
 	look := r
 	look.Verb, look.Subresource, look.Body = plan.Read, "", nil
 	got := d.send(ctx, client, look, "")

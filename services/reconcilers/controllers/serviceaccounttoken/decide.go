@@ -1,0 +1,63 @@
+package serviceaccounttoken
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide has a token filled in, deletes one whose account is gone, and takes one that is
+// gone itself off its account's list.
+//
+// Upstream: pkg/controller/serviceaccount/tokens_controller.go
+func decide(v View, _ time.Time) reconcile.Decision {
+	switch {
+	case v.Secret == nil:
+		return reconcile.Do("the token is gone, and its account may list it", v.forget()...)
+	case v.Other:
+		return reconcile.Nothing("the Secret is no token")
+	case v.Secret.DeletionTimestamp != nil:
+		return reconcile.Nothing("the token is being deleted")
+	case v.Account == "":
+		return reconcile.Do("the account of the token is gone", v.prove(), v.remove())
+	case v.Filled:
+		return reconcile.Nothing("the token is filled in")
+	case v.Unfit:
+		return reconcile.Nothing("the API server does not take what the token lacks")
+	default:
+		return reconcile.Do("the token may lack something", v.fill())
+	}
+}
+
+func (v View) fill() events.Command {
+	name, _ := named(v.Secret)
+	return reconcile.FillToken(v.Secret, name, v.Account, reconcile.Noting(note{Account: name, UID: v.Account, Root: v.Root}))
+}
+
+func (v View) prove() events.Command {
+	name, uid := named(v.Secret)
+	return reconcile.ProveToken(v.Secret, reconcile.Noting(note{Account: name, UID: uid, Proof: true}))
+}
+
+// remove deletes the token, if there is no such account.
+func (v View) remove() events.Command {
+	name, uid := named(v.Secret)
+	account := metav1.OwnerReference{APIVersion: "v1", Kind: kinds.ServiceAccounts.Kind.Kind, Name: name, UID: uid}
+	return reconcile.Delete(kinds.Secrets.Kind, v.Secret, reconcile.IfUnchanged(v.Secret), reconcile.IfAbsent(account))
+}
+
+// forget takes the token off the lists as they are, whatever is seen of them.
+func (v View) forget() []events.Command {
+	var patches []events.Command
+	body := reconcile.Body(map[string]any{"secrets": []map[string]string{{"$patch": "delete", "name": v.Gone}}})
+	for _, account := range v.Lists {
+		patches = append(patches, reconcile.Patch(kinds.ServiceAccounts.Kind, account, types.StrategicMergePatchType, body,
+			reconcile.Noting(note{Account: account.Name, UID: account.UID, Gone: true})))
+	}
+	return patches
+}

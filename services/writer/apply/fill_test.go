@@ -1,0 +1,195 @@
+package apply_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/mint"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const (
+	secretPath = "/api/v1/namespaces/ns/secrets/key"
+	// canary is in every Secret here, and must be nowhere else.
+	canary = "canary-5Jw1-never-told"
+)
+
+func minting(t *testing.T) func(*apply.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mint.New(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), []byte("ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *apply.Config) { c.Mint, c.Patience = m, 2*time.Second }
+}
+
+// keep puts a Secret there, with what it holds already.
+func keep(s *fakeserver.Server, kind string, holds map[string]string) (version string) {
+	data := map[string]any{"mine": encoded(canary)}
+	for name, value := range holds {
+		data[name] = encoded(value)
+	}
+	return s.Put(secretPath, "k", map[string]any{"type": kind, "data": data, "metadata": map[string]any{"name": "key", "namespace": "ns"}})
+}
+
+func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+func filling(version string) events.Command {
+	return events.Command{
+		Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "key", Subresource: events.SubToken,
+		PatchType: "application/merge-patch+json", If: &events.If{UID: "k", ResourceVersion: version},
+		Body: json.RawMessage(`{"metadata":{"annotations":{"kubernetes.io/service-account.name":"builder","kubernetes.io/service-account.uid":"b"}}}`),
+	}
+}
+
+const tokenType = "kubernetes.io/service-account-token"
+
+// What a Secret lacks is filled in, and nothing else; where nothing is lacking, nothing
+// is written.
+func TestASecretIsFilled(t *testing.T) {
+	for what, c := range map[string]struct {
+		holds map[string]string
+		want  []string // what the patch has
+	}{
+		"an empty one":           {nil, []string{"ca.crt", "namespace", "token"}},
+		"an old certificate":     {map[string]string{"ca.crt": "old", "namespace": "ns", "token": canary}, []string{"ca.crt"}},
+		"no namespace":           {map[string]string{"ca.crt": "ca", "token": canary}, []string{"namespace"}},
+		"another namespace":      {map[string]string{"ca.crt": "ca", "token": canary, "namespace": "other"}, nil},
+		"everything":             {map[string]string{"ca.crt": "ca", "token": canary, "namespace": "ns"}, nil},
+		"no token, but the rest": {map[string]string{"ca.crt": "ca", "namespace": "ns"}, []string{"token"}},
+	} {
+		s := fakeserver.New(t)
+		version := keep(s, tokenType, c.holds)
+		r := carry(t, open(t, s, minting(t)), plan.Options{}, filling(version))[0]
+		want := events.Applied
+		if c.want == nil {
+			want = events.Unchanged
+		}
+		if r.Status != want || r.UID != "k" || (r.Version == version) != (c.want == nil) {
+			t.Errorf("%s: %+v", what, r)
+		}
+		var patches []map[string]any
+		for _, request := range s.Requests() {
+			if request.Method == http.MethodPatch {
+				var patch struct{ Data map[string]any }
+				if err := json.Unmarshal(request.Body, &patch); err != nil {
+					t.Fatal(err)
+				}
+				patches = append(patches, patch.Data)
+			}
+		}
+		if c.want == nil && len(patches) > 0 || c.want != nil && (len(patches) != 1 || len(patches[0]) != len(c.want)) {
+			t.Errorf("%s: the patches have %v, want %v", what, patches, c.want)
+			continue
+		}
+		for _, name := range c.want {
+			if patches[0][name] == nil {
+				t.Errorf("%s: the patch has no %s", what, name)
+			}
+		}
+		untold(t, what, r)
+	}
+}
+
+// untold looks for what Secrets hold in what is said of them.
+func untold(t *testing.T, what string, r events.Result) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil || strings.Contains(string(text), canary) || strings.Contains(string(text), encoded(canary)) || strings.Contains(string(text), "eyJ") {
+		t.Errorf("%s: the result tells what is in the Secret: %s", what, text)
+	}
+}
+
+// What is not as it was seen is left alone; so is what is no token, for ever.
+func TestASecretIsNotFilled(t *testing.T) {
+	for what, c := range map[string]struct {
+		kind    string
+		change  func(*events.Command)
+		broken  func(fakeserver.Request) fakeserver.Fault
+		without bool // a mint
+		status  events.Status
+		code    int
+		reason  string
+	}{
+		"no token":                   {kind: "Opaque", status: events.Refused, code: 422, reason: events.NoToken},
+		"changed since":              {kind: tokenType, change: func(c *events.Command) { c.If.ResourceVersion = "0" }, status: events.Conflict, code: 409, reason: "Conflict"},
+		"another one":                {kind: tokenType, change: func(c *events.Command) { c.If.UID = "before" }, status: events.Conflict, code: 409, reason: "Conflict"},
+		"gone":                       {kind: tokenType, change: func(c *events.Command) { c.Name = "gone" }, status: events.Absent, code: 404, reason: "NotFound"},
+		"a writer without a key":     {kind: tokenType, without: true, status: events.Refused, code: 403, reason: "NoKey"},
+		"what it lacks is not taken": {kind: tokenType, broken: refusing, status: events.Refused, code: 422},
+	} {
+		s := fakeserver.New(t)
+		command := filling(keep(s, c.kind, nil))
+		if c.change != nil {
+			c.change(&command)
+		}
+		s.Break(c.broken)
+		configure := minting(t)
+		if c.without {
+			configure = func(*apply.Config) {}
+		}
+		r := carry(t, open(t, s, configure), plan.Options{}, command)[0]
+		if r.Status != c.status || r.Code != c.code || r.Reason != c.reason && c.reason != "" {
+			t.Errorf("%s: %+v", what, r)
+		}
+		if c.broken == nil && s.Answered("PATCH "+secretPath) > 0 {
+			t.Errorf("%s: it was written", what)
+		}
+		untold(t, what, r)
+		if strings.Contains(r.Message, "as the test asked") {
+			t.Errorf("%s: the API server's words are repeated: %s", what, r.Message)
+		}
+	}
+}
+
+// refusing refuses patches, in words that may repeat what is in them.
+func refusing(r fakeserver.Request) fakeserver.Fault {
+	if r.Method == http.MethodPatch {
+		return fakeserver.Fault{Code: http.StatusUnprocessableEntity}
+	}
+	return fakeserver.Fault{}
+}
+
+// When the answer to a fill is lost, nobody looks at the Secret whole to find out what
+// became of it: the version has moved, and who decides next has it looked at again.
+func TestALostFillIsAConflict(t *testing.T) {
+	s := fakeserver.New(t)
+	version := keep(s, tokenType, nil)
+	lost := false
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		if r.Method == http.MethodPatch && !lost {
+			lost = true
+			return fakeserver.Fault{Lost: true}
+		}
+		return fakeserver.Fault{}
+	})
+	d := open(t, s, minting(t))
+	r := carry(t, d, plan.Options{}, filling(version))[0]
+	if r.Status != events.Conflict || r.Version == version || r.Version == "" || !r.Unsure {
+		t.Errorf("%+v", r)
+	}
+	if r = carry(t, d, plan.Options{}, filling(r.Version))[0]; r.Status != events.Unchanged {
+		t.Errorf("looked at again: %+v", r)
+	}
+	untold(t, "a lost answer", r)
+}

@@ -1,0 +1,211 @@
+package system
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// signing is the flag that turns the controller of tokens on.
+const signing = "--service-account-private-key-file="
+
+// TestTokens has tokens made, used, and taken away, by services of which the writer alone
+// has the key; then it looks for the tokens everywhere else.
+func TestTokens(t *testing.T) {
+	s := here(t)
+	m := s.apartWith(t, map[string][]string{
+		"watcher": {signing + "/nobody/here/reads/it"}, "reconcilers": {signing + "/nobody/here/reads/it", "-v=10"},
+		"writer": {signing + s.ServiceAccountKeyFile(), "-v=10"},
+	})
+	a := s.arena(t, "tokens")
+	accounts, secrets := s.kube.CoreV1().ServiceAccounts(a.Namespace), s.kube.CoreV1().Secrets(a.Namespace)
+	account, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "builder"}}, metav1.CreateOptions{})
+	must(t, err)
+	put := func(name, of string, kind corev1.SecretType) {
+		_, err := secrets.Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: of}}, Type: kind,
+		}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	var tokens []string
+	t.Run("a token is filled in, and is one", func(t *testing.T) {
+		put("key", "builder", corev1.SecretTypeServiceAccountToken)
+		tokens = append(tokens, s.filled(t, a.Namespace, "key", account.UID, ""))
+		s.authenticates(t, tokens[0], "system:serviceaccount:"+a.Namespace+":builder", account.UID)
+	})
+	t.Run("what somebody takes out comes back", func(t *testing.T) {
+		_, err := secrets.Patch(t.Context(), "key", types.MergePatchType, []byte(`{"data":{"token":null,"ca.crt":"eA==","mine":"eQ=="}}`), metav1.PatchOptions{})
+		must(t, err)
+		tokens = append(tokens, s.filled(t, a.Namespace, "key", account.UID, "y"))
+	})
+	t.Run("what is no token is left alone", func(t *testing.T) {
+		put("password", "nobody", corev1.SecretTypeOpaque)
+		b := connect(t, m.nats)
+		eventually(t, "the API server says that it is none", func() string {
+			for _, message := range read(t, b, subject.OutcomeStream("serviceaccount-token-controller")) {
+				var o events.Outcome
+				must(t, events.DecodeJSON(message, &o))
+				if r := o.Results[0]; r.Ref.Name == "password" && r.Code == http.StatusUnprocessableEntity {
+					return ""
+				}
+			}
+			return "it was not asked"
+		})
+	})
+	t.Run("a token of nobody goes", func(t *testing.T) {
+		put("of-nobody", "nobody", corev1.SecretTypeServiceAccountToken)
+		s.secretGoes(t, a.Namespace, "of-nobody")
+	})
+	t.Run("an account forgets the token that is gone", func(t *testing.T) {
+		put("second", "builder", corev1.SecretTypeServiceAccountToken)
+		tokens = append(tokens, s.filled(t, a.Namespace, "second", account.UID, ""))
+		_, err := accounts.Patch(t.Context(), "builder", types.MergePatchType, []byte(`{"secrets":[{"name":"key"},{"name":"second"},{"name":"password"}]}`), metav1.PatchOptions{})
+		must(t, err)
+		must(t, secrets.Delete(t.Context(), "second", metav1.DeleteOptions{}))
+		eventually(t, "the account forgets its token", func() string {
+			now, err := accounts.Get(t.Context(), "builder", metav1.GetOptions{})
+			must(t, err)
+			if want := []corev1.ObjectReference{{Name: "key"}, {Name: "password"}}; !slices.Equal(now.Secrets, want) {
+				return fmt.Sprint(now.Secrets)
+			}
+			return ""
+		})
+	})
+	t.Run("the tokens go with their account", func(t *testing.T) {
+		must(t, accounts.Delete(t.Context(), "builder", metav1.DeleteOptions{}))
+		s.secretGoes(t, a.Namespace, "key")
+	})
+	t.Run("nobody has told a token", func(t *testing.T) { m.toldNo(t, tokens) })
+	if _, err := secrets.Get(t.Context(), "password", metav1.GetOptions{}); err != nil {
+		t.Errorf("what is no token is gone: %v", err)
+	}
+}
+
+// apartWith is separate with flags for each service.
+func (s *site) apartWith(t *testing.T, flags map[string][]string) *apart {
+	t.Helper()
+	m := &apart{site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t, services: map[string][]*service{}, kubeconfigs: s.credentials()}
+	m.startBus()
+	for _, name := range serviceNames {
+		m.addAt(name, m.nats, flags[name]...)
+	}
+	for _, name := range serviceNames {
+		m.services[name][0].ready(t)
+	}
+	return m
+}
+
+// filled waits until a Secret has all that a token has, and gives the token; mine is
+// what must be in it besides.
+func (s *site) filled(t *testing.T, namespace, name string, account types.UID, mine string) (token string) {
+	t.Helper()
+	ca, err := os.ReadFile(s.RootCAFile())
+	must(t, err)
+	eventually(t, name+" is filled", func() string {
+		got, err := s.kube.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		must(t, err)
+		token = string(got.Data[corev1.ServiceAccountTokenKey])
+		switch {
+		case token == "":
+			return "there is no token"
+		case !bytes.Equal(got.Data[corev1.ServiceAccountRootCAKey], ca), string(got.Data[corev1.ServiceAccountNamespaceKey]) != namespace, string(got.Data["mine"]) != mine:
+			return "the rest is wrong"
+		case got.Annotations[corev1.ServiceAccountUIDKey] != string(account):
+			return "its annotations are " + fmt.Sprint(got.Annotations)
+		}
+		return ""
+	})
+	return token
+}
+
+func (s *site) authenticates(t *testing.T, token, user string, uid types.UID) {
+	t.Helper()
+	review, err := s.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	must(t, err)
+	if r := review.Status; !r.Authenticated || r.User.Username != user || r.User.UID != string(uid) {
+		t.Errorf("the API server takes the token for %+v", r)
+	}
+}
+
+func (s *site) secretGoes(t *testing.T, namespace, name string) {
+	t.Helper()
+	eventually(t, name+" goes", func() string {
+		_, err := s.kube.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return gone(err)
+	})
+}
+
+// toldNo looks for tokens in all streams, in the files of the bus, and in what the
+// services have logged, at a level at which the client library logs what it sends.
+func (m *apart) toldNo(t *testing.T, tokens []string) {
+	var secret [][]byte
+	for _, token := range tokens {
+		signature := token[strings.LastIndex(token, ".")+1:]
+		secret = append(secret, []byte(signature))
+		encoded := base64.StdEncoding.EncodeToString([]byte(token))
+		secret = append(secret, []byte(encoded[len(encoded)/2:])) // as Secrets have it on the wire
+	}
+	if len(secret) == 0 {
+		t.Fatal("there was no token")
+	}
+	looked := 0
+	look := func(what string, content []byte) {
+		looked++
+		if slices.ContainsFunc(secret, func(s []byte) bool { return bytes.Contains(content, s) }) {
+			t.Errorf("%s holds a token", what)
+		}
+	}
+	for _, stream := range m.streams(t) {
+		for _, message := range read(t, connect(t, m.nats), stream) {
+			look(stream, message.Data)
+		}
+	}
+	if looked == 0 {
+		t.Error("no stream has messages: nothing was looked at")
+	}
+	for _, name := range serviceNames {
+		content, err := os.ReadFile(m.services[name][0].Log)
+		must(t, err)
+		look("the log of "+name, content)
+		if name == "writer" && !bytes.Contains(content, []byte("Response Body")) {
+			t.Error("the writer does not log what it receives: the test has lost its point")
+		}
+	}
+	must(t, filepath.WalkDir(m.dataDir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		look(path, content)
+		return err
+	}))
+}
+
+// streams are those of what the controller reads, decides and hears.
+func (m *apart) streams(t *testing.T) []string {
+	t.Helper()
+	chosen, err := controllers.Select([]string{"serviceaccount-token"}, controllers.Config{Tokens: true})
+	must(t, err)
+	d := chosen[0].Describe()
+	all := []string{subject.TurnStream(d.Name), subject.OutcomeStream(d.Name)}
+	for _, in := range d.Inputs {
+		all = append(all, subject.LogStream(in.Kind.Name), subject.StateStream(in.Kind.Name))
+	}
+	return all
+}
