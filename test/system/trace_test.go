@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -62,9 +64,20 @@ func (s *traced) trace(ctx context.Context, namespace, object, version string) (
 }
 
 // attempts is how often a story is played before it counts as not told as it
-// should be. On a machine that has too much to do, a change of ours may be seen so
-// long before its writer has told of it that it begins a trace of its own.
+// should be, while the watcher counts causes that it has missed. On a machine that has
+// too much to do, a change of ours may be seen so long before its writer has told of it
+// that it begins a trace of its own. Where none was missed, there is one attempt.
 const attempts = 5
+
+// missed are the causes that the watcher has missed so far, as it tells them.
+func (s *traced) missed(t *testing.T) string {
+	t.Helper()
+	code, page := s.services["watcher"][0].get(t, "/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("the watcher's metrics: %d %s", code, page)
+	}
+	return strings.Join(regexp.MustCompile(`(?m)^millrace_watcher_missed_causes_total.*$`).FindAllString(page, -1), "\n")
+}
 
 // tells plays until the trace of what was played holds what it must, with every
 // span in its place, and gives it. play gives the version that the user made; "" is
@@ -73,6 +86,7 @@ func (s *traced) tells(t *testing.T, namespace, object, what string, play func(a
 	t.Helper()
 	want := topology(what)
 	for attempt := 1; ; attempt++ {
+		before := s.missed(t)
 		version := play(attempt)
 		var told *clustertest.Trace
 		missing := patiently(patience/attempts, func() string {
@@ -88,8 +102,8 @@ func (s *traced) tells(t *testing.T, namespace, object, what string, play func(a
 		if missing == "" {
 			return told
 		}
-		if attempt == attempts {
-			t.Fatalf("not in any of %d traces of %s, lastly at version %q: %s", attempts, object, version, missing)
+		if now := s.missed(t); attempt == attempts || now == before {
+			t.Fatalf("not in any of %d traces of %s, lastly at version %q: %s; the causes that were missed are\n%s", attempt, object, version, missing, now)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,9 +123,10 @@ func deployment(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// attempts is how often the story is told: what comes of a write begins a trace of its
-// own when the word of the write takes longer than the write, as it may on a machine
-// that has other things to do. How often that is, the benchmark counts.
+// attempts is how often the story is told, while the watcher says that it has missed a
+// cause: the word of a write may take longer than anybody waits, on a machine that has
+// other things to do. How often that is, the benchmark counts. Where none was missed,
+// the first trace has to be whole.
 const attempts = 3
 
 // TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
@@ -132,11 +134,19 @@ const attempts = 3
 func TestADeploymentIsOneTrace(t *testing.T) {
 	var missing []string
 	for range attempts {
-		if missing = begin(t).story(); len(missing) == 0 {
-			return
+		w := begin(t)
+		if missing = w.story(); len(missing) == 0 || !w.missed() {
+			break
 		}
 	}
-	t.Error(strings.Join(missing, "\n"))
+	if len(missing) > 0 {
+		t.Error(strings.Join(missing, "\n"))
+	}
+}
+
+// missed tells whether the watcher knows that it has missed the cause of a change.
+func (w *world) missed() bool {
+	return slices.ContainsFunc(w.Spans(), func(s tracetest.Span) bool { return s.Attributes[trace.Outcome] == "missed its cause" })
 }
 
 // story makes a Deployment, and tells what its trace lacks.
