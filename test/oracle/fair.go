@@ -36,8 +36,8 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //   - When the new set is born, that, the Event about it and what is said about
 //     progress. Upstream may scale old sets in the same sync, and counts the new
 //     one as if it were seen.
-//   - When a Deployment is resumed at that, no status: upstream says that it is
-//     resumed, and then something else with a version that a real API server refuses.
+//   - When a Deployment that is to be rolled back is resumed at that, no status: upstream
+//     says that it is resumed, and the rest when it has been rolled back.
 //   - When the Deployment is rolled back, no status: it would be that of an
 //     object that is about to change. Upstream writes some of it before.
 //   - When one set alone has replicas, and as many as wanted, but notes another
@@ -53,7 +53,7 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 	switch {
 	case either(claims):
 		return only(theirs, claims), only(ours, claims)
-	case either(bears) && resumes(world):
+	case either(bears) && resumes(world) && asksBack(world):
 		return only(firstWords(world, theirs), reportsNot), only(firstWords(world, ours), reportsNot)
 	case either(bears):
 		return firstWords(world, theirs), firstWords(world, ours)
@@ -116,16 +116,31 @@ func setsOf(world []runtime.Object) []*appsv1.ReplicaSet {
 	return sets
 }
 
-// resumes tells whether a Deployment says that it is paused, and is not any more.
+// bearsResumed is true where a Deployment that was paused has a set born as it goes on.
+// Upstream says that it is resumed, and then with the same version something else.
+func bearsResumed(world []runtime.Object, theirs []Effect) bool {
+	return slices.ContainsFunc(theirs, bears) && resumes(world)
+}
+
+// resumes tells whether a Deployment says that it is paused, and is not any more. One
+// without a deadline never says so.
 func resumes(world []runtime.Object) bool {
 	for _, obj := range world {
-		if d, ok := obj.(*appsv1.Deployment); ok && !d.Spec.Paused {
+		if d, ok := obj.(*appsv1.Deployment); ok && !d.Spec.Paused && d.Spec.ProgressDeadlineSeconds != nil {
 			return slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
 				return c.Type == appsv1.DeploymentProgressing && c.Reason == "DeploymentPaused"
 			})
 		}
 	}
 	return false
+}
+
+// asksBack tells whether a Deployment is to be rolled back.
+func asksBack(world []runtime.Object) bool {
+	return slices.ContainsFunc(world, func(obj runtime.Object) bool {
+		d, ok := obj.(*appsv1.Deployment)
+		return ok && d.Annotations[appsv1.DeprecatedRollbackTo] != ""
+	})
 }
 
 func rollsBack(e Effect) bool { return e.Verb == update && e.Resource == "deployments" }

@@ -121,9 +121,13 @@ func born(resource, namespace, name string, body []byte) Effect {
 }
 
 // updated is an object, or its status, as it is to be. The API server takes the
-// status from updates of the status only.
+// status from updates of the status only. Of which version it is must have been looked
+// at before: upstream's may be that of its own last update.
 func updated(resource, name string, body []byte) Effect {
 	tree := parsed(body)
+	if meta, ok := tree["metadata"].(map[string]any); ok {
+		delete(meta, "resourceVersion")
+	}
 	if !strings.HasSuffix(resource, "/status") {
 		delete(tree, "status")
 	}

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -33,6 +35,11 @@ func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time
 	if !ok {
 		return nil, nil
 	}
+	for _, command := range decision.Commands {
+		if err := current(command, world); err != nil {
+			return nil, err
+		}
+	}
 	return effectsOf(decision)
 }
 
@@ -52,6 +59,23 @@ func effectsOf(decision reconcile.Decision) ([]Effect, error) {
 		}
 	}
 	return effects, nil
+}
+
+// current gives an error if a command updates another version of an object than is there.
+func current(c events.Command, world []runtime.Object) error {
+	if c.Verb != events.VerbUpdate {
+		return nil
+	}
+	var next metav1.PartialObjectMetadata
+	if err := json.Unmarshal(c.Body, &next); err != nil {
+		return fmt.Errorf("read what it updates: %w", err)
+	}
+	for _, obj := range world {
+		if was, ok := obj.(metav1.Object); ok && was.GetUID() == next.UID && was.GetResourceVersion() == next.ResourceVersion {
+			return nil
+		}
+	}
+	return fmt.Errorf("it updates version %q of %v, which is not there", next.ResourceVersion, c.Ref())
 }
 
 func effectOf(c events.Command) (Effect, error) {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	upstreamroles "k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
@@ -192,10 +194,50 @@ func timelessly(e Effect) Effect {
 // fairSlices compares what slices there are afterwards, as for mirrors, but for since
 // when a change was to be published. By how many writes that came to be is left out:
 // upstream looks twice, and the second time at a world without what it has just done.
+//
+// The empty slice that a service of before has left, and that it leaves alone since it
+// overlooks whose that is, counts as the one that we put in its place: the garbage
+// collector takes it away, and then it makes its own.
 func fairSlices(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	theirs, ours = unrepeated(rewritten(theirs, timelessly)), rewritten(ours, timelessly)
+	if left := leftEmpty(world); left != nil && touch(ours, left) && !touch(theirs, left) {
+		mine := left.DeepCopy()
+		mine.OwnerReferences[0].UID = uidOf(world, left.OwnerReferences[0].Name)
+		theirs = append(theirs, updated("endpointslices", mine.Name, []byte(text(mine))))
+	}
 	standing := func(e Effect) bool { return e.Verb != patch }
 	return only(afterwards(world, theirs), standing), only(afterwards(world, ours), standing)
+}
+
+func touch(effects []Effect, s *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(effects, func(e Effect) bool { return e.Name == s.Name })
+}
+
+// leftEmpty is the slice of a service of before that shows nothing, if it is the only one
+// of its family.
+func leftEmpty(world []runtime.Object) *discoveryv1.EndpointSlice {
+	families := map[discoveryv1.AddressType][]*discoveryv1.EndpointSlice{}
+	for _, obj := range world {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			families[s.AddressType] = append(families[s.AddressType], s)
+		}
+	}
+	for _, all := range families {
+		if s := all[0]; len(all) == 1 && len(s.Endpoints)+len(s.Ports) == 0 && s.OwnerReferences[0].UID != uidOf(world, s.OwnerReferences[0].Name) {
+			return s
+		}
+	}
+	return nil
+}
+
+// uidOf is the uid of the service of a name.
+func uidOf(world []runtime.Object, name string) types.UID {
+	for _, obj := range world {
+		if s, ok := obj.(*corev1.Service); ok && s.Name == name {
+			return s.UID
+		}
+	}
+	return ""
 }
 
 func rewritten(effects []Effect, as func(Effect) Effect) []Effect {

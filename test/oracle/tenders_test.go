@@ -34,10 +34,7 @@ func TestRolesAreAggregatedAsUpstreams(t *testing.T) {
 func TestPodsAreEndedAsUpstreams(t *testing.T) { agree(t, oracle.PodGC, ownerKey, lostPodWorld) }
 func TestEndpointsAreAsUpstreams(t *testing.T) { agree(t, oracle.Endpoints, ownerKey, endpointsWorld) }
 
-// Of a thousand worlds, one differs still: where slices of a Service of before lie about,
-// upstream's new one may have their owner, and ours has the Service that is there.
 func TestEndpointSlicesAreAsUpstreams(t *testing.T) {
-	fewer(t, 4)
 	agree(t, oracle.EndpointSlice, ownerKey, slicesWorld)
 }
 

@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,17 +47,18 @@ func buildReplicaSets(ctx context.Context, f informers.SharedInformerFactory, c 
 }
 
 // Upstream shows a frozen world to one of upstream's controllers and gives what
-// it did in one sync, in the order in which it did it. It must be called in a
-// synctest bubble whose time has not passed now.
+// it did in one sync, in the order in which it did it. Where it is strict, an update of a
+// version that the same sync has changed is refused, as by an API server. It must be
+// called in a synctest bubble whose time has not passed now.
 //
 // The controller begins to run when every informer has told everything, and no
 // time passes from then on: each key has one sync, and none is tried again.
-func Upstream(build Build, world []runtime.Object, now time.Time) ([]Effect, error) {
+func Upstream(build Build, world []runtime.Object, now time.Time, strict bool) ([]Effect, error) {
 	time.Sleep(time.Until(now))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	client := fake.NewClientset(world...)
-	recorder := &recorder{client: client}
+	recorder := &recorder{client: client, strict: strict}
 	client.PrependReactor("*", "*", recorder.react)
 
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -85,13 +88,16 @@ func Quiet() {
 	utilruntime.ErrorHandlers = nil
 }
 
-// recorder acknowledges writes without carrying them out.
+// recorder acknowledges writes without carrying them out. Of the objects it knows
+// which version they would have; where it is strict it refuses updates of others.
 type recorder struct {
-	client  *fake.Clientset
-	mu      sync.Mutex
-	effects []Effect
-	births  int
-	trouble error
+	client   *fake.Clientset
+	strict   bool
+	mu       sync.Mutex
+	effects  []Effect
+	births   int
+	versions map[string]string // of what has been written, by resource, namespace and name
+	trouble  error
 }
 
 // taken is what has been done so far.
@@ -115,19 +121,51 @@ func (r *recorder) react(action clienttesting.Action) (bool, runtime.Object, err
 		}
 		obj, err := r.client.Tracker().Get(a.GetResource(), a.GetNamespace(), a.GetName())
 		r.effects = append(r.effects, patched(resource, a.GetName(), a.GetPatchType(), a.GetPatch()))
+		if err == nil {
+			r.written(a, obj.(object))
+		}
 		return true, obj, err
 	case clienttesting.CreateActionImpl:
 		return true, r.created(resource, a), nil
 	case clienttesting.UpdateActionImpl:
-		if resource != "events" {
-			r.effects = append(r.effects, updated(resource, nameOf(a.GetObject()), r.json(a.GetObject())))
+		if resource == "events" {
+			return true, a.GetObject(), nil
 		}
-		return true, a.GetObject(), nil
+		return r.updated(resource, a)
 	case clienttesting.DeleteActionImpl:
 		r.effects = append(r.effects, Effect{Verb: remove, Resource: resource, Name: a.GetName()})
 		return true, nil, nil
 	}
 	return false, nil, nil
+}
+
+// updated acknowledges an update, or refuses it.
+func (r *recorder) updated(resource string, a clienttesting.UpdateActionImpl) (bool, runtime.Object, error) {
+	next := a.GetObject().DeepCopyObject().(object)
+	has, known := r.versions[keyOf(a, next)]
+	if r.strict && known && next.GetResourceVersion() != "" && next.GetResourceVersion() != has {
+		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), next.GetName(), errors.New("it has been modified"))
+	}
+	r.effects = append(r.effects, updated(resource, next.GetName(), r.json(next)))
+	r.written(a, next)
+	return true, next, nil
+}
+
+// written gives an object the version that it has after a write.
+func (r *recorder) written(a clienttesting.Action, obj object) {
+	key := keyOf(a, obj)
+	if has, known := r.versions[key]; known {
+		obj.SetResourceVersion(has)
+	}
+	obj.SetResourceVersion(newer(obj.GetResourceVersion()))
+	if r.versions == nil {
+		r.versions = map[string]string{}
+	}
+	r.versions[key] = obj.GetResourceVersion()
+}
+
+func keyOf(a clienttesting.Action, obj object) string {
+	return a.GetResource().Resource + "/" + a.GetNamespace() + "/" + obj.GetName()
 }
 
 // created acknowledges a birth with the object as the API server would have it.
