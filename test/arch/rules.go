@@ -102,6 +102,11 @@ var layers = []Layer{
 		Because: "what a pod asks for is summed up by the library that the API server charges with, or what is used would go up and down; for the rest it is a controller like the others",
 	},
 	{
+		Name: "the controller of HorizontalPodAutoscalers (L1)", Packages: []string{controllers + "/horizontalpodautoscaler"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{grammar, knowledge, "k8s.io/component-helpers/resource"}),
+		Because: "what a pod requests as a whole is read with the library that the kubelet reserves it with; for the rest it is a controller like the others",
+	},
+	{
 		Name: "the controller of DaemonSets (L1)", Packages: []string{controllers + "/daemonset"}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{grammar, knowledge, "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"}),
 		Because: "which nodes an affinity means is read with the scheduler's own library; for the rest it is a controller like the others",

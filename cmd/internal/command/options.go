@@ -41,8 +41,9 @@ type controllerOptions struct {
 	// recount is how often what quotas limit is counted again.
 	recount time.Duration
 	// unused is for how long nobody must have used an old token.
-	unused time.Duration
-	nodes  nodeOptions
+	unused      time.Duration
+	nodes       nodeOptions
+	autoscaling autoscalingOptions
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -68,6 +69,7 @@ func newConcurrency() concurrency {
 		{"endpointslice-controller", "concurrent-service-endpoint-syncs", "the endpoint slices of services", 50},
 		{"endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints", 50},
 		{"ephemeral-volume-controller", "concurrent-ephemeralvolume-syncs", "the claims of pods' own volumes", 50},
+		{"horizontal-pod-autoscaler-controller", "concurrent-horizontal-pod-autoscaler-syncs", "autoscalers", 50},
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
 		{"namespace-controller", "concurrent-namespace-syncs", "namespaces that are being emptied", 10},
 		{"resourcequota-controller", "concurrent-resource-quota-syncs", "resource quotas", 50},
@@ -75,7 +77,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions()}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -93,6 +95,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
 		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
 	o.nodes.add(f)
+	o.autoscaling.add(f)
 	o.addRootCA(f)
 }
 
@@ -130,7 +133,11 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	autoscaling, err := o.autoscaling.config()
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	return controllers.Config{RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ephemeralvolume"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
@@ -70,7 +71,12 @@ type Config struct {
 	Tokens bool `json:"tokens,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
+	// Autoscaling is how often autoscalers look, and what they make of what they see.
+	Autoscaling Autoscaling `json:"autoscaling,omitzero"`
 }
+
+// Autoscaling is what horizontal-pod-autoscaler-controller needs to know.
+type Autoscaling = horizontalpodautoscaler.Config
 
 // Nodes is what node-lifecycle-controller needs to know.
 type Nodes = nodelifecycle.Config
@@ -143,7 +149,7 @@ var catalog = []Entry{
 	have(job.Controller),
 	have(cronjob.Controller),
 	have(disruption.Controller),
-	{Name: "horizontal-pod-autoscaler-controller", Aliases: []string{"horizontalpodautoscaling"}},
+	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.Autoscaling) }),
 	{Name: "podgroup-protection-controller"},
 
 	// Life and death of objects.

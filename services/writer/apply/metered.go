@@ -23,6 +23,12 @@ const (
 	externalMetrics = "external.metrics.k8s.io"
 )
 
+// What users read on an autoscaler, in upstream's words.
+const (
+	unfetched = "unable to fetch metrics from %s metrics API: %w"
+	unmapped  = "unable to map kind %s to resource: %w"
+)
+
 // podMetrics is what the resource metrics API says of a pod, as far as it is read.
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta `json:"metadata"`
@@ -57,7 +63,7 @@ func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container str
 	}
 	switch {
 	case m.podsErr != nil:
-		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", m.podsErr)
+		return nil, fmt.Errorf(unfetched, "resource", m.podsErr)
 	case len(m.pods) == 0:
 		return nil, errors.New("no metrics returned from resource metrics API")
 	}
@@ -98,7 +104,7 @@ func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifie
 	err := m.custom(ctx, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+		return nil, fmt.Errorf(unfetched, "custom", err)
 	case len(found.Items) == 0:
 		return nil, errors.New("no metrics returned from custom metrics API")
 	}
@@ -116,7 +122,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 	var err error
 	if kind != (schema.GroupKind{Kind: "Namespace"}) {
 		if name, err = m.door.mapping.resource(kind); err != nil {
-			return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+			return nil, fmt.Errorf(unfetched, "custom", err)
 		}
 		path = []string{name, of.Name, metric.Name}
 	}
@@ -125,7 +131,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 		err = fmt.Errorf("the custom metrics API server returned %v results when we asked for exactly one", len(found.Items))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+		return nil, fmt.Errorf(unfetched, "custom", err)
 	}
 	return []events.Sample{{Milli: found.Items[0].Value.MilliValue()}}, nil
 }
@@ -177,7 +183,7 @@ func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentif
 	err = m.get(ctx, at, []string{"namespaces", m.request.Namespace, metric.Name}, map[string]string{"labelSelector": selector.String()}, &found)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
+		return nil, fmt.Errorf(unfetched, "external", err)
 	case len(found.Items) == 0:
 		return nil, errors.New("no metrics returned from external metrics API")
 	}
@@ -192,7 +198,7 @@ func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentif
 func (m *mapping) resource(kind schema.GroupKind) (string, error) {
 	mapped, err := m.all(kind)
 	if err != nil || len(mapped) == 0 {
-		return "", fmt.Errorf("unable to map kind %s to resource: %w", kind, err)
+		return "", fmt.Errorf(unmapped, kind, err)
 	}
 	return mapped[0].Resource.GroupResource().String(), nil
 }

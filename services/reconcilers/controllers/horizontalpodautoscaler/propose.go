@@ -88,6 +88,9 @@ func (c Config) proposal(v View, spec autoscalingv2.MetricSpec, r events.Reading
 	return p
 }
 
+// said is an error in upstream's words, which users read in conditions and Events.
+func said(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
 // wrap puts words around an error.
 func wrap[T any](format string, of T) func(error) error {
 	return func(err error) error { return fmt.Errorf(format, of, err) }
@@ -143,20 +146,20 @@ func (j judged) resource(of corev1.ResourceName, container string, target autosc
 	switch {
 	case target.AverageValue != nil:
 		if failure != "" {
-			return proposal{}, fmt.Errorf("failed to get %s usage: unable to get metrics for resource %s: %s", of, of, failure)
+			return proposal{}, said("failed to get %s usage: unable to get metrics for resource %s: %s", of, of, failure)
 		}
 		replicas, usage, err := j.average(target.AverageValue.MilliValue(), of)
 		if err != nil {
-			return proposal{}, fmt.Errorf("failed to get %s usage: %w", of, err)
+			return proposal{}, said("failed to get %s usage: %w", of, err)
 		}
 		return says(replicas, fmt.Sprintf("%s resource", of), autoscalingv2.MetricValueStatus{AverageValue: milli(usage, format)}), nil
 	case target.AverageUtilization != nil:
 		if failure != "" {
-			return proposal{}, fmt.Errorf("failed to get %s utilization: unable to get metrics for resource %s: %s", of, of, failure)
+			return proposal{}, said("failed to get %s utilization: unable to get metrics for resource %s: %s", of, of, failure)
 		}
 		replicas, share, usage, err := j.utilization(*target.AverageUtilization, of, container)
 		if err != nil {
-			return proposal{}, fmt.Errorf("failed to get %s utilization: %w", of, err)
+			return proposal{}, said("failed to get %s utilization: %w", of, err)
 		}
 		name := "resource utilization (percentage of request)"
 		if container != "" {
@@ -173,7 +176,7 @@ func (j judged) resource(of corev1.ResourceName, container string, target autosc
 func (j judged) ofPods(m *autoscalingv2.PodsMetricSource) (proposal, error) {
 	switch {
 	case j.reading.Failure != "":
-		return proposal{}, fmt.Errorf("unable to get metric %s: %s", m.Metric.Name, j.reading.Failure)
+		return proposal{}, said("unable to get metric %s: %s", m.Metric.Name, j.reading.Failure)
 	case m.Target.AverageValue == nil:
 		return proposal{}, errNoTarget("pods", "an average value target")
 	}
@@ -192,23 +195,23 @@ func (j judged) ofObject(m *autoscalingv2.ObjectMetricSource) (p proposal, aroun
 		Type:   autoscalingv2.ObjectMetricSourceType,
 		Object: &autoscalingv2.ObjectMetricStatus{DescribedObject: m.DescribedObject, Metric: m.Metric},
 	}
-	said := &p.status.Object.Current
+	shown := &p.status.Object.Current
 	if j.reading.Failure != "" {
 		of := m.DescribedObject
-		err = fmt.Errorf("unable to get metric %s: %s on %s %s/%s", m.Metric.Name, j.reading.Failure, of.Kind, j.view.Autoscaler.Namespace, of.Name)
+		err = said("unable to get metric %s: %s on %s %s/%s", m.Metric.Name, j.reading.Failure, of.Kind, j.view.Autoscaler.Namespace, of.Name)
 	}
 	switch {
 	case m.Target.Type == autoscalingv2.ValueMetricType && m.Target.Value != nil:
 		if err == nil {
 			p.replicas, err = j.shared(m.Target.Value.MilliValue())
 		}
-		p.metric, said.Value = fmt.Sprintf("%s metric %s", m.DescribedObject.Kind, m.Metric.Name), milli(j.value(), resource.DecimalSI)
+		p.metric, shown.Value = fmt.Sprintf("%s metric %s", m.DescribedObject.Kind, m.Metric.Name), milli(j.value(), resource.DecimalSI)
 	case m.Target.Type == autoscalingv2.AverageValueMetricType && m.Target.AverageValue != nil:
 		inner, whole := wrap("failed to get %s object metric: %w", m.Metric.Name), outer
 		outer = func(err error) error { return whole(inner(err)) }
 		var usage int64
 		p.replicas, usage = j.each(m.Target.AverageValue.MilliValue())
-		p.metric, said.AverageValue = fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector), milli(usage, resource.DecimalSI)
+		p.metric, shown.AverageValue = fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector), milli(usage, resource.DecimalSI)
 	default:
 		err = errNoTarget("object", "a value target nor an average value target")
 	}
@@ -221,9 +224,9 @@ func (j judged) external(m *autoscalingv2.ExternalMetricSource) (p proposal, aro
 	within := outer
 	p.status = autoscalingv2.MetricStatus{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricStatus{Metric: m.Metric}}
 	p.metric = fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector)
-	said := &p.status.External.Current
+	shown := &p.status.External.Current
 	if j.reading.Failure != "" {
-		err = fmt.Errorf("unable to get external metric %s/%s/%+v: %s", j.view.Autoscaler.Namespace, m.Metric.Name, m.Metric.Selector, j.reading.Failure)
+		err = said("unable to get external metric %s/%s/%+v: %s", j.view.Autoscaler.Namespace, m.Metric.Name, m.Metric.Selector, j.reading.Failure)
 	}
 	switch {
 	case m.Target.AverageValue != nil:
@@ -231,14 +234,14 @@ func (j judged) external(m *autoscalingv2.ExternalMetricSource) (p proposal, aro
 		within = func(err error) error { return outer(inner(err)) }
 		var usage int64
 		p.replicas, usage = j.each(m.Target.AverageValue.MilliValue())
-		said.AverageValue = milli(usage, resource.DecimalSI)
+		shown.AverageValue = milli(usage, resource.DecimalSI)
 	case m.Target.Value != nil:
 		inner := wrap("failed to get external metric %s: %w", m.Metric.Name)
 		within = func(err error) error { return outer(inner(err)) }
 		if err == nil {
 			p.replicas, err = j.shared(m.Target.Value.MilliValue())
 		}
-		said.Value = milli(j.value(), resource.DecimalSI)
+		shown.Value = milli(j.value(), resource.DecimalSI)
 	default:
 		err = errNoTarget("external", "a value target nor an average value target")
 	}
@@ -256,7 +259,7 @@ func (j judged) shared(target int64) (int32, error) {
 	case j.band.holds(ratio):
 		return j.wanted(), nil
 	case len(j.view.Pods) == 0:
-		return 0, fmt.Errorf("unable to calculate ready pods: %w", errNoPods)
+		return 0, said("unable to calculate ready pods: %w", errNoPods)
 	}
 	serving := 0
 	for _, p := range j.view.Pods {

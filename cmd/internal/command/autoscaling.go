@@ -1,0 +1,55 @@
+package command
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// autoscalingOptions say how often autoscalers look, and what they make of what they
+// see.
+type autoscalingOptions struct {
+	period, stabilization, startup, readiness time.Duration
+	tolerance                                 float64
+}
+
+// Upstream: pkg/controller/podautoscaler/config/v1alpha1.
+func newAutoscalingOptions() autoscalingOptions {
+	return autoscalingOptions{
+		period: 15 * time.Second, stabilization: 5 * time.Minute, startup: 5 * time.Minute, readiness: 30 * time.Second, tolerance: 0.1,
+	}
+}
+
+func (o *autoscalingOptions) add(f *pflag.FlagSet) {
+	f.DurationVar(&o.period, "horizontal-pod-autoscaler-sync-period", o.period, "how often each autoscaler looks at its target and its metrics")
+	f.DurationVar(&o.stabilization, "horizontal-pod-autoscaler-downscale-stabilization", o.stabilization,
+		"for how long an autoscaler does not go below what it recommended, where its behavior does not say; 0 for not at all")
+	f.Float64Var(&o.tolerance, "horizontal-pod-autoscaler-tolerance", o.tolerance,
+		"by which part a metric may differ from what it should be, where an autoscaler's behavior does not say; 0 for not at all")
+	f.DurationVar(&o.startup, "horizontal-pod-autoscaler-cpu-initialization-period", o.startup,
+		"for how long after its start the CPU that a pod uses counts only once it has been ready for a while")
+	f.DurationVar(&o.readiness, "horizontal-pod-autoscaler-initial-readiness-delay", o.readiness,
+		"for how long after its start a pod that stops being ready counts as one that has never been")
+}
+
+// config is what the flags tell the controller, which takes 0 for the default.
+//
+// Errors: a number makes no sense.
+func (o *autoscalingOptions) config() (controllers.Autoscaling, error) {
+	if o.period <= 0 {
+		return controllers.Autoscaling{}, fmt.Errorf("read --horizontal-pod-autoscaler-sync-period: %v is not more than 0", o.period)
+	}
+	c := controllers.Autoscaling{Period: o.period, Stabilization: o.stabilization, Tolerance: o.tolerance, Startup: o.startup, Readiness: o.readiness}
+	for _, d := range []*time.Duration{&c.Stabilization, &c.Startup, &c.Readiness} {
+		if *d <= 0 {
+			*d = -1
+		}
+	}
+	if c.Tolerance <= 0 {
+		c.Tolerance = -1
+	}
+	return c, nil
+}
