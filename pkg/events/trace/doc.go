@@ -16,7 +16,8 @@
 // span; a message without one is not traced, which costs nothing: the decision is
 // made once, by the sampler, where a trace begins.
 //
-// A trace begins with a change that none of our writers made. Its ids derive from
+// A trace begins with a change that none of our writers made, or with a turn that comes
+// of nothing that is known: a first look, or a wake that was set in no trace. Its ids derive from
 // the object's uid and version, so that every watcher gives the same ones, and
 // whoever knows the version can tell the trace. A change that a writer of ours
 // made goes on in the trace of the request that made it: writers tell of their

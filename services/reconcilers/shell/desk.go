@@ -79,7 +79,8 @@ type entry struct {
 	queuedAt       time.Time
 	tickets        []*ticket
 	triggers       []events.Trigger
-	trace          events.Trace // of the newest trigger that is traced
+	trace          events.Trace // of the newest trigger that is traced, and no outcome if it can be
+	changed        bool         // that is none
 	delivery       int          // how often that has been delivered; 0: not known
 	sight          uint64       // the newest cause of the key's own object that has had a turn
 	since          time.Time    // when the bus had the oldest change that waits for a turn

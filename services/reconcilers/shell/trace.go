@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -15,15 +16,16 @@ import (
 type attempted interface{ Attempt() int }
 
 // caused notes what asks for a turn of the key. The newest cause that is traced is
-// the one in whose trace the turn is.
+// the one in whose trace the turn is; but an outcome, which only ends what a change had
+// to wait for, is so where no change has asked.
 func (e *entry) caused(t *ticket) {
 	if e.triggers = append(e.triggers, t.trigger); len(e.triggers) > events.MaxTriggers {
 		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
 	}
-	if t.trace.Parent == "" {
+	if !leads(t.trigger, e.trace, e.changed) {
 		return
 	}
-	e.trace, e.delivery = t.trace, 0
+	e.trace, e.delivery, e.changed = t.trace, 0, !ofOutcome(t.trigger)
 	if c, ok := t.handle.(attempted); ok {
 		e.delivery = c.Attempt()
 	}
@@ -38,13 +40,21 @@ func (e *entry) served(last events.Trigger) {
 			break
 		}
 	}
-	e.trace = events.Trace{}
+	e.trace, e.changed = events.Trace{}, false
 	for _, t := range e.triggers {
-		if t.Trace.Parent != "" {
-			e.trace = t.Trace
+		if leads(t, e.trace, e.changed) {
+			e.trace, e.changed = t.Trace, !ofOutcome(t)
 		}
 	}
 }
+
+// leads tells whether a turn is in the trace of a cause rather than in that of those
+// before it, which is none, or that of a change or wake, or of an outcome.
+func leads(t events.Trigger, before events.Trace, changed bool) bool {
+	return t.Trace.Parent != "" && (before.Parent == "" || !changed || !ofOutcome(t))
+}
+
+func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subject.OutcomeStream("")) }
 
 // newest is the last cause of the key; zero when there is none.
 func (e *entry) newest() events.Trigger {

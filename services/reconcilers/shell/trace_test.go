@@ -142,3 +142,35 @@ func TestWhatAControllerOverlooksIsNoCause(t *testing.T) {
 	r.take(ref, 2)
 	is("its ticket", 0)
 }
+
+// TestAnOutcomeLeadsToNoTurnOfAChange: it ends the wait of what the change asked for, and
+// is the cause only of what nothing else has asked for.
+func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
+	o := open(t, Settings{Trace: tracetest.New().Tracer("r", trace.Options{})})
+	outcome := func(turn uint64, results ...events.Result) {
+		o.desk.OutcomeTicket(turn, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: results, Trace: caused(9)}, &slip{})
+		o.pass(time.Second)
+	}
+	o.tracedTicket(o.traced(1, 1, 1), 1)
+	o.run()
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.answer(events.Act, 10, nil)
+	o.tracedTicket(o.traced(2, 2, 2), 2)
+	o.run()
+	o.none()
+	made := born("web-1-0", "20")
+	made.UID = "uid-web-1-0"
+	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
+	outcome(10, made)
+	o.in(t, "what waited for the outcome", o.take(events.Act).Turn, 2)
+
+	o = open(t, Settings{Trace: tracetest.New().Tracer("r", trace.Options{})})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.answer(events.Act, 10, nil)
+	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
+	outcome(10, made)
+	o.in(t, "what the outcome alone asked for", o.take(events.Tell).Turn, 9)
+}

@@ -259,7 +259,7 @@ func (d *Desk) finish(e *entry, failed bool) {
 	}
 	d.discharge(r.tickets, "")
 	if !e.dirty {
-		e.triggers, e.trace, e.since = nil, events.Trace{}, time.Time{}
+		e.triggers, e.trace, e.changed, e.since = nil, events.Trace{}, false, time.Time{}
 	}
 	if e.missed {
 		e.missed = false
