@@ -216,6 +216,9 @@ func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Re
 }
 
 func (a *API) patch(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
+	if r.FillsToken() {
+		return a.fillToken(c, ref, old, r)
+	}
 	var asked struct {
 		Metadata struct {
 			UID             types.UID `json:"uid"`
@@ -244,6 +247,9 @@ func (a *API) patch(c *collection, ref events.Ref, old metav1.Object, r plan.Req
 	next := c.fresh()
 	if err := json.Unmarshal(after, next); err != nil {
 		return refusal(422, "Invalid", err.Error())
+	}
+	if retyped(old, next) {
+		return refusal(422, "Invalid", "the type cannot be changed")
 	}
 	keepManaged(next, old)
 	return answer(a.store(c, ref, old, next))

@@ -36,6 +36,7 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.ResourceQuotas.Name:         func() metav1.Object { return &corev1.ResourceQuota{} },
 	kinds.ResourceClaims.Name:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
 	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
+	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
 
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
 }

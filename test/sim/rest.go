@@ -94,7 +94,7 @@ func (w *World) asAsked() error {
 	}
 	for _, look := range []func() error{
 		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) }, w.daemonsFilled,
-		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits,
+		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened,
 	} {
 		if err := look(); err != nil {
 			return err

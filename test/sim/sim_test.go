@@ -34,6 +34,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
@@ -110,6 +111,10 @@ func volumes() []reconcile.Any {
 	}
 }
 
+func tokens() []reconcile.Any {
+	return []reconcile.Any{serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true})}
+}
+
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
 func kubelets() []reconcile.Any {
@@ -158,6 +163,10 @@ var shapes = map[string]shape{
 	"volumes": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, volumes},
+	"tokens": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Tokens, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, tokens},
+	"tokens, calm": {sim.Options{Replicas: 2, Changes: 20, Users: sim.Tokens, Pace: -1}, tokens},
 	"kubelets": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
 	}, kubelets},
