@@ -81,7 +81,8 @@ type View struct {
 	Filled bool `json:"filled,omitempty"`
 	Unfit  bool `json:"unfit,omitempty"`
 	Other  bool `json:"other,omitempty"`
-	// Gone is its name when it is gone, and Lists are the accounts that may list it.
+	// Gone is its name when it is gone, or when another one had the name before, and Lists
+	// are the accounts that may list that.
 	Gone  string                   `json:"gone,omitempty"`
 	Lists []*corev1.ServiceAccount `json:"lists,omitempty"`
 }
@@ -145,6 +146,8 @@ func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
 	}
 	if last.UID == secret.UID {
 		v.remember(last)
+	} else if v.Lists = before(s, k, last, name); len(v.Lists) > 0 {
+		v.Gone = k.Name
 	}
 	return v, true
 }
@@ -191,22 +194,45 @@ func noteOf(r events.Result) (n note, ok bool) {
 // whatever is seen of its list, which may be older; where nobody remembers that, all that
 // are seen to list it.
 func lists(s reconcile.Snapshot, k events.Key, last events.Outcome) (all []*corev1.ServiceAccount) {
-	var known *note
+	whose, forgotten := ownerOf(last)
+	for _, account := range reconcile.List(s, kinds.ServiceAccounts, k.Namespace) {
+		lists := slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == k.Name })
+		if forgotten && lists || whose.is(account) {
+			all = append(all, account)
+		}
+	}
+	return all
+}
+
+// before is the account that may list the token that had the name before, unless it is
+// the one whose the token of that name is now.
+func before(s reconcile.Snapshot, k events.Key, last events.Outcome, now string) []*corev1.ServiceAccount {
+	whose, _ := ownerOf(last)
+	account, ok := reconcile.Get(s, kinds.ServiceAccounts, k.Namespace, whose.Account)
+	if !ok || whose.Account == now || !whose.is(account) {
+		return nil
+	}
+	return []*corev1.ServiceAccount{account}
+}
+
+// ownerOf is whose the Secret of an outcome was: nobody's, when it was no token, or when
+// its end has been dealt with. forgotten is true when the outcome does not say.
+func ownerOf(last events.Outcome) (whose note, forgotten bool) {
+	forgotten = true
 	for _, r := range last.Results {
 		n, ok := noteOf(r)
 		switch {
 		case !ok:
 		case isNone(r, n), n.Gone && r.OK():
-			return nil
+			return note{}, false
 		default:
-			known = &n
+			whose, forgotten = n, false
 		}
 	}
-	for _, account := range reconcile.List(s, kinds.ServiceAccounts, k.Namespace) {
-		lists := slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == k.Name })
-		if known == nil && lists || known != nil && account.Name == known.Account && (known.UID == "" || known.UID == account.UID) {
-			all = append(all, account)
-		}
-	}
-	return all
+	return whose, forgotten
+}
+
+// is tells whether an account is the one that is noted.
+func (n note) is(account *corev1.ServiceAccount) bool {
+	return n.Account != "" && account.Name == n.Account && (n.UID == "" || n.UID == account.UID)
 }

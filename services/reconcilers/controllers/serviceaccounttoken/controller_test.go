@@ -133,6 +133,39 @@ func TestWhoListsWhatIsGone(t *testing.T) {
 	}
 }
 
+// A token that has the name of another one says nothing of that one's end, which may have
+// been overtaken.
+func TestWhoListsTheOneBefore(t *testing.T) {
+	did := events.Result{Status: events.Applied, Version: "6"}
+	for what, c := range map[string]struct {
+		outcome events.Outcome
+		want    []string
+	}{
+		"it was another account's":          {outcome(did, note{Account: "deployer", UID: "d"}, "before", "5"), []string{"deployer"}},
+		"of another account of that name":   {outcome(did, note{Account: "deployer", UID: "before"}, "before", "5"), nil},
+		"of one that is gone":               {outcome(did, note{Account: "gone", UID: "g"}, "before", "5"), nil},
+		"it was the same account's":         {outcome(did, note{Account: "builder", UID: "b"}, "before", "5"), nil},
+		"it is the same token":              {outcome(did, note{Account: "deployer", UID: "d"}, "4f1c", "5"), nil},
+		"it has been taken off":             {outcome(did, note{Account: "deployer", UID: "d", Gone: true}, "", ""), nil},
+		"it was to be, and that has failed": {outcome(events.Result{Status: events.Failed}, note{Account: "deployer", UID: "d", Gone: true}, "", ""), []string{"deployer"}},
+		"it was no token":                   {outcome(events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, note{Account: "deployer", UID: "d"}, "before", "5"), nil},
+		"nobody remembers":                  {events.Outcome{Key: key, Lane: events.Act}, nil},
+	} {
+		world := newWorld()
+		world.Put(kinds.Secrets.Kind, token("key", "b"))
+		world.Put(kinds.ServiceAccounts.Kind, account("builder", "b", "key"), account("deployer", "d", "key"))
+		world.Remember(c.outcome)
+		v, _ := observe(world, key, "5a")
+		var got []string
+		for _, a := range v.Lists {
+			got = append(got, a.Name)
+		}
+		if !slices.Equal(got, c.want) || v.Secret == nil || (v.Gone == "key") != (len(c.want) > 0) {
+			t.Errorf("%s: taken off the lists of %v, want %v", what, got, c.want)
+		}
+	}
+}
+
 func TestWhoseTurn(t *testing.T) {
 	world := newWorld()
 	of, plain := token("key", "b"), token("plain", "")

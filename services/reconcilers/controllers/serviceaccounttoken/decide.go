@@ -19,6 +19,8 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	switch {
 	case v.Secret == nil:
 		return reconcile.Do("the token is gone, and its account may list it", v.forget()...)
+	case len(v.Lists) > 0:
+		return reconcile.Do("another token had the name before, and its account may list it", v.forget()...)
 	case v.Other:
 		return reconcile.Nothing("the Secret is no token")
 	case v.Secret.DeletionTimestamp != nil:

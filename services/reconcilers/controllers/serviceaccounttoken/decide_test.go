@@ -31,6 +31,9 @@ func anyView(t *rapid.T) View {
 		Account: rapid.SampledFrom([]types.UID{"", "b"}).Draw(t, "account"),
 		Filled:  rapid.Bool().Draw(t, "filled"), Unfit: rapid.Bool().Draw(t, "unfit"), Other: rapid.IntRange(0, 4).Draw(t, "other") == 4,
 	}
+	if rapid.IntRange(0, 4).Draw(t, "before") == 4 {
+		v.Gone, v.Lists = "key", []*corev1.ServiceAccount{anyAccount(t)}
+	}
 	if rapid.IntRange(0, 4).Draw(t, "deleted") == 4 {
 		reconciletest.Deleted[*metav1.PartialObjectMetadata](reconciletest.Now)(v.Secret)
 	}
@@ -74,6 +77,8 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 			reconciletest.Deleted[*metav1.PartialObjectMetadata](at)(v.Secret)
 		case v.Secret == nil: // nobody asks for what is gone
 			v = View{Secret: token("key", "b"), Account: "b", Filled: true}
+		case len(v.Lists) > 0: // and filled in a moment later
+			v = View{Secret: v.Secret, Account: "b", Filled: true}
 		}
 	}
 	return v
