@@ -214,8 +214,8 @@ func (s *Session) told(ctx context.Context) (*told, error) {
 			return nil, err
 		}
 		t.begins[turns], t.ends[turns] = state.Begins, state.Now
-		if state.Created.After(state.Begins) {
-			t.begins[turns] = state.Created
+		if whole := state.First <= 1 && state.Whole <= 1; whole || state.Created.After(state.Begins) {
+			t.begins[turns] = state.Created // a write is older than its outcome
 		}
 		if t.since.IsZero() || t.begins[turns].Before(t.since) {
 			t.since = t.begins[turns]

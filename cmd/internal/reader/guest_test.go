@@ -43,6 +43,10 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		{[]string{"get", "pods", "-n=shop"}, "web-1"},
 		{[]string{"why", "rs/web-1", "-n=shop"}, "kubectl-scale"},
 		{[]string{"why-not", "deploy/web", "-n=shop", "--controller=" + recordtest.Deployments}, "last act turn"},
+		{[]string{"why-not", "deploy/web", "-n=shop"}, "last act turn"},
+		{[]string{"diff", "deploy/web", "-n=shop", "--from=0s"}, ""},
+		{[]string{"explain", recordtest.Deployments + "/1"}, ""},
+		{[]string{"tail", "--timeout=200ms"}, ""},
 		{[]string{"lag"}, ""},
 		{[]string{"parked"}, ""},
 		{[]string{"retention"}, "EV_pods"},
@@ -54,6 +58,14 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		said, err := command(t.Context(), append(c.args, address)...)
 		if err != nil || !strings.Contains(said, c.says) {
 			t.Errorf("millrace %s: %v\n%s\nwant %q", strings.Join(c.args, " "), err, said, c.says)
+		}
+	}
+	for says, args := range map[string][]string{
+		"no controller has ever decided about cm/nobodys": {"why-not", "cm/nobodys", "-n=shop"},
+		"write millrace history KIND/NAME":                {"history"},
+	} {
+		if _, err := command(t.Context(), append(args, address)...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("millrace %s: %v\nwant %q", strings.Join(args, " "), err, says)
 		}
 	}
 }

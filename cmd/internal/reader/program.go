@@ -59,6 +59,14 @@ type Program struct {
 // patience is the default of --timeout.
 const patience = time.Minute
 
+// args checks how many arguments there are, and says what was to be said.
+func (p Program) args(cmd *cobra.Command, args []string) error {
+	if p.Args == nil || p.Args(cmd, args) == nil {
+		return nil
+	}
+	return fmt.Errorf("write millrace %s; millrace %s --help shows examples", p.Use, cmd.Name())
+}
+
 // Command makes the subcommand. Before it runs, settings fill the flags, and the
 // bus is connected.
 func (p Program) Command() *cobra.Command {
@@ -70,7 +78,7 @@ func (p Program) Command() *cobra.Command {
 		o.Timeout = 0
 	}
 	cmd := &cobra.Command{
-		Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: p.Args,
+		Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example, Args: p.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
 				return err

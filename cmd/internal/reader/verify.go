@@ -225,7 +225,10 @@ func drawReport(p *Paper, r verified, every bool) {
 	}
 	p.Table(head, rows)
 	if a := r.Audit; a != nil {
-		p.Line("the audit log has lines from %s to %s; %d writes of ours there and %d outcomes on record were held against each other, %d could not be, so near an end", moment(a.From), moment(a.To), a.Writes, a.Outcomes, a.Open)
+		p.Line("the audit log goes from %s to %s: %d writes of ours in it and %d outcomes on record were held against each other", moment(a.From), moment(a.To), a.Writes, a.Outcomes)
+		if a.Open > 0 {
+			p.Line("%d more could not be: they are too near an end of one of the two", a.Open)
+		}
 	}
 	for _, f := range r.Findings {
 		p.Line("%s", p.In(Red, f.String()))
