@@ -30,6 +30,9 @@ type Pair struct {
 	Alone func(Effect) bool
 	// Fair takes out of what both did what they do differently on purpose.
 	Fair func(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect)
+	// Chance tells where upstream goes by the order of a map that it makes for itself, and
+	// may answer in one way or another; nil: nowhere.
+	Chance func(world []runtime.Object) bool
 	// Strict tells where upstream is asked three times, and each sync ends with the first write
 	// that an API server would refuse, since it is of a version that the same sync has
 	// changed; nil: nowhere.

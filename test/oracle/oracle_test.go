@@ -80,8 +80,8 @@ func agree(t *testing.T, p oracle.Pair, key events.Key, worlds func(*rapid.T) []
 	rapid.Check(t, func(r *rapid.T) {
 		world := worlds(r)
 		diff, err := p.Compare(t, key, world)
-		for again := 0; again < 3 && err == nil && diff != ""; again++ {
-			diff, err = p.Compare(t, key, world) // upstream goes through maps, and may answer otherwise
+		for again := 0; again < 3 && err == nil && diff != "" && p.Chance != nil && p.Chance(world); again++ {
+			diff, err = p.Compare(t, key, world)
 		}
 		if err != nil {
 			r.Fatal(err)

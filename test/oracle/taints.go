@@ -94,7 +94,7 @@ func (w Taints) theirs(t *testing.T) (deaths []string) {
 	if _, err := client.CoreV1().Nodes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("taint the node: %v", err)
 	}
-	time.Sleep(time.Duration(taintedFor-w.After) * time.Second)
+	time.Sleep(time.Duration(taintedFor-w.After)*time.Second + time.Second/4) // what is due by then happens before the end
 	cancel()
 	running.Wait()
 	factory.Shutdown()

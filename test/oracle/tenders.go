@@ -90,7 +90,7 @@ var EndpointSlice = Pair{
 		sc := upstreamslices.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), PerSlice, c, 0)
 		return func() { sc.Run(ctx, 1) }, nil
 	},
-	Ours: endpointslice.New(endpointslice.Config{Max: PerSlice}), Alone: never, Fair: fairSlices,
+	Ours: endpointslice.New(endpointslice.Config{Max: PerSlice}), Alone: never, Fair: fairSlices, Chance: several,
 }
 
 // fairRoles leaves out the uid, by which we make sure that it is the same role, and
@@ -213,14 +213,25 @@ func touch(effects []Effect, s *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(effects, func(e Effect) bool { return e.Name == s.Name })
 }
 
+// several is true where there are two slices: to which of those that are as full as each
+// other it adds, upstream leaves to chance.
+func several(world []runtime.Object) bool { return len(slicesOf(world)) > 1 }
+
+func slicesOf(world []runtime.Object) (all []*discoveryv1.EndpointSlice) {
+	for _, obj := range world {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // leftEmpty is the slice of a service of before that shows nothing, if it is the only one
 // of its family.
 func leftEmpty(world []runtime.Object) *discoveryv1.EndpointSlice {
 	families := map[discoveryv1.AddressType][]*discoveryv1.EndpointSlice{}
-	for _, obj := range world {
-		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			families[s.AddressType] = append(families[s.AddressType], s)
-		}
+	for _, s := range slicesOf(world) {
+		families[s.AddressType] = append(families[s.AddressType], s)
 	}
 	for _, all := range families {
 		if s := all[0]; len(all) == 1 && len(s.Endpoints)+len(s.Ports) == 0 && s.OwnerReferences[0].UID != uidOf(world, s.OwnerReferences[0].Name) {
