@@ -197,8 +197,9 @@ func (j judged) ofObject(m *autoscalingv2.ObjectMetricSource) (p proposal, aroun
 	}
 	shown := &p.status.Object.Current
 	if j.reading.Failure != "" {
+		// Upstream: the words are in this order, and dashboards look for them.
 		of := m.DescribedObject
-		err = said("unable to get metric %s: %s on %s %s/%s", m.Metric.Name, j.reading.Failure, of.Kind, j.view.Autoscaler.Namespace, of.Name)
+		err = said("unable to get metric %s: %s on %s %s/%s", m.Metric.Name, of.Kind, j.view.Autoscaler.Namespace, of.Name, j.reading.Failure)
 	}
 	switch {
 	case m.Target.Type == autoscalingv2.ValueMetricType && m.Target.Value != nil:
