@@ -1,0 +1,322 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	scalefake "k8s.io/client-go/scale/fake"
+	clienttesting "k8s.io/client-go/testing"
+	upstream "k8s.io/kubernetes/pkg/controller/podautoscaler"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// Autoscaling is the life of an autoscaler: what it finds each time that it looks.
+//
+// What is not compared: several autoscalers of the same pods, which upstream notices
+// only when it has looked at both, in any order; scales that others write at the same
+// time, where upstream's clock goes on between its attempts; the average of a metric
+// among no pods, which upstream leaves to the processor; and what upstream forgets of
+// changes in one direction when the policies of the other look further back.
+type Autoscaling struct {
+	Autoscaler *autoscalingv2.HorizontalPodAutoscaler
+	Replicas   int32 // in the beginning
+	Rounds     []Look
+}
+
+// Look is what there is to be found once.
+type Look struct {
+	Pods []*corev1.Pod
+	// Current is how many pods the scale says that there are, Selector which; To is
+	// how many somebody has it ask for just before, if that is not less than 0.
+	Current  int32
+	Selector string
+	To       int32
+	// Metrics are the readings of the metrics in the autoscaler's spec.
+	Metrics []events.Reading
+	// Absent and Refused are why the scale cannot be read, or written.
+	Absent, Refused string
+}
+
+const period = 15 * time.Second
+
+// Compare has both live it and shows where they differ.
+func (a Autoscaling) Compare(t *testing.T) (diff string, err error) {
+	ours, err := a.ours()
+	if err != nil {
+		return "", fmt.Errorf("ask ours: %w", err)
+	}
+	var theirs []string
+	synctest.Test(t, func(*testing.T) { theirs = a.theirs() })
+	var page strings.Builder
+	for _, line := range missing(theirs, ours) {
+		fmt.Fprintln(&page, "-", line)
+	}
+	for _, line := range missing(ours, theirs) {
+		fmt.Fprintln(&page, "+", line)
+	}
+	return page.String(), nil
+}
+
+// look is how the autoscaler and its target are after a round.
+func look(round int, h *autoscalingv2.HorizontalPodAutoscaler, replicas int32) []string {
+	s := h.Status.DeepCopy()
+	if s.LastScaleTime != nil {
+		s.LastScaleTime = new(metav1.NewTime(s.LastScaleTime.UTC().Truncate(time.Second)))
+	}
+	lines := []string{fmt.Sprintf("round %d: %d replicas, current %d, desired %d, last %v", round, replicas, s.CurrentReplicas, s.DesiredReplicas, s.LastScaleTime)}
+	for _, c := range s.Conditions {
+		lines = append(lines, fmt.Sprintf("round %d: %s %s %s %v: %s", round, c.Type, c.Status, c.Reason, c.LastTransitionTime.UTC().Truncate(time.Second), c.Message))
+	}
+	for i, m := range s.CurrentMetrics {
+		text, _ := json.Marshal(m)
+		lines = append(lines, fmt.Sprintf("round %d: metric %d %s", round, i, text))
+	}
+	return lines
+}
+
+func autoscalerTold(severity, reason, message string) string {
+	return fmt.Sprintf("told %s %s %s", severity, reason, message)
+}
+
+// ours is what ours makes of it.
+func (a Autoscaling) ours() ([]string, error) {
+	c := horizontalpodautoscaler.New(horizontalpodautoscaler.Config{})
+	h, replicas := a.Autoscaler.DeepCopy(), a.Replicas
+	h.CreationTimestamp = metav1.NewTime(Now)
+	key := events.Key{Namespace: h.Namespace, Name: h.Name}
+	var lines []string
+	last := map[events.Lane]events.Outcome{}
+	for i, round := range a.Rounds {
+		if round.To >= 0 {
+			replicas = round.To
+		}
+		now := Now.Add(time.Duration(i+1) * period)
+		for turns := 0; ; turns++ {
+			world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
+			for _, p := range round.Pods {
+				world.Put(kinds.Pods.Kind, p)
+			}
+			for _, o := range last {
+				world.Remember(o)
+			}
+			d, ok := c.Ask(world, key, now)
+			if !ok || len(d.Commands) == 0 {
+				break
+			}
+			if turns > 5 {
+				return nil, ErrRestless
+			}
+			o := events.Outcome{Key: key, Lane: d.Commands[0].Lane(), At: now, UID: h.UID}
+			for _, command := range d.Commands {
+				r := events.Result{Status: events.Applied, Answer: &events.Answer{Note: command.Note}}
+				switch {
+				case command.Verb == events.VerbAsk:
+					r.Status, r.Answer.Body = events.Answered, reconcile.Body(round.readings(h, replicas))
+				case command.Subresource == "scale" && round.Refused != "":
+					r.Status, r.Code, r.Message = events.Refused, 403, round.Refused
+				case command.Subresource == "scale":
+					var to autoscalingv1.Scale
+					if err := json.Unmarshal(command.Body, &to); err != nil {
+						return nil, err
+					}
+					replicas = to.Spec.Replicas
+				case command.Subresource == "status":
+					h = &autoscalingv2.HorizontalPodAutoscaler{}
+					if err := json.Unmarshal(command.Body, h); err != nil {
+						return nil, err
+					}
+				case command.OnApplied != nil:
+					lines = append(lines, autoscalerTold(command.OnApplied.Type, command.OnApplied.Reason, command.OnApplied.Message))
+				}
+				o.Results = append(o.Results, r)
+			}
+			last[o.Lane] = o
+		}
+		lines = append(lines, look(i, h, replicas)...)
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines), nil
+}
+
+// readings is the answer to the question of a round.
+func (l Look) readings(h *autoscalingv2.HorizontalPodAutoscaler, replicas int32) events.Readings {
+	if l.Absent != "" {
+		return events.Readings{Failure: l.Absent}
+	}
+	return events.Readings{Metrics: l.Metrics, Scale: &events.Scale{
+		Kind: kinds.Deployments.Name, Version: "v1", UID: "uid-web", ResourceVersion: "1", Replicas: replicas, Current: l.Current, Selector: l.Selector,
+	}}
+}
+
+// stage is what upstream finds.
+type stage struct {
+	mu       sync.Mutex
+	look     Look
+	replicas int32
+	specs    []autoscalingv2.MetricSpec
+	told     []string
+}
+
+func (s *stage) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// theirs is what upstream makes of it. It must be called in a bubble.
+func (a Autoscaling) theirs() (lines []string) {
+	time.Sleep(time.Until(Now))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s := &stage{replicas: a.Replicas, specs: a.Autoscaler.Spec.Metrics}
+	client := fake.NewClientset(a.Autoscaler.DeepCopy())
+	client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		e := action.(clienttesting.CreateAction).GetObject().(*corev1.Event)
+		s.change(func() { s.told = append(s.told, autoscalerTold(e.Type, e.Reason, e.Message)) })
+		return true, e, nil
+	})
+	factory := informers.NewSharedInformerFactory(client, 0)
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kinds.Deployments.GVK().GroupVersion()})
+	mapper.Add(kinds.Deployments.GVK(), meta.RESTScopeNamespace)
+	pods := factory.Core().V1().Pods()
+	hc := upstream.NewHorizontalController(ctx, client.CoreV1(), s.scaler(), client.AutoscalingV2(), mapper, s,
+		factory.Autoscaling().V2().HorizontalPodAutoscalers(), pods, period, 5*time.Minute, 0.1, 5*time.Minute, 30*time.Second)
+	factory.Start(ctx.Done())
+	synctest.Wait()
+	var running sync.WaitGroup
+	running.Go(func() { hc.Run(ctx, 1) })
+	for i, round := range a.Rounds {
+		s.change(func() {
+			if s.look = round; round.To >= 0 {
+				s.replicas = round.To
+			}
+		})
+		var there []any
+		for _, p := range round.Pods {
+			there = append(there, p.DeepCopy())
+		}
+		_ = pods.Informer().GetIndexer().Replace(there, "") // it keeps them in memory
+		time.Sleep(time.Until(Now.Add(time.Duration(i+1)*period + period/2)))
+		synctest.Wait()
+		h, err := client.AutoscalingV2().HorizontalPodAutoscalers(a.Autoscaler.Namespace).Get(ctx, a.Autoscaler.Name, metav1.GetOptions{})
+		if err != nil {
+			panic(err) // it was put there
+		}
+		lines = append(lines, look(i, h, s.replicas)...)
+	}
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	s.change(func() { lines = append(lines, s.told...) })
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}
+
+func (s *stage) scaler() *scalefake.FakeScaleClient {
+	client := &scalefake.FakeScaleClient{}
+	client.AddReactor("get", "*", func(clienttesting.Action) (_ bool, scale runtime.Object, err error) {
+		s.change(func() {
+			if s.look.Absent != "" {
+				err = errors.New(s.look.Absent)
+			}
+			scale = &autoscalingv1.Scale{
+				ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid-web"}, Spec: autoscalingv1.ScaleSpec{Replicas: s.replicas},
+				Status: autoscalingv1.ScaleStatus{Replicas: s.look.Current, Selector: s.look.Selector},
+			}
+		})
+		return true, scale, err
+	})
+	client.AddReactor("update", "*", func(action clienttesting.Action) (_ bool, scale runtime.Object, err error) {
+		next := action.(clienttesting.UpdateAction).GetObject().(*autoscalingv1.Scale)
+		s.change(func() {
+			if s.look.Refused != "" {
+				err = errors.New(s.look.Refused)
+				return
+			}
+			s.replicas = next.Spec.Replicas
+		})
+		return true, next, err
+	})
+	return client
+}
+
+// samples are those of the first metric that is the one asked for.
+func (s *stage) samples(is func(autoscalingv2.MetricSpec) bool) (samples []events.Sample, err error) {
+	s.change(func() {
+		r := s.look.Metrics[slices.IndexFunc(s.specs, is)]
+		if samples = r.Samples; r.Failure != "" {
+			err = errors.New(r.Failure)
+		}
+	})
+	return samples, err
+}
+
+func infoOf(samples []events.Sample, err error) (metrics.PodMetricsInfo, time.Time, error) {
+	info := metrics.PodMetricsInfo{}
+	for _, sample := range samples {
+		m := metrics.PodMetric{Value: sample.Milli, Window: time.Duration(sample.Window * float64(time.Second))}
+		if sample.At != nil {
+			m.Timestamp = sample.At.Time
+		}
+		info[sample.Pod] = m
+	}
+	return info, time.Time{}, err
+}
+
+// GetResourceMetric is upstream's question, and so are the others.
+func (s *stage) GetResourceMetric(_ context.Context, of corev1.ResourceName, _ string, _ labels.Selector, container string) (metrics.PodMetricsInfo, time.Time, error) {
+	return infoOf(s.samples(func(m autoscalingv2.MetricSpec) bool {
+		if container != "" {
+			return m.ContainerResource != nil && m.ContainerResource.Name == of && m.ContainerResource.Container == container
+		}
+		return m.Resource != nil && m.Resource.Name == of
+	}))
+}
+
+// GetRawMetric asks for a metric of pods.
+func (s *stage) GetRawMetric(name, _ string, _, _ labels.Selector) (metrics.PodMetricsInfo, time.Time, error) {
+	return infoOf(s.samples(func(m autoscalingv2.MetricSpec) bool { return m.Pods != nil && m.Pods.Metric.Name == name }))
+}
+
+// GetObjectMetric asks for a metric of an object.
+func (s *stage) GetObjectMetric(name, _ string, _ *autoscalingv2.CrossVersionObjectReference, _ labels.Selector) (int64, time.Time, error) {
+	samples, err := s.samples(func(m autoscalingv2.MetricSpec) bool { return m.Object != nil && m.Object.Metric.Name == name })
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return samples[0].Milli, time.Time{}, nil
+}
+
+// GetExternalMetric asks for a metric of something else.
+func (s *stage) GetExternalMetric(name, _ string, _ labels.Selector) ([]int64, time.Time, error) {
+	samples, err := s.samples(func(m autoscalingv2.MetricSpec) bool { return m.External != nil && m.External.Metric.Name == name })
+	var values []int64
+	for _, sample := range samples {
+		values = append(values, sample.Milli)
+	}
+	return values, time.Time{}, err
+}
