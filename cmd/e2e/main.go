@@ -56,6 +56,7 @@ var replaced = []string{
 	"volumeattributesclass-protection-controller",
 	"node-lifecycle-controller",
 	"taint-eviction-controller",
+	"validatingadmissionpolicy-status-controller",
 }
 
 // errFailed says that tests failed; everything about them has been printed.

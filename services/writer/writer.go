@@ -79,6 +79,9 @@ type Config struct {
 	// Mint makes the tokens of service accounts; nil makes none, and their commands are
 	// refused.
 	Mint *mint.Mint
+	// Types finds expressions of admission policies that do not fit; nil finds none, and
+	// says so.
+	Types apply.TypeCheck
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 	// Log is where remarks go; nil means the default logger.
@@ -153,7 +156,7 @@ func New(c Config) (*Service, error) {
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint,
+		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types,
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

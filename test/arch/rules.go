@@ -252,6 +252,11 @@ var doors = []Door{
 		Because: "upstream's code is what we are compared with, never what we are made of",
 	},
 	{
+		Imports: []string{"k8s.io/apiserver/...", "services/writer/apply/typecheck"},
+		Keepers: []string{"services/writer/apply/typecheck", "cmd/internal/command", "test/..."},
+		Because: "upstream's type checker brings much of an API server along: the door knows a function, and wiring puts the library in",
+	},
+	{
 		Imports: []string{"github.com/go-jose/...", "services/writer/apply/mint"},
 		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/command", "test/..."},
 		Because: "whoever can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",

@@ -42,6 +42,7 @@ type controllerOptions struct {
 	recount time.Duration
 	// unused is for how long nobody must have used an old token.
 	unused      time.Duration
+	features    features
 	nodes       nodeOptions
 	autoscaling autoscalingOptions
 }
@@ -94,6 +95,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
 	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
 		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
+	o.features.add(f)
 	o.nodes.add(f)
 	o.autoscaling.add(f)
 	o.addRootCA(f)
@@ -117,6 +119,9 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if o.unused <= 0 {
 		return controllers.Config{}, fmt.Errorf("read --legacy-service-account-token-clean-up-period: %v is no time to wait; leave the controller out to keep all tokens (--controllers=*,-legacy-serviceaccount-token-cleaner-controller)", o.unused)
 	}
+	if err := o.features.check(); err != nil {
+		return controllers.Config{}, err
+	}
 	ca, err := o.rootCA()
 	if err != nil {
 		return controllers.Config{}, err
@@ -137,7 +142,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{StorageVersions: o.features.on("APIServerIdentity", "StorageVersionAPI"), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

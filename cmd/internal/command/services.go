@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/apply/mint"
+	"github.com/millrace/millrace/services/writer/apply/typecheck"
 )
 
 // newServices are the commands of one service each.
@@ -190,7 +191,7 @@ func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
-		Mint: tokens, Trace: tracer,
+		Mint: tokens, Types: typecheck.Check, Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err

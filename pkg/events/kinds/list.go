@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -53,6 +55,14 @@ var (
 	PodDisruptionBudgets = Of[*policyv1.PodDisruptionBudget]{inGroup("policy", "poddisruptionbudgets", "PodDisruptionBudget", namespaced)}
 
 	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
+
+	StorageVersions = Of[*apiserverinternalv1alpha1.StorageVersion]{Kind{
+		Name: "storageversions.internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Namespaced: clusterScoped, Form: Full,
+	}}
+
+	ValidatingAdmissionPolicies = Of[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+		inGroup("admissionregistration.k8s.io", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", clusterScoped),
+	}
 
 	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )

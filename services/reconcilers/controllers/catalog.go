@@ -36,10 +36,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
+	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -69,6 +71,9 @@ type Config struct {
 	// Tokens is true where the writer has the key that signs tokens of service accounts.
 	// Without, serviceaccount-token-controller does not run.
 	Tokens bool `json:"tokens,omitempty"`
+	// StorageVersions is true where the API server serves StorageVersions, which are
+	// alpha. Without, storageversion-garbage-collector-controller does not run.
+	StorageVersions bool `json:"storageVersions,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
 	// Autoscaling is how often autoscalers look, and what they make of what they see.
@@ -188,7 +193,7 @@ var catalog = []Entry{
 	// Policy.
 	configured(func(c Config) reconcile.Any { return resourcequota.New(resourcequota.Config{Period: c.QuotaPeriod}) }),
 	have(clusterroleaggregation.Controller),
-	{Name: "validatingadmissionpolicy-status-controller"},
+	have(validatingadmissionpolicystatus.Controller),
 
 	// Nodes.
 	configured(func(c Config) reconcile.Any { return nodelifecycle.New(c.Nodes) }),
@@ -210,7 +215,7 @@ var catalog = []Entry{
 	have(pvprotection.Controller),
 	have(vacprotection.Controller),
 	{Name: "selinux-warning-controller", Off: true},
-	{Name: "storageversion-garbage-collector-controller", Aliases: []string{"storage-version-gc"}},
+	needing("feature-gates", func(Config) reconcile.Any { return storageversiongc.Controller }, func(c Config) bool { return c.StorageVersions }),
 	{Name: "storage-version-migrator-controller", Aliases: []string{"svm"}},
 
 	// Clouds.

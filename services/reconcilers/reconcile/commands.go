@@ -60,6 +60,12 @@ func AskOf(namespace string, of metav1.OwnerReference, subresource string, note 
 	}
 }
 
+// AskFor reads an object of a kind, or whether there is none of that name. The answer is
+// in the outcome ([Snapshot].Last); so who asks must be a controller that remembers.
+func AskFor(kind kinds.Kind, namespace, name string) events.Command {
+	return command(events.VerbAsk, kind, namespace, name)
+}
+
 // Record writes a Kubernetes Event and changes nothing else.
 func Record(n events.Notice) events.Command {
 	return events.Command{Verb: events.VerbRecord, OnApplied: &n}

@@ -26,3 +26,13 @@ func AskUsers(claim metav1.Object) events.Command {
 	c.If = &events.If{UID: claim.GetUID()}
 	return c
 }
+
+// AskTypes asks which expressions of an admission policy do not fit the types that it is
+// about, as long as there is one with that uid. The answer, [events.Types], is in the
+// outcome.
+func AskTypes(policy metav1.Object) events.Command {
+	c := command(events.VerbAsk, kinds.ValidatingAdmissionPolicies.Kind, "", policy.GetName())
+	c.Subresource, c.Body = events.SubTypes, Body(policy)
+	c.If = &events.If{UID: policy.GetUID()}
+	return c
+}

@@ -166,6 +166,8 @@ func keeps(promise reconcile.Writes, c events.Command) error {
 		return nil
 	case c.Name == "" || c.Kind == "" || c.Version == "":
 		return fmt.Errorf("name, kind or version is missing")
+	case c.Verb == events.VerbAsk && c.Subresource == "" && c.If == nil:
+		return nil // whatever has that name is what is asked for
 	case c.Verb != events.VerbCreate && (c.If == nil || c.If.UID == ""):
 		return fmt.Errorf("it does not depend on the object's uid")
 	case c.Verb == events.VerbUpdate && c.If.ResourceVersion == "":

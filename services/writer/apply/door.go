@@ -56,6 +56,9 @@ type Config struct {
 	Tell func(context.Context, trace.Write)
 	// Mint makes the tokens of service accounts; nil makes none, and says so.
 	Mint *mint.Mint
+	// Types finds expressions of admission policies that do not fit; nil finds none, and
+	// says so.
+	Types TypeCheck
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }
@@ -191,6 +194,8 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.lookAtOwner(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubUsers:
 		return d.users(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubTypes:
+		return d.types(ctx, a, client, r)
 	case r.Verb == plan.Search:
 		return d.search(ctx, a, client, r)
 	case !r.Verb.Writes():

@@ -1,0 +1,110 @@
+// Package storageversiongc takes API servers that are gone out of StorageVersions.
+//
+// Each API server writes down, for each resource, in which version it stores objects.
+// It has an identity, a lease in kube-system with a label; when the lease is gone the
+// server is, and what it wrote down is taken out. Where no server is left, the
+// StorageVersion goes.
+//
+// Leases are renewed all the time and make no turns, so a StorageVersion is looked at
+// when it changes, and once a minute: a server's lease outlives it by an hour, and
+// nobody waits for its end. A lease that is not seen is asked for, since an API server
+// writes its lease and its entries at about the same time, and the one may be seen
+// before the other. What is taken out is on record with the answer that it rests on.
+//
+// The API is alpha: the controller runs where --feature-gates says that the API server
+// serves it, as upstream's does.
+package storageversiongc
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Upstream: the API server puts this on the lease that is its identity.
+const (
+	identity  = "apiserver.kubernetes.io/identity"
+	apiServer = "kube-apiserver"
+)
+
+// Controller takes API servers that are gone out of StorageVersions.
+var Controller = reconcile.Controller[View]{
+	Name:     "storageversion-garbage-collector-controller",
+	Aliases:  []string{"storage-version-gc"},
+	Identity: "storage-version-garbage-collector",
+	Queue:    "storage_version_garbage_collector_storageversions",
+	Owns:     &kinds.StorageVersions.Kind,
+	Inputs: []reconcile.Input{
+		reconcile.Own(kinds.StorageVersions.Kind),
+		{Kind: kinds.Leases.Kind},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbAsk, Kind: kinds.Leases.Name},
+		{Verb: events.VerbUpdate, Kind: kinds.StorageVersions.Name, Subresource: "status"},
+		{Verb: events.VerbDelete, Kind: kinds.StorageVersions.Name},
+	},
+	Remembers: true,
+	Settings:  json.RawMessage(`{"storageVersions":true}`), // it ran, so they are served
+	Observe:   observe,
+	Decide:    decide,
+}
+
+// View is what the turn of one StorageVersion can see.
+type View struct {
+	StorageVersion *apiserverinternalv1alpha1.StorageVersion `json:"storageVersion"`
+	// Unseen are the servers in it, each once, whose lease is not seen.
+	Unseen []string `json:"unseen,omitempty"`
+	// Leases is which servers had a lease at At, when it was asked about the
+	// StorageVersion as it is seen now; a server that is not in it was not asked for,
+	// or nobody could say.
+	Leases map[string]bool `json:"leases,omitempty"`
+	At     time.Time       `json:"at,omitzero"`
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	found, ok := reconcile.Get(s, kinds.StorageVersions, "", k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{StorageVersion: found}
+	for i := range found.Status.StorageVersions {
+		server := found.Status.StorageVersions[i].APIServerID
+		lease, ok := s.Get(kinds.Leases.Name, metav1.NamespaceSystem, server)
+		if !(ok && identifies(lease)) && !slices.Contains(v.Unseen, server) {
+			v.Unseen = append(v.Unseen, server)
+		}
+	}
+	// A server that has written something since may have a lease by now.
+	if last, ok := s.Last(k, events.Act); ok && last.UID == found.UID && last.ResourceVersion == found.ResourceVersion {
+		for _, r := range last.Results {
+			v.hear(r)
+		}
+		v.At = last.At
+	}
+	return v, true
+}
+
+// hear takes in an answer. One that cannot be read is as good as none.
+func (v *View) hear(r events.Result) {
+	if r.Ref.Kind != kinds.Leases.Name || r.Status != events.Answered && r.Status != events.Absent {
+		return
+	}
+	lease := new(metav1.PartialObjectMetadata)
+	if r.Status == events.Answered && (r.Answer == nil || json.Unmarshal(r.Answer.Body, lease) != nil) {
+		return
+	}
+	if v.Leases == nil {
+		v.Leases = map[string]bool{}
+	}
+	v.Leases[r.Ref.Name] = identifies(lease)
+}
+
+// identifies tells whether a lease is the identity of an API server.
+func identifies(lease metav1.Object) bool { return lease.GetLabels()[identity] == apiServer }

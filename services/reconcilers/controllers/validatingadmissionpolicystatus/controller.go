@@ -1,0 +1,94 @@
+// Package validatingadmissionpolicystatus says in a ValidatingAdmissionPolicy which of
+// its expressions do not fit the kinds that it is about: a field that no object of the
+// kind has, a number compared with a text. Such a policy is enforced nevertheless; who
+// wrote it should know.
+//
+// That takes the schemas of the API server and a compiler of expressions, so the writer
+// is asked. It is asked once for each generation of a policy; the answer is on record,
+// and the status says it.
+package validatingadmissionpolicystatus
+
+import (
+	"encoding/json"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Controller says which expressions of policies do not fit.
+var Controller = reconcile.Controller[View]{
+	Name:   "validatingadmissionpolicy-status-controller",
+	Queue:  "validatingadmissionpolicy-status",
+	Owns:   &kinds.ValidatingAdmissionPolicies.Kind,
+	Inputs: []reconcile.Input{reconcile.Own(kinds.ValidatingAdmissionPolicies.Kind)},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: events.SubTypes},
+		{Verb: events.VerbUpdate, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: "status"},
+	},
+	Remembers: true,
+	Observe:   observe,
+	Decide:    decide,
+}
+
+// View is what the turn of one policy can see.
+type View struct {
+	Policy *admissionregistrationv1.ValidatingAdmissionPolicy `json:"policy"`
+	// Types is which of its expressions do not fit, when it was asked about the policy as
+	// it is seen now; nil when it was not.
+	Types *events.Types `json:"types,omitempty"`
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	policy, ok := reconcile.Get(s, kinds.ValidatingAdmissionPolicies, "", k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Policy: policy}
+	if last, ok := s.Last(k, events.Act); ok && last.UID == policy.UID && last.ResourceVersion == policy.ResourceVersion {
+		for _, r := range last.Results {
+			v.hear(r)
+		}
+	}
+	return v, true
+}
+
+// hear takes in an answer. One that cannot be read is as good as none.
+func (v *View) hear(r events.Result) {
+	if r.Status != events.Answered || r.Answer == nil {
+		return
+	}
+	types := new(events.Types)
+	if err := json.Unmarshal(r.Answer.Body, types); err == nil {
+		v.Types = types
+	}
+}
+
+// decide says what the answer says.
+//
+// Upstream: pkg/controller/validatingadmissionpolicystatus, reconcile.
+func decide(v View, _ time.Time) reconcile.Decision {
+	switch policy := v.Policy; {
+	case policy.DeletionTimestamp != nil:
+		return reconcile.Nothing("the policy is being deleted")
+	case policy.Generation <= policy.Status.ObservedGeneration:
+		return reconcile.Nothing("the policy's expressions have been looked at")
+	case v.Types == nil:
+		return reconcile.Do("it is not known whether the policy's expressions fit", reconcile.AskTypes(policy))
+	default:
+		next := *policy // shallow: only the status changes, of which these two are made anew
+		next.Status.ObservedGeneration = policy.Generation
+		next.Status.TypeChecking = &admissionregistrationv1.TypeChecking{ExpressionWarnings: v.Types.Warnings}
+		return reconcile.Do(told(v.Types), reconcile.UpdateStatus(kinds.ValidatingAdmissionPolicies.Kind, &next))
+	}
+}
+
+func told(t *events.Types) string {
+	if len(t.Warnings) > 0 {
+		return "an expression of the policy does not fit"
+	}
+	return "the policy's expressions fit"
+}
