@@ -39,13 +39,17 @@ func (e Elsewhere) WriteFiles() error {
 }
 
 // HandOut copies the kubeconfig of a user into a directory, as "kubeconfig", and the
-// root certificate as "ca.crt": so that a program sees no other user's. Without a
-// user the certificate is all.
+// root certificate as "ca.crt": so that a program sees no other user's. The writer signs
+// tokens, so it has the key for that, too, as "sa.key". Without a user the certificate is
+// all.
 func (e Elsewhere) HandOut(user User, dir string) error {
 	c := e.cluster()
 	copies := map[string]string{c.RootCAFile(): "ca.crt"}
 	if user != "" {
 		copies[c.Kubeconfig(user)] = "kubeconfig"
+	}
+	if user == Writer {
+		copies[c.ServiceAccountKeyFile()] = "sa.key"
 	}
 	for from, to := range copies {
 		data, err := os.ReadFile(from)

@@ -56,7 +56,7 @@ func TestHandOutGivesNobodyElsesCredentials(t *testing.T) {
 	if err := e.WriteFiles(); err != nil {
 		t.Fatal(err)
 	}
-	for user, want := range map[User][]string{Writer: {"ca.crt", "kubeconfig"}, "": {"ca.crt"}} {
+	for user, want := range map[User][]string{Watcher: {"ca.crt", "kubeconfig"}, Writer: {"ca.crt", "kubeconfig", "sa.key"}, "": {"ca.crt"}} {
 		dir := t.TempDir()
 		if err := e.HandOut(user, dir); err != nil {
 			t.Fatal(err)

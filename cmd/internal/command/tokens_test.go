@@ -1,0 +1,43 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// The flag turns the controller on everywhere, and the writer alone reads the file: a key
+// that is none is an error that says which flag, and nothing of what is in the file.
+func TestTheKeyForTokens(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "sa.key")
+	if err := os.WriteFile(none, []byte("canary-key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"":                    "",
+		none:                  "is no private key in PEM",
+		"/nonexistent/sa.key": "no such file",
+	} {
+		o := newControllerOptions()
+		o.keyFile = file
+		config, err := o.config()
+		if err != nil || config.Tokens != (file != "") {
+			t.Errorf("%q: whoever does not sign is told %v, %v", file, config.Tokens, err)
+		}
+		if lacking := controllers.Lacking([]string{"serviceaccount-token"}, config); (len(lacking) == 1) != (file == "") {
+			t.Errorf("%q: lacking are %v", file, lacking)
+		}
+		m, err := o.mint(&rest.Config{})
+		switch {
+		case want == "" && (m != nil || err != nil):
+			t.Errorf("%q: there is a mint, %v", file, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--service-account-private-key-file") || strings.Contains(err.Error(), "canary")):
+			t.Errorf("%q: %v, want an error with %q", file, err, want)
+		}
+	}
+}
