@@ -48,6 +48,7 @@ var replaced = []string{
 	"cronjob-controller",
 	"ttl-after-finished-controller",
 	"disruption-controller",
+	"horizontal-pod-autoscaler-controller",
 	"resourcequota-controller",
 	"legacy-serviceaccount-token-cleaner-controller",
 	"serviceaccount-token-controller",
