@@ -175,8 +175,7 @@ func (p *pass) search(ctx context.Context, t recorded, of events.Lane, heard eve
 // or a later one that was lost; the bus's clock may have stood still in between.
 func among(all []events.Outcome, heard events.Heard) (found events.Outcome, ok bool) {
 	for _, o := range all {
-		other := heard.Answers != 0 && heard.Answers != o.Answers()
-		if !other && o.At.Equal(heard.At) && o.Turn >= heard.Turn && (!ok || o.Turn < found.Turn) {
+		if heard.Answers == o.Answers() && o.At.Equal(heard.At) && o.Turn >= heard.Turn && (!ok || o.Turn < found.Turn) {
 			found, ok = o, true
 		}
 	}
