@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+func scaled() events.Command {
+	return events.Command{
+		Verb: events.VerbUpdate, Kind: "deployments.apps", Version: "v1", Namespace: "ns", Name: "web", Subresource: "scale",
+		Body: json.RawMessage(`{"metadata":{"name":"web","uid":"u","resourceVersion":"7"},"spec":{"replicas":5},"status":{"replicas":0}}`),
+		If:   &events.If{UID: "u", ResourceVersion: "7"},
+	}
+}
+
+// A scale that somebody else has written is looked at as what it is: who may write it
+// need not be let look at what it is the scale of. The result bears the version that
+// stood in the way.
+func TestAScaleIsComparedWithAScale(t *testing.T) {
+	p := New(turn(scaled()), Options{})
+	p.Next()
+	p.Answer(0, Response{Code: 409, Reason: "Conflict"})
+	next := p.Next()
+	if len(next) != 1 || next[0].Verb != Look || next[0].Subresource != "scale" {
+		t.Fatalf("after a conflict, next is %+v", next)
+	}
+	p.Answer(0, live("u", "9", ""))
+	if results, done := p.Results(); !done || results[0].Status != events.Conflict || results[0].Version != "9" {
+		t.Errorf("done %t, results %+v", done, results)
+	}
+}
+
+// One that was written before, by a turn whose outcome was lost, is found as it is wanted.
+func TestAScaleThatIsThereIsFound(t *testing.T) {
+	p := New(turn(scaled()), Options{Again: true})
+	p.Next()
+	p.Answer(0, Response{Code: 409, Reason: "Conflict"})
+	next := p.Next()
+	if len(next) != 1 || next[0].Verb != Read || next[0].Subresource != "scale" {
+		t.Fatalf("after a conflict, next is %+v", next)
+	}
+	p.Answer(0, live("u", "9", `{"kind":"Scale","metadata":{"name":"web","uid":"u","resourceVersion":"9"},"spec":{"replicas":5},"status":{"replicas":2}}`))
+	if results, done := p.Results(); !done || !results[0].OK() {
+		t.Errorf("done %t, results %+v", done, results)
+	}
+}
