@@ -83,7 +83,8 @@ rules:
 - {level: None}
 `
 
-func begin(ctx context.Context, dir string, tracing clustertest.Tracing) (*site, error) {
+// begin starts a control plane; more are further flags of its API server.
+func begin(ctx context.Context, dir string, tracing clustertest.Tracing, more ...string) (*site, error) {
 	s := &site{binary: filepath.Join(dir, "millrace"), audit: filepath.Join(dir, "audit.log")}
 	policy := filepath.Join(dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
@@ -96,7 +97,7 @@ func begin(ctx context.Context, dir string, tracing clustertest.Tracing) (*site,
 	var err error
 	if s.Cluster, err = clustertest.Launch(context.WithoutCancel(ctx), clustertest.Options{
 		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Tracing: tracing, Output: os.Stderr,
-		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit},
+		APIServerArgs: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit}, more...),
 	}); err != nil {
 		return nil, err
 	}
