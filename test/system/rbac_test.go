@@ -237,7 +237,7 @@ func another(now, before types.UID, err error) string {
 // roleOf is a role as the manifest has it.
 func roleOf(t *testing.T, name string) rbacv1.ClusterRole {
 	t.Helper()
-	for _, role := range roles(t) {
+	for _, role := range roles(t, "rbac.yaml") {
 		if role.Name == name {
 			return role
 		}
