@@ -1,6 +1,10 @@
 package events
 
-import "testing"
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // What no single request can tell is found out, and never read as if it were a part of
 // the object that the API server has.
@@ -12,5 +16,16 @@ func TestWhatIsSearched(t *testing.T) {
 		if (Command{Verb: VerbUpdate, Subresource: sub}).Searches() {
 			t.Errorf("an update of %q is searched", sub)
 		}
+	}
+}
+
+// Of pods that are too many to be named nobody says that they need nothing.
+func TestUsersThatAreNotNamed(t *testing.T) {
+	claim, down := &corev1.PersistentVolumeClaim{}, []User{{Name: "p", UID: "up", Own: true, Down: true}}
+	if (Users{Pods: down, Count: 1}).Need(claim) {
+		t.Error("a claim is needed by a pod that is shut down and does not own it")
+	}
+	if !(Users{Pods: down, Count: 2}).Need(claim) {
+		t.Error("a claim is not needed, although one of its users is not named")
 	}
 }
