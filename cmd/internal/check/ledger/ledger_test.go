@@ -124,7 +124,7 @@ func TestAudit(t *testing.T) {
 		t.Fatalf("%d writes, %v: %+v", len(writes), err, writes)
 	}
 	want := check.Write{
-		ID: "TURN_x.7.0", As: "system:serviceaccount:kube-system:x", Verb: "delete", Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"},
+		ID: "TURN_x.7.0", User: "millrace-writer", As: "system:serviceaccount:kube-system:x", Verb: "delete", Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"},
 		At: time.Date(2026, 11, 21, 12, 0, 0, 5e8, time.UTC), Ended: true, Code: 200, UID: "u", Revision: 42, OnlyUID: "u",
 	}
 	if writes[1] != want {
