@@ -35,6 +35,8 @@ type API struct {
 	Writes int
 	// Refuse, when set, refuses a write before it happens.
 	Refuse func(plan.Request) *plan.Response
+	// Meter is how busy the pods are that the scale of a Deployment selects.
+	Meter func(d *appsv1.Deployment, selector string) events.Reading
 	// Changed, when set, is told of every change: old is nil for a birth, now for
 	// an end.
 	Changed func(ref events.Ref, old, now metav1.Object)
@@ -94,6 +96,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 			return *refusal
 		}
 	}
+	if r.Verb == plan.Search && r.Subresource == events.SubReadings {
+		return a.readings(r)
+	}
 	ref := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 	if r.Owner != nil {
 		var known bool
@@ -116,6 +121,8 @@ func (a *API) Do(r plan.Request) plan.Response {
 		return a.create(c, ref, r.Body)
 	case !there:
 		return refusal(404, "NotFound", ref.String()+" not found")
+	case r.Subresource == "scale":
+		return a.scale(c, ref, old, r)
 	}
 	switch r.Verb {
 	case plan.Look:

@@ -10,7 +10,8 @@
 // on an old copy of the streams, the end of a log lost. Whenever something happens
 // that could break an invariant, the guard looks; when inputs and faults have
 // stopped, the world must come to rest in the state that the last specs ask for,
-// with streams that agree with the API server, and stay silent. A failure prints
+// with streams that agree with the API server, and stay silent; a world in which somebody asks
+// again and again never sleeps, and is at rest when nobody writes. A failure prints
 // the seed, the transcript, and the command that plays it again.
 //
 // # The sieve

@@ -34,6 +34,10 @@ type guard struct {
 	wasReady map[types.UID]map[string]bool // of a StatefulSet: the members that have been ready
 	work     map[types.UID]*ledger         // of a Job: what became of its pods
 
+	rounds  map[round]int32 // of an autoscaler: which number of replicas was judged
+	written map[round]bool
+	moves   map[asker][]move // of an autoscaler: what it wrote
+
 	act         map[actLane]uint64 // the last act turn of each key
 	generations map[asker]int64    // the newest that a controller acted on
 	wrong       bool               // the delete under way would hit another uid than was decided on
@@ -71,6 +75,7 @@ func newGuard(w *World) *guard {
 		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
 		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
 		wasReady: map[types.UID]map[string]bool{}, work: map[types.UID]*ledger{},
+		rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{},
 	}
 	for _, k := range w.served {
@@ -87,6 +92,7 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
+	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes", "F24": "nobody is silent who was heard",
 }
 
@@ -199,6 +205,7 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
 	if t.Lane != events.Act {
 		return
 	}
+	w.guard.rescales(t, sequence)
 	g, at := w.guard, actLane{t.Controller, t.Key}
 	before := g.act[at]
 	g.act[at] = sequence

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.ResourceClaims.Name:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
 	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
 	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
+
+	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
 }

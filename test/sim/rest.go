@@ -22,7 +22,10 @@ func (w *World) rest() error {
 	if err := w.asSaid(); err != nil {
 		return fmt.Errorf("I9 (watch contract) broken: %w", err)
 	}
-	const silence = 30 * time.Minute
+	silence := 30 * time.Minute
+	if w.options.Quiet > 0 {
+		silence = 0 // it has been silent already
+	}
 	w.faults, w.changes = 0, 0 // what is left of them had its chance
 	before, until := w.api.Writes, w.now.Add(silence)
 	for w.horizon = silence; !w.now.After(until) && w.step(); {
@@ -94,7 +97,7 @@ func (w *World) asAsked() error {
 	}
 	for _, look := range []func() error{
 		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) }, w.daemonsFilled,
-		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened,
+		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened, w.autoscaled,
 	} {
 		if err := look(); err != nil {
 			return err

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslicemirroring"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ephemeralvolume"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
+	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
@@ -115,6 +116,13 @@ func tokens() []reconcile.Any {
 	return []reconcile.Any{serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true})}
 }
 
+// autoscalers look back no further than a minute, so that their worlds come to rest soon.
+func autoscalers() []reconcile.Any {
+	return append(workloads(), horizontalpodautoscaler.New(autoscaling))
+}
+
+var autoscaling = horizontalpodautoscaler.Config{Stabilization: time.Minute}
+
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
 func kubelets() []reconcile.Any {
@@ -167,6 +175,13 @@ var shapes = map[string]shape{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Tokens, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, tokens},
 	"tokens, calm": {sim.Options{Replicas: 2, Changes: 20, Users: sim.Tokens, Pace: -1}, tokens},
+	"autoscalers": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 16, Users: sim.Autoscalers, Faults: 20, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
+	}, autoscalers},
+	"autoscalers, calm": {sim.Options{Changes: 20, Users: sim.Autoscalers, Pace: -1, Quiet: 3 * time.Minute}, autoscalers},
+	"autoscalers, crashes": {sim.Options{
+		Changes: 16, Users: sim.Autoscalers, Faults: 30, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: -1, Quiet: 3 * time.Minute,
+	}, autoscalers},
 	"kubelets": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
 	}, kubelets},

@@ -40,6 +40,9 @@ type Options struct {
 	Ignore string
 	// Ends is when a world ends that never comes to rest; 0: it has to.
 	Ends time.Duration
+	// Quiet is for how long nobody must write in a world that never sleeps, for it to be
+	// at rest; 0: it has to sleep.
+	Quiet time.Duration
 	// Mute is a world without a transcript.
 	Mute bool
 	// Blow goes wrong at one point of a script; nil: nothing does.
@@ -101,6 +104,11 @@ type World struct {
 	renewed  time.Time            // when the API server last renewed its lease
 	drove    map[string]time.Time // when a node of each zone last began to drive pods away
 	lull     time.Time            // until when users do nothing
+	loads    map[string]int64     // how much the pods of a Deployment have to do, in thousandths
+	blind    time.Time            // until when nobody knows that
+	crosses  int                  // how often somebody writes between a look and a write
+	wrote    int                  // writes when somebody last stirred
+	stirred  time.Time
 }
 
 // Tally counts what happened in a world.
@@ -137,7 +145,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	clock := func() time.Time { return w.now }
 	w.api, w.bus = NewAPI(clock, w.served...), newBus(clock, w.served)
 	w.guard = newGuard(w)
-	w.api.Changed = w.guard.changed
+	w.api.Changed, w.api.Meter = w.guard.changed, w.meter
 	w.servers = []*server{{api: w.api}, {api: w.api}}
 	for _, c := range controllers {
 		d := c.Describe()
@@ -191,7 +199,7 @@ func (w *World) Run() error {
 			}
 			return nil
 		}
-		if !w.step() {
+		if w.still() || !w.step() {
 			if err := w.rest(); err != nil {
 				return w.failure(err)
 			}
@@ -288,6 +296,9 @@ func (w *World) next() (next time.Time) {
 			next = at
 		}
 	}
+	if w.changes > 0 {
+		consider(w.lull)
+	}
 	if len(w.kubelets) > 0 {
 		consider(w.renewed.Add(renewEvery))
 	}
@@ -375,6 +386,9 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	answer := w.api.Do(r)
 	if answer.Code == 409 && r.Verb != plan.Create {
 		w.tally.Conflicts++
+	}
+	if r.Subresource == "scale" && r.Verb.Writes() && answer.Code == 200 {
+		w.guard.rescaled(c, r)
 	}
 	if r.Verb.Writes() {
 		w.guard.after(c, r, w.api.version != version)

@@ -1,0 +1,374 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// Autoscalers is what users do with autoscalers and their Deployments, while there is
+// now more to do and now less.
+var Autoscalers = slices.Concat(slices.Repeat([]Deed{busySome}, 10), []Deed{
+	autoscaleSome, autoscaleSome, autoscaleSome, boundSome, boundSome, dropAutoscaler, blindMetrics, crossSome, crossSome, crossSome,
+	scaleSome, imageSome, deletePod, failPod, tamperSome, recreateSome,
+})
+
+// each is how much one pod should have to do, in thousandths; tolerated is by which part
+// it may differ.
+const (
+	each      = 100
+	tolerated = 0.1
+)
+
+func autoscalerRef(name string) events.Ref {
+	return events.Ref{Kind: kinds.HorizontalPodAutoscalers.Name, Namespace: namespace, Name: name}
+}
+
+// busySome gives the pods of a Deployment more or less to do, for a while at least.
+func busySome(w *World) {
+	ref, _ := w.some()
+	if w.loads == nil {
+		w.loads = map[string]int64{}
+	}
+	w.loads[ref.Name] = int64(w.roll(14)) * 55
+	w.note("load: %s has %d to do", ref.Name, w.loads[ref.Name])
+	w.pass()
+}
+
+// pass lets a few rounds of autoscalers pass before users do anything else.
+func (w *World) pass() { w.lull = w.now.Add(time.Duration(1+w.roll(60)) * time.Second) }
+
+// blindMetrics has nobody know for a while how busy pods are.
+func blindMetrics(w *World) {
+	w.blind = w.now.Add(time.Duration(1+w.roll(60)) * time.Second)
+	w.note("metrics: nobody knows anything until %s", w.blind.Format(time.TimeOnly))
+}
+
+// crossSome has somebody else write in between, when autoscalers have looked next and have
+// not written yet.
+func crossSome(w *World) { w.crosses = 1 + w.roll(4) }
+
+// crossed is what somebody else writes then.
+func (w *World) crossed(d *appsv1.Deployment) {
+	if w.crosses == 0 {
+		return
+	}
+	if w.crosses--; w.roll(4) == 0 {
+		w.Scale(d.Name, int32(w.roll(6)))
+		return
+	}
+	w.Annotate(deploymentRef(d.Name), fmt.Sprint(w.tally.Steps))
+}
+
+// autoscaleSome makes an autoscaler of a Deployment.
+func autoscaleSome(w *World) {
+	target, _ := w.some()
+	ref := autoscalerRef(target.Name)
+	if w.api.Get(ref) != nil {
+		boundSome(w)
+		return
+	}
+	h := &autoscalingv2.HorizontalPodAutoscaler{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target.Name},
+			MinReplicas:    new(int32(1 + w.roll(2))), MaxReplicas: int32(4 + w.roll(5)),
+			Metrics: []autoscalingv2.MetricSpec{w.anyMetric()}, Behavior: w.anyBehavior(),
+		},
+	}
+	w.note("user: autoscale %s from %d to %d", ref.Name, *h.Spec.MinReplicas, h.Spec.MaxReplicas)
+	w.create(ref, h)
+}
+
+// anyMetric is how busy pods are, told as one of two things.
+func (w *World) anyMetric() autoscalingv2.MetricSpec {
+	target := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(each, resource.DecimalSI)}
+	if w.roll(2) == 0 {
+		return autoscalingv2.MetricSpec{
+			Type:     autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceMemory, Target: target},
+		}
+	}
+	return autoscalingv2.MetricSpec{
+		Type: autoscalingv2.PodsMetricSourceType,
+		Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "queue"}, Target: target},
+	}
+}
+
+// anyBehavior lets a few pods come or go in each period, or is none.
+func (w *World) anyBehavior() *autoscalingv2.HorizontalPodAutoscalerBehavior {
+	if w.roll(3) == 0 {
+		return nil
+	}
+	rules := func() *autoscalingv2.HPAScalingRules {
+		return &autoscalingv2.HPAScalingRules{
+			StabilizationWindowSeconds: new(int32(30 * w.roll(2))),
+			Policies: []autoscalingv2.HPAScalingPolicy{{
+				Type: autoscalingv2.PodsScalingPolicy, Value: int32(1 + w.roll(2)), PeriodSeconds: int32(30 + 30*w.roll(2)),
+			}},
+		}
+	}
+	return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(), ScaleDown: rules()}
+}
+
+func (w *World) someAutoscaler() *autoscalingv2.HorizontalPodAutoscaler {
+	all := w.api.List(kinds.HorizontalPodAutoscalers.Name)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[w.roll(len(all))].(*autoscalingv2.HorizontalPodAutoscaler)
+}
+
+// boundSome changes between how many replicas an autoscaler chooses.
+func boundSome(w *World) {
+	if h := w.someAutoscaler(); h != nil {
+		least, most := int32(1+w.roll(3)), int32(3+w.roll(6))
+		w.note("user: the bounds of %s are %d and %d", h.Name, least, most)
+		w.api.Change(autoscalerRef(h.Name), func(obj metav1.Object) {
+			spec := &obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec
+			spec.MinReplicas, spec.MaxReplicas = &least, most
+		})
+		w.pass()
+	}
+}
+
+func dropAutoscaler(w *World) {
+	if h := w.someAutoscaler(); h != nil {
+		w.Delete(autoscalerRef(h.Name), metav1.DeletePropagationBackground)
+	}
+}
+
+// meter is the metrics API: what there is to do is shared by the pods that serve.
+func (w *World) meter(d *appsv1.Deployment, selector string) events.Reading {
+	w.crossed(d)
+	if w.now.Before(w.blind) {
+		return events.Reading{Failure: "the metrics API is away"}
+	}
+	chosen, err := labels.Parse(selector)
+	if err != nil {
+		return events.Reading{Failure: err.Error()}
+	}
+	var serving []*corev1.Pod
+	for _, obj := range w.api.List(kinds.Pods.Name) {
+		pod := obj.(*corev1.Pod)
+		if chosen.Matches(labels.Set(pod.Labels)) && active(pod) && len(pod.Status.Conditions) > 0 {
+			serving = append(serving, pod)
+		}
+	}
+	var r events.Reading
+	for _, pod := range serving {
+		r.Samples = append(r.Samples, events.Sample{Pod: pod.Name, Milli: w.loads[pod.Labels["app"]] / int64(len(serving))})
+	}
+	return r
+}
+
+// readings is what the writer's door finds out for an autoscaler.
+func (a *API) readings(r plan.Request) plan.Response {
+	var question events.ReadingsQuestion
+	if err := json.Unmarshal(r.Body, &question); err != nil {
+		return refusal(400, "BadRequest", err.Error())
+	}
+	var found events.Readings
+	ref, known := a.ownerRef(r.Owner, r.Namespace)
+	d, there := a.Get(ref).(*appsv1.Deployment)
+	if !known || !there {
+		found.Failure = fmt.Sprintf("%s %q not found", r.Owner.Kind, r.Owner.Name)
+	} else {
+		s := scaleOf(d)
+		found.Scale = &events.Scale{
+			Kind: ref.Kind, Version: "v1", UID: d.UID, ResourceVersion: d.ResourceVersion,
+			Replicas: s.Spec.Replicas, Current: s.Status.Replicas, Selector: s.Status.Selector,
+		}
+		if n := s.Spec.Replicas; n != 0 && n >= question.Least && n <= question.Most {
+			for range question.Metrics {
+				found.Metrics = append(found.Metrics, a.Meter(d, s.Status.Selector))
+			}
+		}
+	}
+	body, _ := json.Marshal(found) // it has only fields that encoding/json accepts
+	return plan.Response{Code: 200, Body: body}
+}
+
+func scaleOf(d *appsv1.Deployment) *autoscalingv1.Scale {
+	return &autoscalingv1.Scale{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas},
+		Status:     autoscalingv1.ScaleStatus{Replicas: d.Status.Replicas, Selector: metav1.FormatLabelSelector(d.Spec.Selector)},
+	}
+}
+
+// scale serves the scale of a Deployment.
+func (a *API) scale(c *collection, ref events.Ref, old metav1.Object, r plan.Request) plan.Response {
+	d, ok := old.(*appsv1.Deployment)
+	if !ok {
+		return refusal(404, plan.ReasonLacking, "it has no scale")
+	}
+	switch r.Verb {
+	case plan.Look:
+		return answer(d)
+	case plan.Read:
+		said := answer(d)
+		said.Body, _ = json.Marshal(scaleOf(d)) // it has only fields that encoding/json accepts
+		return said
+	case plan.Update:
+		var asked autoscalingv1.Scale
+		if err := json.Unmarshal(r.Body, &asked); err != nil {
+			return refusal(422, "Invalid", err.Error())
+		}
+		if asked.UID != d.UID || asked.ResourceVersion != "" && asked.ResourceVersion != d.ResourceVersion {
+			return refusal(409, "Conflict", "the object has been modified")
+		}
+		next := d.DeepCopy()
+		next.Spec.Replicas = &asked.Spec.Replicas
+		return answer(a.store(c, ref, old, next))
+	default:
+		return refusal(405, "MethodNotAllowed", "a scale is read or updated")
+	}
+}
+
+// rescale is the write of a scale as its turn has it.
+type rescale struct {
+	Asked   time.Time
+	Verdict struct {
+		Scale events.Scale
+		To    int32
+	}
+}
+
+// round is one round of an autoscaler.
+type round struct {
+	of    asker
+	asked time.Time
+}
+
+// move is by how many replicas an autoscaler has changed a scale.
+type move struct {
+	at time.Time
+	by int32
+}
+
+func rescaleOf(t events.Turn, c events.Command) (rescale, round, bool) {
+	var said rescale
+	ok := c.Subresource == "scale" && json.Unmarshal(c.Note, &said) == nil
+	return said, round{asker{t.Controller, t.UID}, said.Asked}, ok
+}
+
+// autoscaler is the autoscaler of a turn, in the version that it was decided on.
+func (g *guard) autoscaler(t events.Turn) *autoscalingv2.HorizontalPodAutoscaler {
+	for _, change := range slices.Backward(g.world.api.of(kinds.HorizontalPodAutoscalers.Name).log) {
+		if change.Object.GetResourceVersion() == t.ResourceVersion {
+			return change.Object.(*autoscalingv2.HorizontalPodAutoscaler)
+		}
+	}
+	return nil
+}
+
+// rescales looks at a turn that would write a scale: within the bounds, and in one round
+// never another number than before.
+func (g *guard) rescales(t events.Turn, sequence uint64) {
+	for _, c := range t.Commands {
+		said, round, ok := rescaleOf(t, c)
+		if !ok {
+			continue
+		}
+		to := said.Verdict.To
+		if before, again := g.rounds[round]; again {
+			if before != to {
+				g.breaks("A3", "turn %d of %v writes %d, and %d was judged on that answer before", sequence, t.Key, to, before)
+			}
+			continue
+		}
+		g.rounds[round] = to
+		if h := g.autoscaler(t); h == nil || to < *h.Spec.MinReplicas || to > h.Spec.MaxReplicas {
+			g.breaks("A1", "turn %d wants %d replicas for %v, whose bounds are others: %+v", sequence, to, t.Key, h)
+		}
+	}
+}
+
+// slack is how much later than it was written a change of a scale may be remembered.
+const slack = 5 * time.Minute
+
+// rescaled looks at a scale that was written: in no period more pods come or go than the
+// policy allows, counted from what was written, whoever has forgotten what. What went the
+// other way may be remembered for a little longer than it is true.
+func (g *guard) rescaled(c *carrying, r plan.Request) {
+	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
+	h := g.autoscaler(c.turn)
+	if !ok || h == nil || g.written[round] {
+		return
+	}
+	g.written[round] = true
+	from, to, now := said.Verdict.Scale.Replicas, said.Verdict.To, g.world.now
+	inside := from >= *h.Spec.MinReplicas && from <= h.Spec.MaxReplicas
+	switch b := h.Spec.Behavior; {
+	case inside && b == nil && to > max(2*from, 4):
+		g.breaks("A2", "turn %d has %s go from %d to %d at once", c.sequence, h.Name, from, to)
+	case inside && b != nil:
+		rules, sign := b.ScaleUp, int32(1)
+		if to < from {
+			rules, sign = b.ScaleDown, -1
+		}
+		p := rules.Policies[0]
+		since := now.Add(-time.Duration(p.PeriodSeconds) * time.Second)
+		same, back := sign*(to-from), int32(0)
+		for _, m := range g.moves[round.of] {
+			if by := sign * m.by; by > 0 && m.at.After(since) {
+				same += by
+			} else if by < 0 && m.at.After(since.Add(-slack)) {
+				back -= by
+			}
+		}
+		if same > p.Value+back {
+			g.breaks("A2", "turn %d has %s go from %d to %d, %d in %d s, where %d may, and %d went back", c.sequence, h.Name, from, to, same, p.PeriodSeconds, p.Value, back)
+		}
+	}
+	g.moves[round.of] = append(g.moves[round.of], move{now, to - from})
+}
+
+// autoscaled tells whether every Deployment with an autoscaler has the pods that it takes.
+func (w *World) autoscaled() error {
+	for _, obj := range w.api.List(kinds.HorizontalPodAutoscalers.Name) {
+		h := obj.(*autoscalingv2.HorizontalPodAutoscaler)
+		d, ok := w.api.Get(deploymentRef(h.Spec.ScaleTargetRef.Name)).(*appsv1.Deployment)
+		if !ok || *d.Spec.Replicas == 0 {
+			continue
+		}
+		n := *d.Spec.Replicas
+		want, ratio := n, float64(w.loads[d.Name]/int64(n))/each
+		if ratio < 1-tolerated || ratio > 1+tolerated {
+			want = int32(math.Ceil(ratio * float64(n)))
+		}
+		if want = min(max(want, *h.Spec.MinReplicas), h.Spec.MaxReplicas); n != want {
+			return fmt.Errorf("%s has %d replicas for %d, and should have %d", d.Name, n, w.loads[d.Name], want)
+		}
+		if s := h.Status; s.DesiredReplicas != n || s.CurrentReplicas != n {
+			return fmt.Errorf("the autoscaler of %s says %d of %d, and there are %d", d.Name, s.CurrentReplicas, s.DesiredReplicas, n)
+		}
+	}
+	return nil
+}
+
+// still tells whether nothing has been written for a while in a world that never sleeps:
+// somebody asks again and again, and asking is no writing.
+func (w *World) still() bool {
+	if w.api.Writes != w.wrote || w.changes+w.faults > 0 {
+		w.wrote, w.stirred = w.api.Writes, w.now
+	}
+	return w.options.Quiet > 0 && w.now.Sub(w.stirred) >= w.options.Quiet
+}
