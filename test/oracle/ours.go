@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -132,6 +134,10 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
 		case *storagev1.VolumeAttributesClass:
 			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
+		case *apiserverinternalv1alpha1.StorageVersion:
+			seen.Put(kinds.StorageVersions.Kind, obj)
+		case *coordinationv1.Lease:
+			seen.Put(kinds.Leases.Kind, obj)
 		case *rbacv1.ClusterRole:
 			seen.Put(kinds.ClusterRoles.Kind, obj)
 		default:
