@@ -139,6 +139,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 		if r.Subresource == events.SubUsers {
 			return a.users(old)
 		}
+		if r.Subresource == events.SubTypes {
+			return typesOf(old, r.Body)
+		}
 		return a.search(old, r.Body)
 	default:
 		return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))

@@ -38,6 +38,8 @@ type guard struct {
 	written map[round]bool
 	moves   map[asker][]move // of an autoscaler: what it wrote
 
+	missed map[string]int64 // API servers: in which version of everything they were seen to have no lease
+
 	act         map[actLane]uint64 // the last act turn of each key
 	generations map[asker]int64    // the newest that a controller acted on
 	wrong       bool               // the delete under way would hit another uid than was decided on
@@ -75,7 +77,7 @@ func newGuard(w *World) *guard {
 		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
 		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
 		wasReady: map[types.UID]map[string]bool{}, work: map[types.UID]*ledger{},
-		rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
+		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{},
 	}
 	for _, k := range w.served {
@@ -92,7 +94,7 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once",
+	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A4": "nobody is gone who was not asked for",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes", "F24": "nobody is silent who was heard",
 }
 
@@ -264,6 +266,7 @@ func (g *guard) lost(kind kinds.Name) {
 // at the owner and its delete, here as upstream.
 func (g *guard) before(c *carrying, r plan.Request) {
 	g.spends(c, r)
+	g.forgets(c, r)
 	if r.Verb != plan.Delete {
 		return
 	}

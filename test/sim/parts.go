@@ -3,6 +3,8 @@ package sim
 import (
 	"reflect"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -39,6 +41,10 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
 	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
 
+	kinds.StorageVersions.Name: func() metav1.Object { return &apiserverinternalv1alpha1.StorageVersion{} },
+	kinds.ValidatingAdmissionPolicies.Name: func() metav1.Object {
+		return &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	},
 	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },

@@ -37,10 +37,12 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
+	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
 )
@@ -123,6 +125,10 @@ func autoscalers() []reconcile.Any {
 
 var autoscaling = horizontalpodautoscaler.Config{Stabilization: time.Minute}
 
+func servers() []reconcile.Any {
+	return []reconcile.Any{storageversiongc.Controller, validatingadmissionpolicystatus.Controller}
+}
+
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
 func kubelets() []reconcile.Any {
@@ -182,6 +188,10 @@ var shapes = map[string]shape{
 	"autoscalers, crashes": {sim.Options{
 		Changes: 16, Users: sim.Autoscalers, Faults: 30, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: -1, Quiet: 3 * time.Minute,
 	}, autoscalers},
+	"servers": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 20, Users: sim.Servers, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
+	}, servers},
+	"servers, calm": {sim.Options{Changes: 30, Users: sim.Servers, Pace: -1, Quiet: 3 * time.Minute}, servers},
 	"kubelets": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
 	}, kubelets},

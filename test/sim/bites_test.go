@@ -1,0 +1,90 @@
+package sim_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
+	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
+	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/test/sim"
+)
+
+// notices fails unless a world of a shape breaks a rule with these controllers.
+func notices(t *testing.T, shape, rule string, controllers ...reconcile.Any) {
+	t.Parallel()
+	for s := uint64(1); s <= 300; s++ {
+		options := shapes[shape].options
+		options.Seed, options.Mute = s, true
+		if err := sim.New(options, controllers).Run(); err != nil && strings.Contains(err.Error(), rule) {
+			t.Logf("world %d noticed: %.300v", s, err)
+			return
+		}
+	}
+	t.Error("300 worlds noticed nothing")
+}
+
+// mistaken is a controller that gets something wrong in what it sees.
+func mistaken[V any](c reconcile.Controller[V], wrong func(v *V, now time.Time)) reconcile.Any {
+	decide := c.Decide
+	c.Decide = func(v V, now time.Time) reconcile.Decision {
+		wrong(&v, now)
+		return decide(v, now)
+	}
+	return c
+}
+
+// The worlds of autoscalers are worth something only if they notice what is wrong with one.
+func TestItBitesAutoscalers(t *testing.T) {
+	type view = horizontalpodautoscaler.View
+	for name, tc := range map[string]struct {
+		shape, rule string
+		wrong       func(*view, time.Time)
+	}{
+		"it forgets what it did": {"autoscalers, calm", "A2", func(v *view, _ time.Time) { v.Memory.Added, v.Memory.Removed = nil, nil }},
+		"it goes beyond its bounds": {"autoscalers, calm", "A1", func(v *view, _ time.Time) {
+			v.Autoscaler = v.Autoscaler.DeepCopy()
+			v.Autoscaler.Spec.MaxReplicas++
+		}},
+		"it judges an answer again": {"autoscalers", "A3", func(v *view, _ time.Time) {
+			if v.Tried != nil && v.Tried.Version != "" {
+				verdict := *v.Verdict
+				verdict.To++
+				v.Verdict = &verdict
+			}
+		}},
+		"it does not listen": {"autoscalers, calm", "I1", func(v *view, _ time.Time) {
+			if v.Readings != nil {
+				v.Readings = &events.Readings{Scale: v.Readings.Scale}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notices(t, tc.shape, tc.rule, append(workloads(), mistaken(horizontalpodautoscaler.New(autoscaling), tc.wrong))...)
+		})
+	}
+}
+
+func TestItBitesServers(t *testing.T) {
+	t.Run("who is not seen is gone", func(t *testing.T) {
+		notices(t, "servers", "A4", mistaken(storageversiongc.Controller, func(v *storageversiongc.View, now time.Time) {
+			v.Leases, v.At = map[string]bool{}, now
+			for _, server := range v.Unseen {
+				v.Leases[server] = false
+			}
+		}), validatingadmissionpolicystatus.Controller)
+	})
+	t.Run("nobody goes", func(t *testing.T) {
+		notices(t, "servers, calm", "I1", mistaken(storageversiongc.Controller, func(v *storageversiongc.View, _ time.Time) { v.Unseen = nil }))
+	})
+	t.Run("everything fits", func(t *testing.T) {
+		notices(t, "servers, calm", "I1", storageversiongc.Controller, mistaken(validatingadmissionpolicystatus.Controller, func(v *validatingadmissionpolicystatus.View, _ time.Time) {
+			if v.Types != nil {
+				v.Types = new(events.Types)
+			}
+		}))
+	})
+}
