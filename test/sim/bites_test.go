@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
+	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -86,5 +87,24 @@ func TestItBitesServers(t *testing.T) {
 				v.Types = new(events.Types)
 			}
 		}))
+	})
+}
+
+func TestItBitesOldTokens(t *testing.T) {
+	type view = legacytokencleaner.View
+	cleaner := func(wrong func(*view, time.Time)) reconcile.Any {
+		return mistaken(legacytokencleaner.New(legacytokencleaner.Config{Period: sim.Unused}), wrong)
+	}
+	t.Run("uses do not matter", func(t *testing.T) {
+		notices(t, "legacy, calm", "A5", cleaner(func(v *view, _ time.Time) {
+			v.Secret = v.Secret.DeepCopy()
+			delete(v.Secret.Labels, "kubernetes.io/legacy-token-last-used")
+		}))
+	})
+	t.Run("it is early", func(t *testing.T) {
+		notices(t, "legacy, calm", "A5", cleaner(func(v *view, _ time.Time) { v.Period = 0 }))
+	})
+	t.Run("nothing is of Kubernetes", func(t *testing.T) {
+		notices(t, "legacy, calm", "I1", cleaner(func(v *view, _ time.Time) { v.Listed = false }))
 	})
 }

@@ -94,7 +94,7 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A4": "nobody is gone who was not asked for",
+	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes", "F24": "nobody is silent who was heard",
 }
 
@@ -124,6 +124,8 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		if d, ok := now.(*appsv1.Deployment); ok {
 			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))
 		}
+	case kinds.Secrets.Name:
+		g.cleaned(old, now)
 	case kinds.Namespaces.Name:
 		if now == nil {
 			g.emptied(old)

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
+	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
@@ -129,6 +130,10 @@ func servers() []reconcile.Any {
 	return []reconcile.Any{storageversiongc.Controller, validatingadmissionpolicystatus.Controller}
 }
 
+func legacy() []reconcile.Any {
+	return []reconcile.Any{legacytokencleaner.New(legacytokencleaner.Config{Period: sim.Unused})}
+}
+
 func everything() []reconcile.Any { return append(workloads(), furniture()...) }
 
 func kubelets() []reconcile.Any {
@@ -192,6 +197,10 @@ var shapes = map[string]shape{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 20, Users: sim.Servers, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
 	}, servers},
 	"servers, calm": {sim.Options{Changes: 30, Users: sim.Servers, Pace: -1, Quiet: 3 * time.Minute}, servers},
+	"legacy": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.LegacyTokens, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, legacy},
+	"legacy, calm": {sim.Options{Changes: 40, Users: sim.LegacyTokens, Pace: -1}, legacy},
 	"kubelets": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
 	}, kubelets},
