@@ -263,9 +263,10 @@ type move struct {
 	by int32
 }
 
+// rescaleOf is what a command says that asks for a round, or writes what came of it.
 func rescaleOf(t events.Turn, c events.Command) (rescale, round, bool) {
 	var said rescale
-	ok := c.Subresource == "scale" && json.Unmarshal(c.Note, &said) == nil
+	ok := (c.Subresource == "scale" || c.Subresource == events.SubReadings) && json.Unmarshal(c.Note, &said) == nil
 	return said, round{asker{t.Controller, t.UID}, said.Asked}, ok
 }
 
@@ -279,12 +280,16 @@ func (g *guard) autoscaler(t events.Turn) *autoscalingv2.HorizontalPodAutoscaler
 	return nil
 }
 
-// rescales looks at a turn that would write a scale: within the bounds, and in one round
+// rescales looks at a turn that would write a scale: within the bounds, and of one answer
 // never another number than before.
 func (g *guard) rescales(t events.Turn, sequence uint64) {
 	for _, c := range t.Commands {
 		said, round, ok := rescaleOf(t, c)
 		if !ok {
+			continue
+		}
+		if c.Verb == events.VerbAsk { // in the same moment, perhaps, as one that came to nothing
+			delete(g.rounds, round)
 			continue
 		}
 		to := said.Verdict.To
