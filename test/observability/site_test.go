@@ -88,7 +88,8 @@ func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	kcm, err := s.cluster.StartKCM(ctx, 0, clustertest.KCM{
 		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
 			"statefulset-controller,job-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller," +
-			"endpointslice-controller,endpointslice-mirroring-controller,ephemeral-volume-controller,node-lifecycle-controller,taint-eviction-controller",
+			"endpointslice-controller,endpointslice-mirroring-controller,ephemeral-volume-controller,node-lifecycle-controller,taint-eviction-controller," +
+			"horizontal-pod-autoscaler-controller",
 		Args: []string{"--authorization-always-allow-paths=/metrics,/healthz"},
 	})
 	if err != nil {
