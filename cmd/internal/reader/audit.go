@@ -134,7 +134,7 @@ func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Fin
 		switch {
 		case ours:
 			d = t.origin(d)
-			seen[d] = true
+			seen[d] = seen[d] || t.after(d, w.At)
 			found = append(found, t.unsaid(about, d, w)...)
 		case !w.Foreign || us[w.User]:
 			if w.Ref.Kind != kinds.Events.Name && !w.At.Before(t.since) { // Kubernetes' Events are told beside turns
@@ -143,6 +143,13 @@ func (t *told) compare(writes []check.Write) (about *Audited, found []notary.Fin
 		}
 	}
 	return about, append(found, t.unwritten(about, seen)...)
+}
+
+// after tells whether a write was made once its turn was stored. An audit log that
+// reaches further back has turns of the same names of another record.
+func (t *told) after(d deed, write time.Time) bool {
+	begun, known := t.stored[d.all()]
+	return !known || write.After(begun.Add(-skew))
 }
 
 // us are the users who made a write that is on record: the writers, whatever they are
