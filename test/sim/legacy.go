@@ -28,6 +28,8 @@ const (
 	usedOn    = "kubernetes.io/legacy-token-last-used"
 	invalidOn = "kubernetes.io/legacy-token-invalid-since"
 	aDay      = 24 * time.Hour
+	// lastDays is how many days pass in the end.
+	lastDays = 6
 )
 
 var tracked = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"}
@@ -35,7 +37,7 @@ var tracked = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.Namespac
 // inLastDays lets a day pass instead, when not much is to come.
 func inLastDays(do Deed) Deed {
 	return func(w *World) {
-		if w.changes < 6 {
+		if w.changes < lastDays {
 			passDay(w)
 			return
 		}
@@ -43,9 +45,13 @@ func inLastDays(do Deed) Deed {
 	}
 }
 
+// passDay lets a day pass in which nobody gets to do anything. What is left of the last
+// days suffices for everything that there is to do.
 func passDay(w *World) {
 	w.note("a day passes")
-	w.advance(w.now.Add(aDay))
+	if w.advance(w.now.Add(aDay)); w.changes < lastDays {
+		w.lull = w.now.Add(time.Second)
+	}
 }
 
 // track has the API server say since when it notes who uses tokens.
