@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 )
@@ -32,6 +33,19 @@ func TestSelector(t *testing.T) {
 			t.Errorf("%s: selects %v", what, got)
 		}
 	}
+}
+
+// A selector is what the library makes of it, also where it need not look closely.
+func TestSelectorsAreTheLibrarys(t *testing.T) {
+	text := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9._/ é-]{0,5}`), rapid.StringMatching(`[a-z0-9]{62,64}`))
+	rapid.Check(t, func(t *rapid.T) {
+		s := &metav1.LabelSelector{MatchLabels: rapid.MapOfN(text, text, 0, 2).Draw(t, "labels")}
+		want, err := metav1.LabelSelectorAsSelector(s)
+		got, ok := label.Selector(s)
+		if well := err == nil && !want.Empty(); ok != well || ok && (got.String() != want.String() || !got.Matches(labels.Set(s.MatchLabels))) {
+			t.Fatalf("the selector is %v, %v, want %v, %v", got, ok, want, err)
+		}
+	})
 }
 
 func TestWithLeavesTheOriginalAlone(t *testing.T) {
