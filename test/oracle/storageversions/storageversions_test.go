@@ -50,7 +50,9 @@ var pair = oracle.Pair{
 	},
 	Ours: storageversiongc.Controller, Asked: leases,
 	Alone: func(oracle.Effect) bool { return false },
-	Fair:  func(_ []runtime.Object, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect) { return theirs, ours },
+	Fair: func(_ []runtime.Object, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect) {
+		return theirs, ours
+	},
 }
 
 // leases is a lease as it is, or that there is none.
