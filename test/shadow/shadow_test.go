@@ -140,8 +140,10 @@ func (s *site) sets(t *testing.T, namespace string) {
 	_, err := s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	must(t, err)
 	eventually(t, "ten are ready", func() string { return s.ready(t, namespace, "alone", 10) })
-	s.scaleSet(t, namespace, "alone", 3)
-	eventually(t, "three are left", func() string { return s.ready(t, namespace, "alone", 3) })
+	for _, left := range []int32{8, 6, 4, 3} { // each time others are one too many
+		s.scaleSet(t, namespace, "alone", left)
+		eventually(t, fmt.Sprint(left, " are left"), func() string { return s.ready(t, namespace, "alone", left) })
+	}
 }
 
 // refusals has the API server refuse births, and then no more.

@@ -13,13 +13,13 @@ import (
 )
 
 // steps are how many changes a kind may be behind in what KCM acts on, and ahead
-// how much its clock may be.
-var steps = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}
+// how much its clock may be. Which of many pods goes may hang on a single change.
+var steps = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 32}
 
 const (
 	ahead = 2 * time.Second
 	// most bounds how often a controller is asked about one write.
-	most = 150
+	most = 500
 	// forbidden is the status that the API server refuses with.
 	forbidden = 403
 )
