@@ -37,11 +37,11 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Needed:
 		return v.wait(now, time.Time{}, "a pod has the token")
 	case !declared:
-		return reconcile.Do("nobody has used the token for long enough: it is declared invalid", v.patch(map[string]string{invalidSince: now.UTC().Format(day)}))
+		return reconcile.Do("nobody has used the token for long enough: it is declared invalid", v.declare(now))
 	case now.Before(ended):
 		return v.wait(now, ended, "the token has been declared invalid")
 	default:
-		return reconcile.Do("the token has been invalid for long enough", v.patch(nil),
+		return reconcile.Do("the token has been invalid for long enough", reconcile.ProveToken(v.Secret),
 			reconcile.Delete(kinds.Secrets.Kind, v.Secret, reconcile.IfUnchanged(v.Secret)))
 	}
 }
@@ -56,12 +56,10 @@ func (v View) wait(now, until time.Time, because string) reconcile.Decision {
 	return reconcile.Wake(next, because)
 }
 
-// patch sets labels of what is a token, and is refused for everything else.
-func (v View) patch(labels map[string]string) events.Command {
+// declare says since when a token is invalid, and is refused for what is no token.
+func (v View) declare(now time.Time) events.Command {
+	labels := map[string]string{invalidSince: now.UTC().Format(day)}
 	body := reconcile.Body(map[string]any{"metadata": map[string]any{"labels": labels}, "type": corev1.SecretTypeServiceAccountToken})
-	if labels == nil {
-		body = reconcile.Body(map[string]any{"type": corev1.SecretTypeServiceAccountToken})
-	}
 	return reconcile.Patch(kinds.Secrets.Kind, v.Secret, types.MergePatchType, body, reconcile.IfUnchanged(v.Secret))
 }
 
