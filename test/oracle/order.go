@@ -14,6 +14,8 @@ import (
 // orderedPods shows upstream the pods of an owner in one order: by their index, and by
 // their names. It finds them in a map, and which of several it blames, keeps or takes
 // first is the first one or the last one that it comes to; so is ours, in this order.
+// Which pods of a replica set go first is told by comparing two at a time, and three
+// can be in a circle: then, too, it is the order in which they were found that decides.
 type orderedPods struct{ coreinformers.PodInformer }
 
 // Informer is the one below, with an order.

@@ -21,7 +21,7 @@ import (
 // ReplicationController is the controller of the older kind of sets.
 var ReplicationController = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-		rm := replication.NewReplicationManager(ctx, f.Core().V1().Pods(), f.Core().V1().ReplicationControllers(), c, replication.BurstReplicas)
+		rm := replication.NewReplicationManager(ctx, orderedPods{f.Core().V1().Pods()}, f.Core().V1().ReplicationControllers(), c, replication.BurstReplicas)
 		return func() { rm.Run(ctx, 1) }, nil
 	},
 	Ours: replicationcontroller.Controller, Alone: claims, Fair: fairReplicaSet,

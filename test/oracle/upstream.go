@@ -42,7 +42,7 @@ func buildDeployments(ctx context.Context, f informers.SharedInformerFactory, c 
 
 // buildReplicaSets makes upstream's replica set controller.
 func buildReplicaSets(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-	rsc := replicaset.NewReplicaSetController(ctx, f.Apps().V1().ReplicaSets(), f.Core().V1().Pods(), c, replicaset.BurstReplicas)
+	rsc := replicaset.NewReplicaSetController(ctx, f.Apps().V1().ReplicaSets(), orderedPods{f.Core().V1().Pods()}, c, replicaset.BurstReplicas)
 	return func() { rsc.Run(ctx, 1) }, nil
 }
 
