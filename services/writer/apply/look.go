@@ -21,8 +21,11 @@ type reading struct {
 
 // look reads an object. Several of the built-in roles, such as the replicaset
 // controller's for Pods, allow list and not get: their holders live on watches.
-// For those the object is listed by its name.
+// For those the object is listed by its name; a subresource cannot be.
 func (d *Door) look(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+	if r.Subresource != "" {
+		return d.send(ctx, client, r, "")
+	}
 	what := reading{a, r.Kind}
 	if _, ok := d.listed.Load(what); ok {
 		return d.list(ctx, client, r)

@@ -150,6 +150,27 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Who may not read a scale is told so: what it is the scale of is no answer, and may be
+// a secret.
+func TestAScaleIsNotReadByAList(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		if r.Path == scaleOfWeb {
+			return fakeserver.Fault{Code: 403}
+		}
+		return fakeserver.Fault{}
+	})
+	if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale != nil || said.Failure == "" {
+		t.Errorf("%+v", said)
+	}
+	for _, r := range s.Requests() {
+		if strings.HasSuffix(r.Path, "/replicasets") {
+			t.Errorf("there was a %s of %s", r.Method, r.Path)
+		}
+	}
+}
+
 // Metrics are read only where they can matter.
 func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
 	for what, put := range map[string]func(*fakeserver.Server){

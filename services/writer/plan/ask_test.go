@@ -102,3 +102,15 @@ func TestSecretsAreNotTold(t *testing.T) {
 		}
 	}
 }
+
+// That a Secret has no scale tells nothing of its content, and somebody's autoscaler is to
+// hear it as it would of any other kind.
+func TestTheScaleOfASecretIsAsked(t *testing.T) {
+	p := New(turn(events.Command{
+		Verb: events.VerbAsk, Namespace: "shop", Subresource: events.SubReadings,
+		Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "password"},
+	}), Options{})
+	if next := p.Next(); len(next) != 1 || next[0].Verb != Search || next[0].Subresource != events.SubReadings {
+		t.Errorf("what is asked is %+v", next)
+	}
+}

@@ -148,8 +148,8 @@ func fault(c events.Command) string {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
 	case events.VerbAsk:
 		switch {
-		case c.Kind == kinds.Secrets.Name, c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind:
-			return "the answer would tell the content of a Secret"
+		case c.Kind == kinds.Secrets.Name, c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings:
+			return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
 		case c.Of != nil:
 			return ""
 		}
