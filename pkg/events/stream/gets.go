@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -14,12 +13,8 @@ import (
 // server send what is stored to any subject, also to one that is stored. So a guest
 // asks for messages one by one, many at a time.
 
-const (
-	// getsAtOnce is how many messages are asked for at a time.
-	getsAtOnce = 128
-	// guestPoll is how often a guest that follows looks for more.
-	guestPoll = 100 * time.Millisecond
-)
+// getsAtOnce is how many messages are asked for at a time.
+const getsAtOnce = 128
 
 // guestRead is [Bus.Read] of a guest. It has bodies, too, where they are not asked for.
 func (b *Bus) guestRead(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
@@ -98,13 +93,20 @@ func (b *Bus) firstSince(ctx context.Context, p bus.Passage) (uint64, error) {
 
 // guestFollow is [Bus.Follow] of a guest.
 func (b *Bus) guestFollow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	ear, err := b.listen(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	defer ear.close()
 	var before bus.State
 	for next := max(from, 1); ; {
+		shaken := b.whenShaken()
 		now, err := b.StreamState(ctx, stream)
 		if err == nil && !before.Created.IsZero() && (!now.Created.Equal(before.Created) || now.Last < before.Last) {
 			err = fmt.Errorf("it was made anew, or has lost its end: %w", bus.ErrOvertaken)
 		}
-		if err == nil && now.Last >= next {
+		some := err == nil && now.Last >= next
+		if some {
 			err = b.guestRead(ctx, bus.Passage{Stream: stream, From: next, To: now.Last}, func(batch []events.Message) error {
 				next = batch[len(batch)-1].Sequence + 1
 				if err := handle(batch); err != nil {
@@ -120,14 +122,13 @@ func (b *Bus) guestFollow(ctx context.Context, stream string, from uint64, handl
 		if own, ok := err.(*handlerError); ok {
 			return own.err
 		}
+		if err == nil {
+			ear.found(int(now.Last - before.Last))
+			before = now
+			err = ear.wait(ctx, shaken, some)
+		}
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
-		}
-		before = now
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(guestPoll):
 		}
 	}
 }

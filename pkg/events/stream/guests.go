@@ -10,7 +10,8 @@ import (
 // Guests read the record and can do nothing else. They are in an account of their own,
 // that has no streams, and that is lent a few questions of JetStream's API under
 // another name. An answer goes to wherever the question says, also to a subject that is
-// stored: in an account without streams that leads nowhere.
+// stored: in an account without streams that leads nowhere. They also hear what is
+// published, so that they need not ask all the time.
 
 const (
 	// GuestUser is the name under which guests come, and GuestPrefix that of the
@@ -52,7 +53,7 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 		ask[i] = GuestPrefix + "." + question
 	}
 	c.RegisterUser(&server.User{Username: GuestUser, Account: account, Permissions: &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", HeardPrefix + ".>"}},
 	}})
 	return true
 }
@@ -73,6 +74,14 @@ func (s *Server) admitGuests() error {
 		}
 		if err := guests.AddServiceImport(services, GuestPrefix+"."+question, api+question); err != nil {
 			return fmt.Errorf("lend %s to readers: %w", question, err)
+		}
+	}
+	for _, said := range GuestHears {
+		if err := services.AddStreamExport(said, []*server.Account{guests}); err != nil {
+			return fmt.Errorf("lend %s to readers: %w", said, err)
+		}
+		if err := guests.AddStreamImport(services, said, HeardPrefix); err != nil {
+			return fmt.Errorf("lend %s to readers: %w", said, err)
 		}
 	}
 	s.guests.Store(guests)

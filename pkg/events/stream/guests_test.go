@@ -50,6 +50,7 @@ func TestAGuestReadsEverything(t *testing.T) {
 	b := connect(t, stream.Options{Server: s})
 	recorded(t, b)
 	compareReaders(t, b, guest(t, guestURL(s.URL())))
+	expectPrompt(t, b, guest(t, guestURL(s.URL())))
 }
 
 func guestURL(url string) string {
@@ -102,6 +103,73 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	if _, _, err := g.Last(t.Context(), "EV_none", "x"); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a stream that is not there: %v", err)
 	}
+}
+
+// expectPrompt: who follows has what is stored long before he would look by himself, of
+// a state as of a log, one message after the other and many at once; and a message that
+// is refused, which he hears too, costs nothing.
+func expectPrompt(t *testing.T, b, g *stream.Bus) {
+	t.Helper()
+	const messages, most = 16, 2
+	begun := time.Now()
+	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c")} {
+		at, err := g.StreamState(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan uint64)
+		ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
+		followed := make(chan error, 1)
+		go func() {
+			followed <- g.Follow(ctx, name, at.Last+1, func(batch []events.Message) error {
+				for _, m := range batch {
+					got <- m.Sequence
+				}
+				return nil
+			})
+		}()
+		for last := at.Last; last < at.Last+messages; {
+			n := 1 + last%most
+			if err := say(t.Context(), b, name, last, n); err != nil {
+				t.Fatal(err)
+			}
+			for ; n > 0; n-- {
+				last++
+				if sequence := <-got; sequence != last {
+					t.Errorf("%s: message %d comes after %d", name, sequence, last-1)
+				}
+			}
+		}
+		stop()
+		if err := <-followed; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// By himself he would look every two seconds, which comes to 40 s.
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("what was stored came after %v", took)
+	}
+}
+
+// say stores some messages behind a sequence, after one that is refused.
+func say(ctx context.Context, b *stream.Bus, name string, after, n uint64) error {
+	if _, ok := subject.KindOfStream(name); ok {
+		_, err := publish(ctx, b, int(after), int(n))
+		return err
+	}
+	turn := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint("said-", after)}), Data: []byte("{}")}
+	if _, err := b.Store(ctx, turn, 12345); !errors.Is(err, bus.ErrOvertaken) {
+		return fmt.Errorf("a turn on a wrong sequence: %w", err)
+	}
+	at := uint64(0)
+	for range n {
+		stored, err := b.Store(ctx, turn, at)
+		if err != nil {
+			return err
+		}
+		at = stored
+	}
+	return nil
 }
 
 func passage(t *testing.T, b *stream.Bus, p bus.Passage) (text string) {
@@ -223,6 +291,7 @@ func TestGuestsOfAStockServer(t *testing.T) {
 	recorded(t, b)
 	url := "nats://reader:look@" + address
 	compareReaders(t, b, guest(t, url))
+	expectPrompt(t, b, guest(t, url))
 	expectPowerless(t, b, url)
 	if _, err := nats.Connect("nats://" + address); err == nil {
 		t.Error("somebody without a name is let in")

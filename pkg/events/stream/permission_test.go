@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -91,4 +92,19 @@ func serveUsers(t *testing.T) (address string) {
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	eventually(t, "the server listens", func() bool { return s.Addr() != nil && s.ReadyForConnections(streamtest.Patience) })
 	return s.Addr().String()
+}
+
+// TestAGuestThatMayNotListen is told what is missing, rather than left behind.
+func TestAGuestThatMayNotListen(t *testing.T) {
+	url := serveUsers(t)
+	all := connect(t, stream.Options{URL: "nats://all:all@" + url})
+	if err := all.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	guest := connect(t, stream.Options{URL: "nats://reader:reader@" + url, Guest: true})
+	err := guest.Follow(t.Context(), subject.LogStream("pods"), 1, nil)
+	var refusal *stream.Refusal
+	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "accounts.conf") {
+		t.Errorf("following ended with: %v", err)
+	}
 }
