@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -35,7 +34,6 @@ type plant struct {
 	audit   string // the API server's audit log
 	cluster *localcluster.Cluster
 
-	port     int // the last one given
 	buses    []busServer
 	slots    []*slot // in the order in which they are started
 	wires    map[string][]*wire.Wire
@@ -86,7 +84,7 @@ func (p *plant) lay() error {
 		b := busServer{name: fmt.Sprintf("bus-%d", i+1)}
 		for _, address := range []*string{&b.clients, &b.others} {
 			var err error
-			if *address, err = p.address(); err != nil {
+			if *address, err = freeAddress(); err != nil {
 				return err
 			}
 		}
@@ -112,30 +110,16 @@ func (p *plant) lay() error {
 	return nil
 }
 
-// The ports of our processes are below those that the system gives to connections
-// and to wires: a process that is away for a while must find its own free.
-const (
-	firstPort = 20000
-	lastPort  = 32000
-)
-
-// address is one that nobody listens on and that was not given before.
-func (p *plant) address() (string, error) {
-	for range lastPort - firstPort {
-		if p.port++; p.port < firstPort || p.port > lastPort {
-			p.port = firstPort + os.Getpid()%(lastPort-firstPort)
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", p.port)
-		if listener, err := net.Listen("tcp", address); err == nil {
-			return address, listener.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port from %d to %d: there is none", firstPort, lastPort)
+// freeAddress is one that nobody listens on, and that is kept for us: a process that is away
+// for a while must find its own free.
+func freeAddress() (string, error) {
+	port, err := localcluster.FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // fill makes the slot of a process of ours.
 func (p *plant) fill(name string, args []string) error {
-	health, err := p.address()
+	health, err := freeAddress()
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/port"
 )
 
 // open opens a bus on a server with a store, until close is called.
@@ -145,13 +145,13 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	}
 }
 
-// free is an address that nobody listens on.
+// free is an address that nobody listens on, and that is kept for us: the server goes and
+// comes back.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := port.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", free)
 }

@@ -1,5 +1,7 @@
 package localcluster
 
+import "github.com/millrace/millrace/pkg/events/stream/port"
+
 // ports are all on 127.0.0.1, but for the kubelets' and the metrics server's with
 // [Options].E2E.
 type ports struct {
@@ -16,10 +18,14 @@ func (p *ports) all() []*int {
 
 // freePorts gives every program a port.
 func freePorts() (p ports, err error) {
-	for _, port := range p.all() {
-		if *port, err = FreePort(); err != nil {
+	for _, one := range p.all() {
+		if *one, err = FreePort(); err != nil {
 			return ports{}, err
 		}
 	}
 	return p, nil
 }
+
+// FreePort is a port of 127.0.0.1 that nobody uses, kept for us until this process ends;
+// see package port.
+func FreePort() (int, error) { return port.Free() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/port"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
 
@@ -113,8 +113,12 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, servers: make([]*stream.Server, 3)}
-	for _, port := range freePorts(t, 2*len(c.servers)) {
-		address := fmt.Sprintf("127.0.0.1:%d", port)
+	for range 2 * len(c.servers) {
+		free, err := port.Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", free)
 		if len(c.listen) < len(c.servers) {
 			c.listen, c.dirs = append(c.listen, address), append(c.dirs, t.TempDir())
 		} else {
@@ -170,17 +174,3 @@ func (c *cluster) await() {
 
 // urls are the addresses of all servers.
 func (c *cluster) urls() string { return "nats://" + strings.Join(c.listen, ",nats://") }
-
-// freePorts are ports that nobody listens on.
-func freePorts(t *testing.T, n int) (ports []int) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
-}

@@ -1,4 +1,4 @@
-package localcluster
+package port
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // TestAPortThatWasChosenIsKept: whoever is told of it listens there, again and again; to
 // whoever is not, it is in use, also while nobody listens.
 func TestAPortThatWasChosenIsKept(t *testing.T) {
-	port, err := FreePort()
+	port, err := Free()
 	if err != nil {
 		t.Fatal(err)
 	}
