@@ -25,6 +25,8 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 			"concurrent-endpoint-syncs", "concurrent-service-endpoint-syncs", "concurrent-gc-syncs", "concurrent-namespace-syncs",
 			"concurrent-job-syncs", "concurrent-cron-job-syncs", "concurrent-ttl-after-finished-syncs", "concurrent-ephemeralvolume-syncs",
 			"mirroring-concurrent-service-endpoint-syncs", "mirroring-max-endpoints-per-subset", "concurrent_rc_syncs",
+			"concurrent-serviceaccount-token-syncs", "concurrent-validating-admission-policy-status-syncs",
+			"endpoint-updates-batch-period", "endpointslice-updates-batch-period", "mirroring-endpointslice-updates-batch-period", "namespace-sync-period",
 			"max-endpoints-per-slice", "terminated-pod-gc-threshold",
 			"node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate", "secondary-node-eviction-rate",
 			"unhealthy-zone-threshold", "large-cluster-size-threshold",

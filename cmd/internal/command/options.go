@@ -74,6 +74,8 @@ func newConcurrency() concurrency {
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
 		{"namespace-controller", "concurrent-namespace-syncs", "namespaces that are being emptied", 10},
 		{"resourcequota-controller", "concurrent-resource-quota-syncs", "resource quotas", 50},
+		{"serviceaccount-token-controller", "concurrent-serviceaccount-token-syncs", "tokens of service accounts", 50},
+		{"validatingadmissionpolicy-status-controller", "concurrent-validating-admission-policy-status-syncs", "policies whose expressions are checked", 5},
 	}
 }
 
@@ -99,6 +101,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	o.nodes.add(f)
 	o.autoscaling.add(f)
 	o.addRootCA(f)
+	addMoot(f)
 }
 
 func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
@@ -230,9 +233,10 @@ type serverOptions struct {
 	listen  string
 	sync    time.Duration // 0 is after every write
 	guests  string        // file with the readers' password
-	// name and cluster are of a server in a cluster; see addCluster.
-	name    string
-	cluster stream.ClusterOptions
+	// accounts, name and cluster are of a server in a process of its own; see addCluster.
+	accounts string // file with accounts and users
+	name     string
+	cluster  stream.ClusterOptions
 }
 
 func newServerOptions() serverOptions {

@@ -119,6 +119,7 @@ func (p program) cobra() *cobra.Command {
 	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
 	// --concurrent_rc_syncs, is documented so.
 	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explained(err) })
 	for _, add := range p.flags {
 		add(cmd.Flags())
 	}

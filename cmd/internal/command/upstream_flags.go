@@ -1,0 +1,82 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// moot is a flag of kube-controller-manager for a period that there is none of here. Only
+// upstream's default is taken, which manifests may spell out: whoever sets another one
+// would wait for something that does not come.
+type moot struct {
+	flag  string
+	is    time.Duration
+	since string
+}
+
+func (m moot) String() string { return m.is.String() }
+
+// Type is the word for a value in the usage text.
+func (m moot) Type() string { return "duration" }
+
+// Set takes the one value that there is.
+func (m moot) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d != m.is {
+		return fmt.Errorf("it is %v and nothing else, since %s; take it out", m.is, m.since)
+	}
+	return nil
+}
+
+func addMoot(f *pflag.FlagSet) {
+	const joined = "changes that come while the last ones are written are joined without waiting"
+	for _, m := range []moot{
+		{"endpoint-updates-batch-period", 0, joined},
+		{"endpointslice-updates-batch-period", 0, joined},
+		{"mirroring-endpointslice-updates-batch-period", 0, joined},
+		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
+	} {
+		f.Var(m, m.flag, "no other value than kube-controller-manager's default: "+m.since)
+	}
+}
+
+// instead says, of kube-controller-manager's flags that are none here, what to do. The
+// first beginning that fits counts; "=" ends a whole name.
+var instead = []struct{ flags, do string }{
+	{"leader-elect leader-migration enable-leader-migration", "nobody leads here, any number of replicas work side by side; take it out"},
+	{"kube-api-qps= kube-api-burst=", "the API server's priority and fairness says how fast; --max-requests-in-flight bounds what is asked at once"},
+	{"kube-api-content-type= min-resync-period=", "it is not needed here; take it out"},
+	{"controller-shutdown-timeout=", "set --shutdown-timeout"},
+	{"contention-profiling=", "--profiling serves profiles, without those of waiting; take it out"},
+	{"bind-address= secure-port= permit- cert-dir= tls- disable-http2-serving= http2- authentication- authorization- client-ca-file= requestheader-",
+		"health and metrics are served at --health-address, which is to be reached by nobody who may not see them; take it out"},
+	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
+	{"allocate-node-cidrs= cidr-allocator cloud- cluster- configure-cloud- external-cloud- node-cidr-mask node-sync-period= route-reconciliation service-cluster-ip-range= " +
+		"attach-detach- disable-attach-detach disable-force-detach enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-device-taint-eviction-syncs= concurrent-resourceclaim-syncs= concurrent-service-syncs=",
+		"it is of a controller that stays with kube-controller-manager; leave it there"},
+}
+
+// explained is the error of a flag that there is none of, with what to do where
+// kube-controller-manager has it.
+func explained(err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
+	for _, i := range instead {
+		for start := range strings.FieldsSeq(i.flags) {
+			if strings.HasPrefix(name+"=", start) {
+				return fmt.Errorf("%w, which is kube-controller-manager's: %s", err, i.do)
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,47 @@
+package command
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFlagsThatAreMoot takes what kube-controller-manager does by default, and says of all
+// else why it is not to be had.
+func TestFlagsThatAreMoot(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--namespace-sync-period=5m":            "",
+		"--namespace-sync-period=300s":          "",
+		"--namespace-sync-period=1m":            "it is 5m0s and nothing else",
+		"--endpoint-updates-batch-period=0":     "",
+		"--endpoint-updates-batch-period=500ms": "joined without waiting; take it out",
+		"--endpoint-updates-batch-period=often": "invalid duration",
+	} {
+		err := newRun().ParseFlags([]string{flag})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
+
+// TestFlagsThatAreElsewhere says what to do instead, once, and only of flags that
+// kube-controller-manager has.
+func TestFlagsThatAreElsewhere(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--leader-elect=true":             "nobody leads here",
+		"--leader_elect=true":             "nobody leads here",
+		"--kube-api-qps=20":               "--max-requests-in-flight",
+		"--controller-shutdown-timeout=1": "set --shutdown-timeout",
+		"--cluster-signing-key-file=/k":   "stays with kube-controller-manager",
+		"--tls-cert-file=/k":              "--health-address",
+		"--replicas=3":                    "",
+	} {
+		cmd := newRun()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs([]string{flag})
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), strings.TrimLeft(flag[:5], "-")) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "kube-controller-manager's") != (want != "") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
