@@ -129,10 +129,9 @@ func TestBooksAreKept(t *testing.T) {
 
 // TestAddressesDiffer: each process has addresses of its own.
 func TestAddressesDiffer(t *testing.T) {
-	var p plant
 	seen := map[string]bool{}
 	for range 50 {
-		address, err := p.address()
+		address, err := freeAddress()
 		if err != nil || seen[address] {
 			t.Fatalf("%q again, or %v", address, err)
 		}
