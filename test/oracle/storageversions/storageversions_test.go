@@ -127,7 +127,7 @@ func storageVersionWorld(t *rapid.T) []runtime.Object {
 			if rapid.Bool().Draw(t, "no lease") {
 				continue
 			}
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: fmt.Sprint("server-", i)}}
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: fmt.Sprint("server-", i), UID: types.UID(fmt.Sprint("uid-server-", i))}}
 			lease.Labels = rapid.SampledFrom([]map[string]string{
 				nil, {"apiserver.kubernetes.io/identity": "kube-scheduler"}, {"apiserver.kubernetes.io/identity": "kube-apiserver"},
 				{"apiserver.kubernetes.io/identity": "kube-apiserver"}, {"apiserver.kubernetes.io/identity": "kube-apiserver", "a": "b"},

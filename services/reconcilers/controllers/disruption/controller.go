@@ -252,9 +252,11 @@ func answers(s reconcile.Snapshot, k events.Key) map[types.UID]Answer {
 		case r.Status == events.Absent:
 		case r.Status != events.Answered:
 			a.Failure = r.Message
-		case json.Unmarshal(r.Answer.Body, &has) != nil:
-			a.Failure = "the answer is no scale"
 		default:
+			if err := reconcile.ReadObject(r, "Scale", &has); err != nil {
+				a.Failure = err.Error()
+				break
+			}
 			a.UID, a.Replicas = has.UID, has.Spec.Replicas
 		}
 		said[a.Note.UID] = a

@@ -267,23 +267,25 @@ func TestAnswers(t *testing.T) {
 	said.Body = json.RawMessage(`{"metadata":{"uid":"a"},"spec":{"replicas":4}}`)
 	wrong := note("d")
 	wrong.Body = json.RawMessage(`[]`)
+	other := note("g")
+	other.Body = json.RawMessage(`{"kind":"Status","metadata":{},"code":200}`)
 	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind, budget("web", everything)).Remember(events.Outcome{
 		Key: keyOf("web"), Lane: events.Act, At: now, Results: []events.Result{
 			{Status: events.Answered, Answer: said}, {Status: events.Absent, Answer: note("b"), Message: "not found"},
-			{Status: events.Refused, Answer: note("c"), Message: "no such thing"}, {Status: events.Answered, Answer: wrong}, {Status: events.Applied},
+			{Status: events.Refused, Answer: note("c"), Message: "no such thing"}, {Status: events.Answered, Answer: wrong}, {Status: events.Answered, Answer: other}, {Status: events.Applied},
 			{Status: events.Refused, Reason: "Stale", Answer: note("e")}, {Status: events.Skipped, Answer: note("f")},
 		},
 	})
 	v, _ := observe(world, keyOf("web"))
 	for uid, want := range map[types.UID]Answer{
-		"a": {UID: "a", Replicas: 4}, "b": {}, "c": {Failure: "no such thing"}, "d": {Failure: "the answer is no scale"},
+		"a": {UID: "a", Replicas: 4}, "b": {}, "c": {Failure: "no such thing"}, "d": {Failure: "the answer cannot be read: it is no object"}, "g": {Failure: "the answer cannot be read: it is no Scale"},
 	} {
 		want.Note, want.At = Note{UID: uid, Occasion: "o"}, now
 		if v.Answers[uid] != want {
 			t.Errorf("the answer about %s is %+v, want %+v", uid, v.Answers[uid], want)
 		}
 	}
-	if len(v.Answers) != 4 {
+	if len(v.Answers) != 5 {
 		t.Errorf("there are the answers %v", v.Answers)
 	}
 }

@@ -218,8 +218,8 @@ func (v *View) hear(r events.Result, at time.Time) {
 	v.Readings = new(events.Readings)
 	if r.Status != events.Answered {
 		v.Readings.Failure = cmp.Or(r.Message, r.Reason)
-	} else if err := json.Unmarshal(r.Answer.Body, v.Readings); err != nil {
-		v.Readings = &events.Readings{Failure: "the answer cannot be read: " + err.Error()}
+	} else if err := reconcile.Read(r, v.Readings); err != nil {
+		v.Readings = &events.Readings{Failure: err.Error()}
 	}
 }
 

@@ -26,7 +26,6 @@ package namespace
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -63,6 +62,8 @@ type View struct {
 	// as of after the last deletions.
 	Contents *events.Contents `json:"contents,omitempty"`
 	At       time.Time        `json:"at,omitzero"`
+	// Unread is an answer that could not be read.
+	Unread *reconcile.Unread `json:"unread,omitempty"`
 	// Refused are deletes before that which did not succeed, in their order.
 	Refused []Refusal `json:"refused,omitempty"`
 	// Deleted are objects that were deleted before that, as the API server said.
@@ -96,7 +97,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	for _, r := range last.Results {
 		switch {
-		case r.Status == events.Answered && r.Answer != nil:
+		case r.Status == events.Answered:
 			v.hear(r, last.At)
 		case r.Ref.Kind == kinds.Namespaces.Name: // the namespace itself
 		case r.OK():
@@ -109,12 +110,14 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer. One that cannot be read is as good as none.
+// hear takes in an answer.
 func (v *View) hear(r events.Result, at time.Time) {
 	contents := new(events.Contents)
-	if err := json.Unmarshal(r.Answer.Body, contents); err == nil {
-		v.Contents, v.At = contents, at
+	if err := reconcile.Read(r, contents); err != nil {
+		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
+		return
 	}
+	v.Contents, v.At = contents, at
 }
 
 // forget leaves out what was deleted and is gone: only what stands matters.

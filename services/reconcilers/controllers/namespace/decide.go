@@ -47,7 +47,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case now.Before(begin):
 		return reconcile.Wake(begin, "the namespace was deleted a moment ago")
 	case v.Contents == nil:
-		return reconcile.Do("what is in the namespace is not known", v.ask())
+		return v.Unread.Ask(now, "what is in the namespace is not known", v.ask())
 	}
 	return v.judge(now)
 }

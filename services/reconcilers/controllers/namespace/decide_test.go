@@ -166,6 +166,10 @@ func TestObserve(t *testing.T) {
 	if v.Contents == nil || !v.At.Equal(now) || len(v.Refused) != 1 || v.Refused[0].Message != "not b" || !slices.Equal(v.Deleted, []types.UID{"c"}) {
 		t.Errorf("it sees %+v", v)
 	}
+	last.Results[4].Answer = &events.Answer{Body: json.RawMessage(`{"pods":[]}`)}
+	if v, _ := observe(world.Remember(last), key); v.Contents != nil || v.Unread == nil || !v.Unread.At.Equal(now) {
+		t.Errorf("an answer of another shape is heard: %+v", v)
+	}
 	last.UID = "another of that name"
 	if v, _ := observe(world.Remember(last), key); v.Contents != nil || v.Refused != nil {
 		t.Errorf("of another namespace of that name it sees %+v", v)

@@ -10,7 +10,6 @@
 package pvcprotection
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -64,6 +63,8 @@ type View struct {
 	// as it is seen now; nil when it was not.
 	Users *events.Users `json:"users,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
+	// Unread is an answer that could not be read.
+	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
 // claimsOf are the claims that a pod uses, and used before.
@@ -106,15 +107,17 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// hear takes in an answer. One that cannot be read is as good as none.
+// hear takes in an answer.
 func (v *View) hear(r events.Result, at time.Time) {
-	if r.Status != events.Answered || r.Answer == nil {
+	if r.Status != events.Answered {
 		return
 	}
 	users := new(events.Users)
-	if err := json.Unmarshal(r.Answer.Body, users); err == nil {
-		v.Users, v.At = users, at
+	if err := reconcile.Read(r, users); err != nil {
+		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
+		return
 	}
+	v.Users, v.At = users, at
 }
 
 func decide(v View, now time.Time) reconcile.Decision {
@@ -131,7 +134,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Seen.Need(v.Claim):
 		return reconcile.Nothing("the claim is deleted, but a pod uses it")
 	case v.Users == nil:
-		return reconcile.Do("the claim is deleted, and no pod is seen that uses it", reconcile.AskUsers(v.Claim))
+		return v.Unread.Ask(now, "the claim is deleted, and no pod is seen that uses it", reconcile.AskUsers(v.Claim))
 	case v.Users.Need(v.Claim) && now.Before(v.At.Add(again)):
 		return reconcile.Wake(v.At.Add(again), "the claim is deleted, but a pod uses it that is not seen yet")
 	case v.Users.Need(v.Claim), now.Sub(v.At) > lasting:

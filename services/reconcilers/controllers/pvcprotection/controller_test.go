@@ -161,18 +161,19 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		last  events.Outcome
-		heard bool
+		last          events.Outcome
+		heard, unread bool
 	}{
-		"to it":                    {answer("u", "1", events.Answered, `{}`), true},
-		"to a claim of its name":   {answer("before", "1", events.Answered, `{}`), false},
-		"before something changed": {answer("u", "0", events.Answered, `{}`), false},
-		"that it may not have":     {answer("u", "1", events.Refused, `{}`), false},
-		"that nobody can read":     {answer("u", "1", events.Answered, `no`), false},
+		"to it":                    {answer("u", "1", events.Answered, `{}`), true, false},
+		"to a claim of its name":   {answer("before", "1", events.Answered, `{}`), false, false},
+		"before something changed": {answer("u", "0", events.Answered, `{}`), false, false},
+		"that it may not have":     {answer("u", "1", events.Refused, `{}`), false, false},
+		"that nobody can read":     {answer("u", "1", events.Answered, `no`), false, true},
+		"of another shape":         {answer("u", "1", events.Answered, `{"warnings":[]}`), false, true},
 	} {
 		world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, claim).Remember(c.last)
-		if v, _ := observe(world, key); (v.Users != nil) != c.heard {
-			t.Errorf("an answer %s is heard: %v", what, v.Users != nil)
+		if v, _ := observe(world, key); (v.Users != nil) != c.heard || (v.Unread != nil) != c.unread {
+			t.Errorf("an answer %s is heard: %v, cannot be read: %+v", what, v.Users != nil, v.Unread)
 		}
 	}
 }

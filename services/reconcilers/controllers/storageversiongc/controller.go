@@ -66,6 +66,8 @@ type View struct {
 	// or nobody could say.
 	Leases map[string]bool `json:"leases,omitempty"`
 	At     time.Time       `json:"at,omitzero"`
+	// Unread is an answer that could not be read.
+	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -84,21 +86,24 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	// A server that has written something since may have a lease by now.
 	if last, ok := s.Last(k, events.Act); ok && last.UID == found.UID && last.ResourceVersion == found.ResourceVersion {
 		for _, r := range last.Results {
-			v.hear(r)
+			v.hear(r, last.At)
 		}
 		v.At = last.At
 	}
 	return v, true
 }
 
-// hear takes in an answer. One that cannot be read is as good as none.
-func (v *View) hear(r events.Result) {
+// hear takes in an answer.
+func (v *View) hear(r events.Result, at time.Time) {
 	if r.Ref.Kind != kinds.Leases.Name || r.Status != events.Answered && r.Status != events.Absent {
 		return
 	}
 	lease := new(metav1.PartialObjectMetadata)
-	if r.Status == events.Answered && (r.Answer == nil || json.Unmarshal(r.Answer.Body, lease) != nil) {
-		return
+	if r.Status == events.Answered {
+		if err := reconcile.ReadObject(r, kinds.Leases.Kind.Kind, lease); err != nil {
+			v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
+			return
+		}
 	}
 	if v.Leases == nil {
 		v.Leases = map[string]bool{}

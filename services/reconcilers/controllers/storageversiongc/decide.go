@@ -35,7 +35,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case len(v.Unseen) == 0:
 		return reconcile.Wake(period.Next(sv.UID, often, now), "every API server in it has its lease")
 	case !v.told() || !now.Before(v.At.Add(lasting)):
-		return reconcile.Do("the lease of an API server in it is not seen", v.ask()...)
+		return v.Unread.Ask(now, "the lease of an API server in it is not seen", v.ask()...)
 	case len(left) == len(sv.Status.StorageVersions):
 		return reconcile.Wake(v.At.Add(lasting), "every API server in it has its lease, though not all are seen")
 	case len(left) == 0:

@@ -114,7 +114,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 }
 
 func lease(name, component string) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, Labels: map[string]string{identity: component}}}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{identity: component}}}
 }
 
 func TestObserve(t *testing.T) {
@@ -138,9 +138,12 @@ func TestObserve(t *testing.T) {
 	}
 	last := events.Outcome{Key: key, Lane: events.Act, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{
 		result("a", events.Answered, lease("a", apiServer)), result("b", events.Answered, lease("b", "kube-scheduler")),
-		result("c", events.Absent, nil), result("d", events.Failed, nil), result("e", events.Answered, "no lease"),
+		result("c", events.Absent, nil), result("d", events.Failed, nil), result("e", events.Answered, "no lease"), result("f", events.Answered, events.Users{}),
 	}}
 	v, _ := observe(world.Remember(last), key)
+	if v.Unread == nil || !v.Unread.At.Equal(now) {
+		t.Errorf("what is no lease is %+v", v.Unread)
+	}
 	if want := map[string]bool{"a": true, "b": false, "c": false}; !v.At.Equal(now) || fmt.Sprint(v.Leases) != fmt.Sprint(want) {
 		t.Errorf("it has heard %v at %v, want %v", v.Leases, v.At, want)
 	}

@@ -9,7 +9,6 @@
 package validatingadmissionpolicystatus
 
 import (
-	"encoding/json"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -40,6 +39,8 @@ type View struct {
 	// Types is which of its expressions do not fit, when it was asked about the policy as
 	// it is seen now; nil when it was not.
 	Types *events.Types `json:"types,omitempty"`
+	// Unread is an answer that could not be read.
+	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -50,34 +51,36 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	v := View{Policy: policy}
 	if last, ok := s.Last(k, events.Act); ok && last.UID == policy.UID && last.ResourceVersion == policy.ResourceVersion {
 		for _, r := range last.Results {
-			v.hear(r)
+			v.hear(r, last.At)
 		}
 	}
 	return v, true
 }
 
-// hear takes in an answer. One that cannot be read is as good as none.
-func (v *View) hear(r events.Result) {
-	if r.Status != events.Answered || r.Answer == nil {
+// hear takes in an answer.
+func (v *View) hear(r events.Result, at time.Time) {
+	if r.Status != events.Answered {
 		return
 	}
 	types := new(events.Types)
-	if err := json.Unmarshal(r.Answer.Body, types); err == nil {
-		v.Types = types
+	if err := reconcile.Read(r, types); err != nil {
+		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
+		return
 	}
+	v.Types = types
 }
 
 // decide says what the answer says.
 //
 // Upstream: pkg/controller/validatingadmissionpolicystatus, reconcile.
-func decide(v View, _ time.Time) reconcile.Decision {
+func decide(v View, now time.Time) reconcile.Decision {
 	switch policy := v.Policy; {
 	case policy.DeletionTimestamp != nil:
 		return reconcile.Nothing("the policy is being deleted")
 	case policy.Generation <= policy.Status.ObservedGeneration:
 		return reconcile.Nothing("the policy's expressions have been looked at")
 	case v.Types == nil:
-		return reconcile.Do("it is not known whether the policy's expressions fit", reconcile.AskTypes(policy))
+		return v.Unread.Ask(now, "it is not known whether the policy's expressions fit", reconcile.AskTypes(policy))
 	default:
 		next := *policy // shallow: only the status changes, of which these two are made anew
 		next.Status.ObservedGeneration = policy.Generation

@@ -92,17 +92,18 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		last  events.Outcome
-		heard bool
+		last          events.Outcome
+		heard, unread bool
 	}{
-		"to it":                    {answer("u", "7", events.Answered, `{}`), true},
-		"to a policy of its name":  {answer("before", "7", events.Answered, `{}`), false},
-		"before something changed": {answer("u", "6", events.Answered, `{}`), false},
-		"that it may not have":     {answer("u", "7", events.Refused, `{}`), false},
-		"that nobody can read":     {answer("u", "7", events.Answered, `no`), false},
+		"to it":                    {answer("u", "7", events.Answered, `{}`), true, false},
+		"to a policy of its name":  {answer("before", "7", events.Answered, `{}`), false, false},
+		"before something changed": {answer("u", "6", events.Answered, `{}`), false, false},
+		"that it may not have":     {answer("u", "7", events.Refused, `{}`), false, false},
+		"that nobody can read":     {answer("u", "7", events.Answered, `no`), false, true},
+		"of another shape":         {answer("u", "7", events.Answered, `{"pods":[]}`), false, true},
 	} {
-		if v, _ := observe(world.Remember(c.last), key); (v.Types != nil) != c.heard {
-			t.Errorf("an answer %s is heard: %v", what, v.Types != nil)
+		if v, _ := observe(world.Remember(c.last), key); (v.Types != nil) != c.heard || (v.Unread != nil) != c.unread {
+			t.Errorf("an answer %s is heard: %v, cannot be read: %+v", what, v.Types != nil, v.Unread)
 		}
 	}
 }
