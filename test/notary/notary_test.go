@@ -41,6 +41,7 @@ type site struct {
 func start(t *testing.T) *site {
 	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "nats", "notary.conf"))
 	must(t, err)
+	t.Setenv("NOTARY_PASSWORD", "notary")
 	file := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(file, fmt.Appendf(nil, "authorization { users: [ {user: all, password: all}, {\n%s\n} ] }\n", text), 0o600))
 	s := &site{T: t}

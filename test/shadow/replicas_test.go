@@ -32,7 +32,7 @@ import (
 // when the one of them that tells goes away.
 func TestReplicasWithTheShadowsRights(t *testing.T) {
 	address := guarded(t)
-	all := connected(t, stream.Options{URL: "nats://millrace:all@" + address})
+	all := connected(t, stream.Options{URL: "nats://millrace:word-of-millrace@" + address})
 	teller, err := recordtest.New(t.Context(), all, []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind}, nil)
 	must(t, err)
 	t.Cleanup(func() { _ = teller.Close() })
@@ -46,7 +46,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 	leaves := map[string]func(){}
 	for _, id := range []string{"one", "two"} {
 		leaves[id] = lookOnAs(t, id, connected(t, stream.Options{
-			URL: "nats://shadow:beside@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
+			URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
 		}))
 	}
 	// KCM is not there: nobody ever makes the pod that each of these sets lacks.
@@ -76,7 +76,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 	}
 	// One that comes later finds what it finds by itself, and tells it when it has to.
 	lookOnAs(t, "three", connected(t, stream.Options{
-		URL: "nats://shadow:beside@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
+		URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
 	}))
 	leaves["two"]()
 	lacking("third")
@@ -85,8 +85,8 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 // guarded is a NATS server with the accounts of deployments/nats.
 func guarded(t *testing.T) (address string) {
 	t.Helper()
-	for name, password := range map[string]string{"MILLRACE": "all", "READER": "look", "SHADOW": "beside"} {
-		t.Setenv(name+"_PASSWORD", password)
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
 	}
 	options, err := server.ProcessConfigFile(filepath.Join("..", "..", "deployments", "nats", "accounts.conf"))
 	must(t, err)

@@ -48,8 +48,10 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 	}.cobra()
 }
 
-// addCluster adds the flags of a server in a cluster, in NATS' own words.
+// addCluster adds the flags of a server in a process of its own, with users, or in a cluster, in NATS' own words.
 func (o *serverOptions) addCluster(f *pflag.FlagSet) {
+	f.StringVar(&o.accounts, "nats-accounts", o.accounts,
+		"`file` of NATS' own configuration with the accounts and users of everybody on the bus, such as deployments/nats/accounts.conf; without it whoever reaches the bus may do all. Streams that were made without it are not found with it")
 	f.StringVar(&o.name, "name", o.name, "name of the server in its cluster: no other has it, and it keeps it")
 	f.StringVar(&o.cluster.Listen, "cluster-listen", o.cluster.Listen,
 		"`address` for the other servers of the cluster, or a URL with the user and password that they must give; empty stands alone")
@@ -106,7 +108,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 		return nil, err
 	}
 	return stream.Serve(stream.ServerOptions{
-		GuestPassword: guests, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
+		GuestPassword: guests, Accounts: o.accounts, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
 		Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
 	})
 }

@@ -57,7 +57,7 @@ func (s *Server) checkBlocks() error {
 	if err != nil || s.options.clustered() {
 		return err
 	}
-	names, err := streamsOnDisk(s.options.Dir)
+	names, err := s.options.streamsOnDisk()
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func unpack(data []byte) error {
 
 // folder is where a stream is on disk.
 func (s *Server) folder(name string) string {
-	return filepath.Join(s.options.Dir, "jetstream", server.DEFAULT_GLOBAL_ACCOUNT, "streams", name)
+	return filepath.Join(s.options.streams(), name)
 }
 
 // moveAside keeps a damaged file or folder, under a name that is not taken.

@@ -104,7 +104,7 @@ func (o ServerOptions) checkDirectory() error {
 	case !o.clustered() && !alone:
 		return errors.New("it belongs to a server of a cluster; start that with its cluster's settings, or name another directory")
 	case o.clustered() && alone:
-		streams, err := streamsOnDisk(o.Dir)
+		streams, err := o.streamsOnDisk()
 		if err != nil {
 			return err
 		}

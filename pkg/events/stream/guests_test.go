@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -266,37 +265,6 @@ func expectPowerless(t *testing.T, b *stream.Bus, url string) {
 
 func podRef(name string) events.Ref {
 	return events.Ref{Kind: "pods", Namespace: "default", Name: name}
-}
-
-// TestGuestsOfAStockServer: the accounts in deployments/nats do the same for a server
-// of one's own.
-func TestGuestsOfAStockServer(t *testing.T) {
-	t.Setenv("MILLRACE_PASSWORD", "all")
-	t.Setenv("READER_PASSWORD", "look")
-	t.Setenv("SHADOW_PASSWORD", "beside")
-	options, err := server.ProcessConfigFile("../../../deployments/nats/accounts.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoLog, options.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
-	s, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	eventually(t, "the server listens", func() bool { return s.ReadyForConnections(streamtest.Patience) })
-	address := s.Addr().String()
-	b := connect(t, stream.Options{URL: "nats://millrace:all@" + address})
-	recorded(t, b)
-	url := "nats://reader:look@" + address
-	compareReaders(t, b, guest(t, url))
-	expectPrompt(t, b, guest(t, url))
-	expectPowerless(t, b, url)
-	if _, err := nats.Connect("nats://" + address); err == nil {
-		t.Error("somebody without a name is let in")
-	}
-	expectShadow(t, b, "nats://shadow:beside@"+address)
 }
 
 // expectShadow: a shadow reads everything, says what it finds once it has a stream, and

@@ -48,7 +48,10 @@ func (s *Server) restoreInOrder() error {
 	if err != nil || reserved > s.nats.JetStreamConfig().MaxStore/4 {
 		return err
 	}
-	account := s.nats.GlobalAccount()
+	account, err := s.nats.LookupAccount(s.options.account())
+	if err != nil {
+		return err
+	}
 	if err := account.DisableJetStream(); err != nil {
 		return err
 	}
@@ -102,7 +105,7 @@ func (s *Server) mirrors() (refused, waiting []string, err error) {
 
 // streams are those that are served; none before the first one is made.
 func (s *Server) streams() ([]server.StreamDetail, error) {
-	account, err := s.nats.JszAccount(&server.JSzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, Streams: true})
+	account, err := s.nats.JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true})
 	if err != nil {
 		return nil, fmt.Errorf("list the streams: %w", err)
 	}

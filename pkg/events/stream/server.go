@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -31,6 +30,10 @@ type ServerOptions struct {
 	// GuestPassword lets [GuestUser] in, who may read and do nothing else; empty:
 	// nobody is let in by name.
 	GuestPassword string
+	// Accounts is a file of NATS' own configuration with accounts and users: then
+	// nobody is let in without a name. The streams are those of [MainAccount]. Empty:
+	// there are none, and whoever gives no name may do all.
+	Accounts string
 
 	// SyncAlways makes every acknowledged message survive a power failure, at
 	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
@@ -119,7 +122,7 @@ func (s *Server) launch() error {
 	if err := s.options.checkDirectory(); err != nil {
 		return err
 	}
-	expected, err := streamsOnDisk(s.options.Dir)
+	expected, err := s.options.streamsOnDisk()
 	if err != nil {
 		return err
 	}
@@ -192,7 +195,7 @@ func (o ServerOptions) server() (*server.Options, error) {
 		// Until everything is restored.
 		DontListen: o.Listen == "" || !o.clustered(),
 	}
-	if err := o.join(settings); err != nil || o.Listen == "" {
+	if err := errors.Join(o.admit(settings), o.join(settings)); err != nil || o.Listen == "" {
 		return settings, err
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
@@ -230,9 +233,9 @@ func (s *Server) complete(expected []string, log *serverLog) error {
 	return &damagedError{streams: damaged, why: log.lastWarning()}
 }
 
-// streamsOnDisk are the names of the streams in a data directory.
-func streamsOnDisk(dir string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, "jetstream", server.DEFAULT_GLOBAL_ACCOUNT, "streams"))
+// streamsOnDisk are the names of the streams in the data directory.
+func (o ServerOptions) streamsOnDisk() ([]string, error) {
+	entries, err := os.ReadDir(o.streams())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

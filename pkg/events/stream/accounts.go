@@ -1,0 +1,55 @@
+package stream
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// MainAccount is the account of the services, which has the streams, where a server has
+// accounts (deployments/nats/accounts.conf).
+const MainAccount = "MILLRACE"
+
+// Users are those of that file. The password of each is in a variable, of the server's
+// environment or of its configuration, that [PasswordOf] names.
+var Users = []string{"millrace", "watcher", "reconcilers", "writer", "notary", GuestUser, ShadowUser}
+
+// PasswordOf names the variable with a user's password.
+func PasswordOf(user string) string { return strings.ToUpper(user) + "_PASSWORD" }
+
+// account is the one that has the streams.
+func (o ServerOptions) account() string {
+	if o.Accounts != "" {
+		return MainAccount
+	}
+	return server.DEFAULT_GLOBAL_ACCOUNT
+}
+
+// streams is the folder of the streams.
+func (o ServerOptions) streams() string {
+	return filepath.Join(o.Dir, "jetstream", o.account(), "streams")
+}
+
+// admit has the server know the accounts and users of a file, and takes nothing else
+// from it.
+func (o ServerOptions) admit(settings *server.Options) error {
+	if o.Accounts == "" {
+		return nil
+	}
+	if o.GuestPassword != "" {
+		return fmt.Errorf("both a password of readers and accounts: those in %s say who reads", o.Accounts)
+	}
+	file, err := server.ProcessConfigFile(o.Accounts)
+	if err != nil {
+		return fmt.Errorf("read the accounts: %w", err)
+	}
+	for _, a := range file.Accounts {
+		if a.Name == MainAccount {
+			settings.Accounts, settings.Users, settings.Nkeys, settings.SystemAccount = file.Accounts, file.Users, file.Nkeys, file.SystemAccount
+			return nil
+		}
+	}
+	return fmt.Errorf("read the accounts: %s has no account %s, which has the streams", o.Accounts, MainAccount)
+}

@@ -1,0 +1,151 @@
+package stream_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const accounts = "../../../deployments/nats/accounts.conf"
+
+// passwords gives every user one.
+func passwords(t *testing.T) {
+	t.Helper()
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	}
+}
+
+// as is the address of a server for a user.
+func as(user, address string) string {
+	return "nats://" + user + ":word-of-" + user + "@" + strings.TrimPrefix(address, "nats://")
+}
+
+// TestAccounts: the accounts in deployments/nats do for a server of one's own what they
+// do for the one in this process, and what a guest's password does for that.
+func TestAccounts(t *testing.T) {
+	for name, serve := range map[string]func(*testing.T) string{
+		"a stock server": stock,
+		"the server in this process": func(t *testing.T) string {
+			return serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			passwords(t)
+			address := serve(t)
+			b := connect(t, stream.Options{URL: as("millrace", address)})
+			recorded(t, b)
+			compareReaders(t, b, guest(t, as(stream.GuestUser, address)))
+			expectPrompt(t, b, guest(t, as(stream.GuestUser, address)))
+			expectPowerless(t, b, as(stream.GuestUser, address))
+			for _, nobody := range []string{"", "watcher:guess@", "millrace@"} {
+				if _, err := nats.Connect("nats://" + nobody + strings.TrimPrefix(address, "nats://")); err == nil {
+					t.Errorf("%q is let in", nobody)
+				}
+			}
+			expectShadow(t, b, as(stream.ShadowUser, address))
+		})
+	}
+}
+
+// stock is a server as others run it.
+func stock(t *testing.T) (address string) {
+	t.Helper()
+	options, err := server.ProcessConfigFile(accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoLog, options.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
+	s, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	eventually(t, "the server listens", func() bool { return s.ReadyForConnections(streamtest.Patience) })
+	return s.Addr().String()
+}
+
+// TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and
+// nobody else's; and only the watcher may take streams away.
+func TestEachServiceSaysItsOwn(t *testing.T) {
+	passwords(t)
+	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
+	watcher := connect(t, stream.Options{URL: as("watcher", address)})
+	decider := connect(t, stream.Options{URL: as("reconcilers", address)})
+	if err := errors.Join(watcher.EnsureKind(t.Context(), kinds.Pods.Kind), watcher.EnsureShadow(t.Context(), "c"), decider.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	key := events.Key{Namespace: "shop", Name: "web"}
+	own := map[string][]string{
+		"watcher":     {subject.Delta(podRef("a"))},
+		"reconcilers": {subject.Turn("c", events.Act, key), subject.Schedule("c", key), subject.Finding("c", key)},
+		"writer":      {subject.Outcome("c", events.Act, key)},
+		"notary":      {},
+	}
+	for user := range own {
+		b := connect(t, stream.Options{URL: as(user, address)})
+		for owner, subjects := range own {
+			for _, on := range subjects {
+				_, err := b.Put(t.Context(), events.Message{Subject: on, Data: []byte("{}")}, user+on)
+				var refusal *stream.Refusal
+				if refused := errors.As(err, &refusal); refused == (user == owner) {
+					t.Errorf("the %s says something on %s: %v", user, on, err)
+				}
+			}
+		}
+		var refusal *stream.Refusal
+		if err := b.Forget(t.Context(), "none"); errors.As(err, &refusal) == (user == "watcher") {
+			t.Errorf("the %s takes streams away: %v", user, err)
+		}
+	}
+}
+
+// TestAccountsKeepTheirStreams: a server with accounts finds its streams again, and says
+// what is wrong with a file that has no such accounts.
+func TestAccountsKeepTheirStreams(t *testing.T) {
+	passwords(t)
+	options := stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accounts}
+	for round := range 2 {
+		s, err := stream.Serve(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := connect(t, stream.Options{URL: as("millrace", s.URL())})
+		if round == 0 {
+			recorded(t, b)
+		}
+		at, err := b.StreamState(t.Context(), subject.StateStream("pods"))
+		if err != nil || at.Last != 300 {
+			t.Errorf("start %d: the state of pods ends at %d: %v", round, at.Last, err)
+		}
+		if err := errors.Join(b.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(t.TempDir(), "other.conf")
+	if err := os.WriteFile(other, []byte("accounts { A { users: [{user: a, password: a}] } }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options.GuestPassword = "look"
+	both := options
+	options.GuestPassword, options.Accounts = "", other
+	missing := options
+	missing.Accounts = filepath.Join(t.TempDir(), "absent.conf")
+	for says, wrong := range map[string]stream.ServerOptions{"no account MILLRACE": options, "say who reads": both, "absent.conf": missing} {
+		if _, err := stream.Serve(wrong); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want an error with %q: %v", says, err)
+		}
+	}
+}
