@@ -111,8 +111,10 @@ type Trigger struct {
 // turn's tables, so that 500 births from one template are not 500 templates.
 func (t *Turn) Pack() {
 	uses := map[string]int{}
-	for _, c := range t.Commands {
-		uses[string(c.Body)]++
+	if len(t.Commands) > 1 { // one alone shares nothing
+		for _, c := range t.Commands {
+			uses[string(c.Body)]++
+		}
 	}
 	shapes, notices := map[string]int{}, map[Notice]int{}
 	for i := range t.Commands {

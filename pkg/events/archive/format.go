@@ -230,8 +230,11 @@ func places(text []byte, want block) (stream string, found []place, err error) {
 // message reads a message. Nothing of it is the text's.
 func (p place) message(stream string, text []byte, headersOnly bool) (events.Message, error) {
 	m := events.Message{Subject: p.subject, Stream: stream, Sequence: p.sequence, Time: time.Unix(0, p.nanoseconds).UTC()}
-	m.Header = make(map[string][]string, 16)
-	for rest := string(text[p.headers:p.body]); rest != ""; {
+	headers := string(text[p.headers:p.body])
+	lines := strings.Count(headers, "\n")
+	m.Header = make(map[string][]string, lines)
+	values := make([]string, lines) // in one piece: each header has a part of it
+	for rest := headers; rest != ""; {
 		var line string
 		line, rest, _ = strings.Cut(rest, "\n")
 		key, value, ok := strings.Cut(line, ": ")
@@ -245,7 +248,8 @@ func (p place) message(stream string, text []byte, headersOnly bool) (events.Mes
 			m.Header[key] = append(before, value)
 			continue
 		}
-		m.Header[key] = []string{value}
+		values[0] = value
+		m.Header[key], values = values[:1:1], values[1:]
 	}
 	switch {
 	case headersOnly:

@@ -99,7 +99,7 @@ func (b *book) guess(t events.Turn, sequence uint64) map[events.Lane]events.Outc
 }
 
 // heard gives the outcomes that a turn knew.
-func (p *pass) heard(ctx context.Context, t recorded) (last map[events.Lane]events.Outcome, why Why, detail string, err error) {
+func (p *pass) heard(ctx context.Context, t *recorded) (last map[events.Lane]events.Outcome, why Why, detail string, err error) {
 	b := p.book(ctx, t.controller)
 	for _, until := range []time.Time{t.stored, t.stored.Add(skew)} {
 		heard, err := b.hear(until)
@@ -151,7 +151,7 @@ func (p *pass) book(ctx context.Context, controller string) *book {
 }
 
 // search goes through the outcomes of a key for one that is not remembered.
-func (p *pass) search(ctx context.Context, t recorded, of events.Lane, heard events.Heard) (o events.Outcome, ok bool, err error) {
+func (p *pass) search(ctx context.Context, t *recorded, of events.Lane, heard events.Heard) (o events.Outcome, ok bool, err error) {
 	stream, at := subject.OutcomeStream(t.controller), subject.Outcome(t.controller, of, t.turn.Key)
 	var all []events.Outcome
 	for from := uint64(1); ; {

@@ -28,8 +28,9 @@ type pass struct {
 	// replayed.
 	lows  events.Position
 	last  bool // what cannot be reached now never can
-	late  []recorded
+	late  []*recorded
 	under []*pending
+	asked []*pending // the newest of those under way, that nobody has in hand as yet
 }
 
 // log is a kind's log as far as it has been read.
@@ -41,7 +42,9 @@ type log struct {
 // pending is a case that is being compared.
 type pending struct {
 	Case
-	done chan struct{}
+	recorded *recorded
+	decide   func(now time.Time) reconcile.Decision
+	done     chan struct{} // nil: nobody has it in hand
 }
 
 const (
@@ -52,11 +55,13 @@ const (
 	skew = 2 * time.Second
 	// underWay bounds the cases that are being compared.
 	underWay = 256
+	// together is how many cases are decided by one who has a processor.
+	together = 16
 )
 
 // pass judges turns. Those that it could not reach are left for another one, if
 // remembered is not 0.
-func (r *run) pass(ctx context.Context, next source, remembered int) (late []recorded, err error) {
+func (r *run) pass(ctx context.Context, next source, remembered int) (late []*recorded, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &pass{run: r, past: shell.NewHindsight(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
@@ -65,8 +70,8 @@ func (r *run) pass(ctx context.Context, next source, remembered int) (late []rec
 	}
 	r.summary.Passes++
 	for {
-		t, ok, err := next()
-		if err != nil || !ok {
+		t, err := next()
+		if err != nil || t == nil {
 			return p.late, errors.Join(err, p.deliver(0))
 		}
 		switch {
@@ -86,9 +91,9 @@ func (r *run) pass(ctx context.Context, next source, remembered int) (late []rec
 
 // lowest looks through turns that are in hand for where each log has to begin.
 func lowest(next source) (source, events.Position) {
-	var all []recorded
+	var all []*recorded
 	lows := events.Position{}
-	for t, ok, _ := next(); ok; t, ok, _ = next() {
+	for t, _ := next(); t != nil; t, _ = next() {
 		all = append(all, t)
 		for kind, at := range t.turn.Seen {
 			if low, known := lows[kind]; !known || at < low {
@@ -104,6 +109,9 @@ func (p *pass) deliver(left int) error {
 	for len(p.under) > left {
 		first := p.under[0]
 		p.under = p.under[1:]
+		if first.done == nil {
+			p.hand()
+		}
 		<-first.done
 		p.summary.count(first.Case)
 		if err := p.each(first.Case); err != nil {
@@ -114,8 +122,8 @@ func (p *pass) deliver(left int) error {
 }
 
 // judge asks the controller once more.
-func (p *pass) judge(ctx context.Context, t recorded) error {
-	c := &pending{Case: Case{Controller: t.controller, Sequence: t.sequence, Stored: t.stored, Turn: t.turn}}
+func (p *pass) judge(ctx context.Context, t *recorded) error {
+	c := &pending{Case: Case{Controller: t.controller, Sequence: t.sequence, Stored: t.stored, Turn: t.turn}, recorded: t}
 	if t.err != nil {
 		return p.unjudged(c, Unread, t.err.Error())
 	}
@@ -149,35 +157,56 @@ func (p *pass) judge(ctx context.Context, t recorded) error {
 
 func (p *pass) unjudged(c *pending, why Why, detail string) error {
 	c.Verdict, c.Why, c.Detail = Unjudged, why, detail
+	if err := c.complete(); err != nil {
+		c.Why, c.Detail = Unread, err.Error()
+	}
 	c.done = make(chan struct{})
 	close(c.done)
 	p.under = append(p.under, c)
 	return nil
 }
 
-// ask has the controller look, and decide and be compared while the memory goes on:
-// what it has seen stays as it is.
+// ask has the controller look. What it has seen stays as it is: it decides, and is
+// compared, while the memory goes on.
 func (p *pass) ask(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
-	var decide func(time.Time) reconcile.Decision
-	c.guard(func() { decide, _ = controller.Look(s, c.Turn.Key) })
+	c.guard(func() { c.decide, _ = controller.Look(s, c.Turn.Key) })
 	if p.options.Views && c.Broken == "" {
 		c.guard(func() { c.view(controller, s) })
 	}
 	p.under = append(p.under, c)
-	c.done = p.crew.do(func() {
-		var d reconcile.Decision
-		if decide != nil && c.Broken == "" {
-			c.guard(func() { d = decide(c.Turn.Now) })
+	if p.asked = append(p.asked, c); len(p.asked) == together {
+		p.hand()
+	}
+}
+
+// hand has those who have been asked decide.
+func (p *pass) hand() {
+	asked := p.asked
+	p.asked = nil
+	done := p.crew.do(func() {
+		for _, c := range asked {
+			c.settle(p.options.Views)
 		}
-		if c.Broken != "" {
-			c.Verdict = Differs
-			return
-		}
-		if p.options.Views {
-			c.Decision = d
-		}
-		c.compare(d)
 	})
+	for _, c := range asked {
+		c.done = done
+	}
+}
+
+// settle decides and compares.
+func (c *pending) settle(views bool) {
+	var d reconcile.Decision
+	if c.decide != nil && c.Broken == "" {
+		c.guard(func() { d = c.decide(c.Turn.Now) })
+	}
+	if c.Broken != "" {
+		c.differs()
+		return
+	}
+	if views {
+		c.Decision = d
+	}
+	c.compare(d)
 }
 
 // guard does what a controller may break in. A panic is an answer too.
@@ -198,22 +227,9 @@ func (c *Case) view(controller reconcile.Any, s reconcile.Snapshot) {
 	c.View = view
 }
 
-// compare holds what is decided now against what was decided then.
-func (c *Case) compare(d reconcile.Decision) {
-	now := c.rebuilt(d)
-	switch {
-	case now.SameDecision(c.Turn):
-		c.Verdict = Same
-	case c.Turn.Digest == 0:
-		c.Verdict, c.Why, c.Now = Unjudged, Older, now
-	default:
-		c.Verdict, c.Now = Differs, now
-	}
-}
-
 // see moves the memory to what a turn saw. Why is the reason for which it cannot; an
 // Expired without a detail is one that another pass may reach.
-func (p *pass) see(ctx context.Context, t recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.Sight, why Why, detail string, err error) {
+func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.Sight, why Why, detail string, err error) {
 	ends := ""
 	for kind, position := range t.turn.Seen {
 		l, err := p.reach(ctx, kind, position)

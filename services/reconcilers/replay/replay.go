@@ -34,17 +34,6 @@ type Options struct {
 	Remembered int
 }
 
-// recorded is a turn as it was stored.
-type recorded struct {
-	controller string
-	sequence   uint64
-	stored     time.Time
-	lane       events.Lane
-	turn       events.Turn
-	wanted     bool
-	err        error
-}
-
 // Run replays what an archive has, and hands over each turn with its verdict, in the
 // order in which they were stored, as far as one pass could judge them; what had to
 // wait for a second one comes behind.
@@ -68,7 +57,7 @@ func Run(ctx context.Context, archive bus.Archive, o Options, each func(Case) er
 	late, err := r.pass(ctx, turns, o.Remembered)
 	if err == nil && len(late) > 0 {
 		// Each is where it can be reached from the first, however far they are apart.
-		slices.SortStableFunc(late, func(a, b recorded) int { return a.turn.Now.Compare(b.turn.Now) })
+		slices.SortStableFunc(late, func(a, b *recorded) int { return a.turn.Now.Compare(b.turn.Now) })
 		_, err = r.pass(ctx, listed(late), 0)
 	}
 	return r.summary, err
@@ -126,18 +115,18 @@ func (r *run) make(t events.Turn) (reconcile.Any, error) {
 	return m.controller, m.err
 }
 
-// source gives turns one after the other; ok is false at the end.
-type source func() (t recorded, ok bool, err error)
+// source gives turns one after the other; nil at the end.
+type source func() (*recorded, error)
 
 // listed is the source of turns that are in hand.
-func listed(turns []recorded) source {
-	return func() (recorded, bool, error) {
+func listed(turns []*recorded) source {
+	return func() (*recorded, error) {
 		if len(turns) == 0 {
-			return recorded{}, false, nil
+			return nil, nil
 		}
 		t := turns[0]
 		turns = turns[1:]
-		return t, true, nil
+		return t, nil
 	}
 }
 
@@ -157,22 +146,21 @@ func (r *run) turns(ctx context.Context) (source, error) {
 		}
 		feeds[i] = open(ctx, r.archive, p, r.crew, r.reader(name))
 	}
-	return func() (t recorded, ok bool, err error) {
+	return func() (t *recorded, err error) {
 		first := -1
 		for i, f := range feeds {
 			ahead, err := f.more()
 			if err != nil {
-				return t, false, fmt.Errorf("read the turns of %s: %w", r.names[i], err)
+				return nil, fmt.Errorf("read the turns of %s: %w", r.names[i], err)
 			}
-			if len(ahead) > 0 && (first < 0 || ahead[0].stored.Before(t.stored)) {
-				first, t = i, ahead[0]
+			if len(ahead) > 0 && (t == nil || ahead[0].stored.Before(t.stored)) {
+				first, t = i, &ahead[0]
 			}
 		}
-		if first < 0 {
-			return t, false, nil
+		if t != nil {
+			feeds[first].take(1)
 		}
-		feeds[first].take(1)
-		return t, true, nil
+		return t, nil
 	}, nil
 }
 
@@ -189,7 +177,7 @@ func (r *run) reader(controller string) func(events.Message) recorded {
 			(r.options.Until.IsZero() || !m.Time.After(r.options.Until)) &&
 			(len(r.options.Turns) == 0 || slices.Contains(r.options.Turns, m.Sequence))
 		if t.wanted && of != events.Park {
-			t.err = events.DecodeJSON(m, &t.turn)
+			t.err = t.read(m, r.options.Views)
 		}
 		return t
 	}

@@ -180,6 +180,11 @@ func (w *world) put(value any, at string) uint64 {
 	w.Helper()
 	m, err := events.EncodeJSON(value, events.Trace{})
 	w.must(err)
+	return w.write(m, at)
+}
+
+func (w *world) write(m events.Message, at string) uint64 {
+	w.Helper()
 	m.Subject = at
 	w.wait(time.Millisecond)
 	sequence, err := w.bus.Put(w.Context(), events.Seal(m), strconv.Itoa(int(time.Now().UnixNano())))

@@ -18,7 +18,7 @@ import (
 // creep in, it matches nothing, not everything.
 func Selector(s *metav1.LabelSelector) (selector labels.Selector, ok bool) {
 	if plain(s) {
-		return labels.SelectorFromValidatedSet(s.MatchLabels), true
+		return labels.ValidatedSetSelector(s.MatchLabels), true
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if s == nil || err != nil || selector.Empty() {
