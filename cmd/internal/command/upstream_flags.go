@@ -41,6 +41,7 @@ func addMoot(f *pflag.FlagSet) {
 		{"endpoint-updates-batch-period", 0, joined},
 		{"endpointslice-updates-batch-period", 0, joined},
 		{"mirroring-endpointslice-updates-batch-period", 0, joined},
+		{"node-monitor-period", 5 * time.Second, "a node is judged when it has been silent for long enough, and not once in a while"},
 		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
 	} {
 		f.Var(m, m.flag, "no other value than kube-controller-manager's default: "+m.since)
@@ -52,7 +53,8 @@ func addMoot(f *pflag.FlagSet) {
 var instead = []struct{ flags, do string }{
 	{"leader-elect leader-migration enable-leader-migration", "nobody leads here, any number of replicas work side by side; take it out"},
 	{"kube-api-qps= kube-api-burst=", "the API server's priority and fairness says how fast; --max-requests-in-flight bounds what is asked at once"},
-	{"kube-api-content-type= min-resync-period=", "it is not needed here; take it out"},
+	{"kube-api-content-type= min-resync-period= controller-start-interval= emulated-version= min-compatibility-version=", "it is not needed here; take it out"},
+	{"version=", "call millrace --version"},
 	{"controller-shutdown-timeout=", "set --shutdown-timeout"},
 	{"contention-profiling=", "--profiling serves profiles, without those of waiting; take it out"},
 	{"bind-address= secure-port= permit- cert-dir= tls- disable-http2-serving= http2- authentication- authorization- client-ca-file= requestheader-",
