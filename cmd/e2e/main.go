@@ -23,42 +23,23 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// replaced are the controllers that Millrace has, by the names that it shares with
-// kube-controller-manager.
-var replaced = []string{
-	"deployment-controller",
-	"replicaset-controller",
-	"replicationcontroller-controller",
-	"endpointslice-controller",
-	"pod-garbage-collector-controller",
-	"statefulset-controller",
-	"daemonset-controller",
-	"persistentvolume-protection-controller",
-	"persistentvolumeclaim-protection-controller",
-	"clusterrole-aggregation-controller",
-	"ttl-controller",
-	"endpoints-controller",
-	"serviceaccount-controller",
-	"root-ca-certificate-publisher-controller",
-	"garbage-collector-controller",
-	"namespace-controller",
-	"job-controller",
-	"cronjob-controller",
-	"ttl-after-finished-controller",
-	"disruption-controller",
-	"horizontal-pod-autoscaler-controller",
-	"resourcequota-controller",
-	"legacy-serviceaccount-token-cleaner-controller",
-	"serviceaccount-token-controller",
-	"endpointslice-mirroring-controller",
-	"ephemeral-volume-controller",
-	"volumeattributesclass-protection-controller",
-	"node-lifecycle-controller",
-	"taint-eviction-controller",
-	"validatingadmissionpolicy-status-controller",
+// replaced names the controllers that Millrace has, as kube-controller-manager does.
+func replaced() string {
+	var names []string
+	for _, e := range controllers.Catalog() {
+		if e.Exists() {
+			names = append(names, e.Name)
+		}
+	}
+	return strings.Join(names, ",")
 }
+
+// storageVersions has StorageVersions served, which are alpha, so that their garbage
+// collector has work.
+const storageVersions = "--feature-gates=StorageVersionAPI=true"
 
 // errFailed says that tests failed; everything about them has been printed.
 var errFailed = errors.New("tests failed")
@@ -79,13 +60,13 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.by, "by", "millrace", "who runs the controllers under test: millrace, kcm (the baseline), shadow (kcm, with millrace beside it, which is compared), or nobody (the negative control, in which tests must fail)")
-	flag.StringVar(&o.which, "controllers", strings.Join(replaced, ","), "the controllers under test; kube-controller-manager runs all others")
+	flag.StringVar(&o.which, "controllers", replaced(), "the controllers under test; kube-controller-manager runs all others")
 	flag.StringVar(&o.tests, "tests", "", "file of test names (default: test/e2e/tests.txt)")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
 	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>)")
 	flag.StringVar(&o.binary, "binary", "", "the millrace program (default: bin/millrace)")
-	flag.IntVar(&o.procs, "procs", 6, "tests at a time")
-	flag.DurationVar(&o.timeout, "timeout", 30*time.Minute, "the whole run's limit")
+	flag.IntVar(&o.procs, "procs", 8, "tests at a time")
+	flag.DurationVar(&o.timeout, "timeout", 90*time.Minute, "the whole run's limit")
 	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, too")
 	flag.StringVar(&o.record, "record", "", "run nothing, and take over this results.tsv of a run by --by into test/e2e and docs/conformance.md")
 	flag.Parse()
@@ -163,20 +144,21 @@ type stage struct {
 
 // start starts the cluster and whoever runs the controllers under test.
 func start(ctx context.Context, o options) (*stage, error) {
-	controllers := localcluster.Without(strings.Split(o.which, ",")...)
+	others := localcluster.Without(strings.Split(o.which, ",")...)
 	switch o.by {
 	case "kcm", "shadow":
-		controllers = localcluster.AllControllers
+		others = localcluster.AllControllers
 	case "millrace", "nobody":
 	default:
 		return nil, fmt.Errorf("--by=%s: it is millrace, kcm, shadow or nobody", o.by)
 	}
 	// The cluster has started when its nodes are free, and only kube-controller-manager
 	// is there by then to take the taint away.
-	tainted := controllers == localcluster.AllControllers || !slices.Contains(strings.Split(o.which, ","), "node-lifecycle-controller")
+	tainted := others == localcluster.AllControllers || !slices.Contains(strings.Split(o.which, ","), "node-lifecycle-controller")
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		Dir: filepath.Join(o.out, "cluster"), Nodes: nodes, E2E: true, NotReadyTaint: tainted, Output: os.Stderr,
-		KCM: []localcluster.KCM{{Controllers: controllers}},
+		APIServerArgs: []string{storageVersions, "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"},
+		KCM:           []localcluster.KCM{{Controllers: others, Args: []string{storageVersions}}},
 	})
 	if err != nil {
 		return nil, err
@@ -209,7 +191,7 @@ func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.Us
 	p, err := s.Run("millrace", o.binary, append([]string{
 		"run", "--kubeconfig=" + s.Kubeconfig(as), "--data-dir=" + data, "--root-ca-file=" + s.RootCAFile(),
 		"--service-account-private-key-file=" + s.ServiceAccountKeyFile(),
-		"--controllers=" + o.which, "--health-address=" + s.health, "--nats-listen=" + s.nats,
+		"--controllers=" + o.which, storageVersions, "--health-address=" + s.health, "--nats-listen=" + s.nats,
 	}, more...)...)
 	if err != nil {
 		return err
