@@ -41,8 +41,9 @@ type Controller[V any] struct {
 	Inputs []Input
 	// Writes is the promise: everything it may do.
 	Writes Writes
-	// StatusBlind says that nothing it does rests on its own object's status, so
-	// that it may act while a report is under way.
+	// StatusBlind says that it has decisions that rest on nothing in its own object's
+	// status and say so ([Decision].StatusBlind), so that it is asked while a report is
+	// under way, too.
 	StatusBlind bool
 	// Remembers says that what its last turns did matters to it when they succeeded,
 	// too: [Snapshot].Last gives their outcomes, unless they are a crowd's in which

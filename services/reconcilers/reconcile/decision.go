@@ -24,6 +24,10 @@ type Decision struct {
 	// one moment, when everything done for the key has come back. It is for reports
 	// that nobody can put right later, such as sums of what is seen once.
 	Sure bool
+	// StatusBlind says that nothing that it does rests on the own object's status, so
+	// that it may be done while a report is under way. Only a controller that is
+	// StatusBlind is heard.
+	StatusBlind bool
 	// Figures are what is worth counting. They are no part of the turn.
 	Figures []Figure
 }
@@ -41,15 +45,16 @@ func Do(because string, commands ...events.Command) Decision {
 
 // Join makes one decision of several: all commands in order, the earliest wake,
 // and the reasons of those that do or wait for something, or else the first
-// reason.
+// reason. It is blind to the status if all are that do something.
 func Join(decisions ...Decision) Decision {
-	var joined Decision
+	joined := Decision{StatusBlind: true}
 	var reasons []string
 	for _, d := range decisions {
 		joined.Commands = append(joined.Commands, d.Commands...)
 		joined.Figures = append(joined.Figures, d.Figures...)
 		joined.Retry = joined.Retry || d.Retry
 		joined.Sure = joined.Sure || d.Sure
+		joined.StatusBlind = joined.StatusBlind && (d.StatusBlind || !d.acts())
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
 			joined.WakeAt = d.WakeAt
 		}
@@ -69,13 +74,17 @@ func Join(decisions ...Decision) Decision {
 	return joined
 }
 
+// acts tells whether it does more than report.
+func (d Decision) acts() bool {
+	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+}
+
 // In gives the part of the decision that travels in a lane. Figures of no command go
 // with what acts, or with the report where nothing does.
 func (d Decision) In(lane events.Lane) Decision {
-	part, acts := d, false
+	part, acts := d, d.acts()
 	part.Commands, part.Figures = nil, nil
 	for _, c := range d.Commands {
-		acts = acts || c.Lane() == events.Act
 		if c.Lane() == lane {
 			part.Commands = append(part.Commands, c)
 		}

@@ -50,7 +50,7 @@ func (e *entry) lane(of events.Lane) *lane {
 }
 
 // mayAct: nothing of the key is under way that what it does could rest on: no act,
-// and no report either, unless the controller's acts are blind to its status.
+// and no report either, unless the decision may turn out to be blind to the status.
 func (d *Desk) mayAct(e *entry) bool {
 	return e.act.settled() && (e.tell.settled() || d.described.StatusBlind)
 }

@@ -54,6 +54,24 @@ func TestDroppedPartKeepsTheTicket(t *testing.T) {
 	want(t, "a ticket whose births are held back", s, "")
 }
 
+// A report that is under way holds up what rests on the status, and nothing else.
+func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
+	for how, waits := range map[string]bool{"": true, "overlooks": false} {
+		o := open(t, Settings{Pace: -1})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, how))
+		o.recalled(Past{}, Past{})
+		o.take(events.Tell)
+		o.answer(events.Tell, 1, nil)
+		s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, how))
+		if waits {
+			o.none()
+			o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+		}
+		o.take(events.Act)
+		want(t, "the report of that is to be made", s, "")
+	}
+}
+
 // A failure that is reported on the object is not tried again because of its own
 // report; what somebody else changes may be the cure.
 func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {

@@ -27,7 +27,7 @@ type toyView struct {
 // annotations make it misbehave.
 func toy() reconcile.Controller[toyView] {
 	return reconcile.Controller[toyView]{
-		Name: "toy", Owns: &kinds.ReplicaSets.Kind,
+		Name: "toy", Owns: &kinds.ReplicaSets.Kind, StatusBlind: true,
 		Inputs: []reconcile.Input{
 			reconcile.Own(kinds.ReplicaSets.Kind),
 			{Kind: kinds.Pods.Kind, Keys: podKeys},
@@ -83,7 +83,10 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 		return reconcile.Wake(v.Set.CreationTimestamp.Add(time.Hour), "an hour")
 	}
 	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
-	d := reconcile.Decision{Because: fmt.Sprintf("%d of %d", have, want), Sure: v.Set.Annotations["toy"] == "counts"}
+	d := reconcile.Decision{
+		Because: fmt.Sprintf("%d of %d", have, want),
+		Sure:    v.Set.Annotations["toy"] == "counts", StatusBlind: v.Set.Annotations["toy"] == "overlooks",
+	}
 	d.Figures = []reconcile.Figure{{Metric: "wanted", Value: float64(want)}, reconcile.Count("asked", 1)}
 	taken := map[string]bool{}
 	for _, p := range v.Pods {

@@ -104,6 +104,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
+		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
 		if (a.act || a.tell) && s.blurred() {
 			a.act, a.tell = false, false
 			d.squinting = append(d.squinting, e)

@@ -32,6 +32,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		return reconcile.Nothing("the pod is on its way out")
 	}
 	d := reconcile.Nothing("the pod has the claims that it wants")
+	d.StatusBlind = true
 	for _, volume := range wanted(v.Pod) {
 		name := nameOf(v.Pod, volume)
 		switch had := v.claim(name); {

@@ -53,8 +53,9 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
 		{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status"},
 	},
-	Observe: observe,
-	Decide:  decide,
+	StatusBlind: true,
+	Observe:     observe,
+	Decide:      decide,
 }
 
 func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }

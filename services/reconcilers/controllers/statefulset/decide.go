@@ -76,6 +76,7 @@ func (s stage) act() reconcile.Decision {
 	}
 	for _, step := range []func() (reconcile.Decision, bool){s.fill, s.keep, s.shrink, s.roll} {
 		if d, over := step(); over {
+			d.StatusBlind = !s.divided()
 			return d
 		}
 	}

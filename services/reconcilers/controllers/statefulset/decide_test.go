@@ -237,3 +237,37 @@ func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 		t.Errorf("it is taken for another: %+v", birth)
 	}
 }
+
+// What rests on the status says so: it has to wait for a report that is under way.
+func TestBirthsRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
+	rolling := func(r *appsv1.RollingUpdateStatefulSetStrategy) appsv1.StatefulSetUpdateStrategy {
+		return appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: r}
+	}
+	for name, c := range map[string]struct {
+		strategy appsv1.StatefulSetUpdateStrategy
+		blind    bool
+	}{
+		"no partition":               {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)}), true},
+		"partition":                  {rolling(&appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To[int32](1)}), false},
+		"partition not filled in":    {rolling(nil), false},
+		"replaced by whoever wishes": {appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}, true},
+	} {
+		set := stateful("web", 1)
+		set.Spec.UpdateStrategy, set.Spec.VolumeClaimTemplates = c.strategy, nil
+		v := View{Set: set}
+		for i, image := range []string{"nginx:0", "nginx:1"} {
+			past := set.DeepCopy()
+			past.Spec.Template.Spec.Containers[0].Image = image
+			r := View{Set: past}.revision(revision.Patch(&past.Spec.Template), int64(i+1))
+			v.Revisions = append(v.Revisions, r)
+		}
+		set.Status.CurrentRevision, set.Status.CurrentReplicas = v.Revisions[0].Name, 1
+		before := decide(v, now)
+		set.Status = appsv1.StatefulSetStatus{CurrentRevision: v.Revisions[1].Name}
+		after := decide(v, now)
+		same := events.Digest(before.In(events.Act).Commands) == events.Digest(after.In(events.Act).Commands)
+		if len(before.In(events.Act).Commands) != 1 || same != c.blind || before.StatusBlind != c.blind {
+			t.Errorf("%s: it says that it is blind to the status: %v, and with another status it does the same: %v; want %v", name, before.StatusBlind, same, c.blind)
+		}
+	}
+}

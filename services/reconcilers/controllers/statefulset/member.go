@@ -97,15 +97,22 @@ func (s stage) available(p *corev1.Pod) bool {
 
 func (s stage) unavailable(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || !s.available(p) }
 
+// divided is true for a set that may have pods born of the current revision. Which one
+// that is only the status says; and where the set has no partition also up to which
+// number, as before the API filled one in.
+func (v View) divided() bool {
+	strategy := v.Set.Spec.UpdateStrategy
+	return strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && (strategy.RollingUpdate == nil || v.partition() > 0)
+}
+
 // birth is a new pod with a number, of the revision that this is to have.
 //
 // Upstream: pkg/controller/statefulset, newVersionedStatefulSetPod.
 func (s stage) birth(ordinal int) events.Command {
 	revision := s.update
-	strategy := s.Set.Spec.UpdateStrategy
-	if rolls := strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType; rolls {
+	if s.divided() {
 		below := s.start() + s.partition()
-		if strategy.RollingUpdate == nil {
+		if s.Set.Spec.UpdateStrategy.RollingUpdate == nil {
 			below = s.start() + int(s.Set.Status.CurrentReplicas)
 		}
 		if ordinal < below {

@@ -21,11 +21,13 @@ func (s Sets[T]) Decide(v View, now time.Time) reconcile.Decision {
 	}
 	claim := owner.Claims(owner.Claimant{Kind: s.Kind.Kind, Owner: v.Set, Selector: selector},
 		kinds.Pods, v.living())
-	return reconcile.Join(
+	d := reconcile.Join(
 		s.scale(v, claim, now),
 		s.report(v, claim, selector, now),
 		v.nextAvailable(claim.Mine, now),
 	)
+	d.StatusBlind = true // pods are counted, never what was said of them
+	return d
 }
 
 // living are the pods that may be claimed.
