@@ -152,7 +152,7 @@ func (r *passage) session(ctx context.Context) error {
 	feed := newFeed(r.Stream)
 	feed.enough = int(min(readBatch, r.To-max(r.From, 1)+1))
 	consuming, err := source.Consume(feed.receive,
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(r.bus.heartbeat()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
 	if err != nil {
 		return translated(request, err)

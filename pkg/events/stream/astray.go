@@ -16,8 +16,12 @@ import (
 var errAstray = errors.New("the consumer has lost its place")
 
 const (
-	// patrol is how often a consumer's place is compared with its stream.
-	patrol = 5 * time.Second
+	// patrol is how often a consumer's place is compared with its stream in a cluster,
+	// where other servers may go on without what one has lost. One that stands alone
+	// loses nothing while the connection lasts, and a new session looks at once: there
+	// lonePatrol is for what nobody has thought of.
+	patrol     = 5 * time.Second
+	lonePatrol = 30 * time.Second
 	// doubt is how long a consumer may seem to stand beyond its stream: the two may
 	// be told by different servers.
 	doubt = time.Second
@@ -50,7 +54,10 @@ func (w *worker) history(m jetstream.Msg, p *place) bool {
 
 // watch ends the session when the consumer stands beyond the end of its stream.
 func (w *worker) watch(ctx context.Context, broken chan<- error) {
-	suspected := false
+	suspected, usual := false, lonePatrol
+	if w.bus.options.Replicas > 1 {
+		usual = patrol
+	}
 	for wait := time.Duration(0); ; {
 		timer := time.NewTimer(wait)
 		select {
@@ -61,7 +68,7 @@ func (w *worker) watch(ctx context.Context, broken chan<- error) {
 		}
 		switch beyond, err := w.beyond(ctx); {
 		case err != nil || !beyond:
-			suspected, wait = false, patrol
+			suspected, wait = false, usual
 		case suspected:
 			trouble(broken, errAstray)
 			return

@@ -22,6 +22,7 @@ type Bus struct {
 
 	// handles are streams that have been read by message.
 	handles sync.Map // name -> jetstream.Stream
+	listing listing
 
 	closed    chan struct{}
 	closeOnce sync.Once

@@ -21,15 +21,20 @@ const (
 	// heldMessages and heldBytes bound what waits for the handler.
 	heldMessages = 4000
 	heldBytes    = 32 << 20
-	// pullHeartbeat is how often the server says that it is still there; two
-	// missing ones make a reader start anew.
-	pullHeartbeat = 2 * time.Second
+	// clusterHeartbeat is how often a server of a cluster says of a consumer that it is
+	// still there; two missing ones make a reader start anew. Of a server that stands alone
+	// a consumer goes with the connection, and everything that is at rest costs that much
+	// less: so often does loneHeartbeat say it, half as often as is asked for messages.
+	clusterHeartbeat = 2 * time.Second
+	loneHeartbeat    = bus.Lingering / 2
 	// readerIdle is when the server removes the consumer of a reader that died.
 	readerIdle = time.Minute
-	// stuckPoll is how often the server is asked whether it still has something
-	// for a reader to whom nothing comes, and stuckPolls how often in a row it
-	// may say so in a session.
+	// stuckPoll is how long nothing comes to a reader before the server is asked
+	// whether it still has something, and stuckPolls how often in a row it may say so in a
+	// session. Where it has nothing it is asked less and less often, down to stuckRest:
+	// it is old messages that it cannot read, which are waited for from the beginning.
 	stuckPoll  = 2 * time.Second
+	stuckRest  = 32 * time.Second
 	stuckPolls = 2
 )
 
@@ -57,6 +62,7 @@ func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle fun
 	for attempt := 0; ; attempt++ {
 		before := f.next
 		err := f.session(ctx, handle)
+		b.listing.drop() // the stream may be another one by now
 		var own *handlerError
 		switch {
 		case ctx.Err() != nil:
@@ -91,7 +97,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	}
 	feed := newFeed(f.stream)
 	consuming, err := source.Consume(feed.receive,
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(f.bus.heartbeat()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
 	if err != nil {
 		return translated(request, err)
@@ -99,14 +105,18 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer f.leave(source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
-	idle := time.NewTicker(stuckPoll)
+	idle := time.NewTimer(stuckPoll)
 	defer idle.Stop()
-	for stuck := 0; ; {
+	for stuck, rest := 0, stuckPoll; ; {
 		select {
 		case <-idle.C:
 			if stuck, err = f.stuck(request, source, stuck); err != nil {
 				return translated(request, err)
 			}
+			if rest = min(2*rest, stuckRest); stuck > 0 {
+				rest = stuckPoll
+			}
+			idle.Reset(rest)
 			continue
 		case <-request.Done():
 			return context.Cause(request)
@@ -117,8 +127,8 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		case <-feed.ready:
 		}
 		batch, _, err := feed.take()
-		stuck = 0
-		idle.Reset(stuckPoll)
+		stuck, rest = 0, stuckPoll
+		idle.Reset(rest)
 		if err := f.hand(batch, handle); err != nil {
 			return err
 		}
@@ -126,6 +136,14 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 			return translated(request, err)
 		}
 	}
+}
+
+// heartbeat is how often the server says of a consumer that it is still there.
+func (b *Bus) heartbeat() time.Duration {
+	if b.options.Replicas > 1 {
+		return clusterHeartbeat
+	}
+	return loneHeartbeat
 }
 
 // stuck counts how often in a row the server had something and nothing came. A

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 }
 
 func (b *Bus) ensureKind(ctx context.Context, kind kinds.Kind) error {
+	defer b.listing.drop()
 	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
 	there, err := b.compare(ctx, log, state)
 	if err != nil {
@@ -117,30 +117,9 @@ func (b *Bus) create(ctx context.Context, there []bool, wanted ...jetstream.Stre
 	return nil
 }
 
-// Kinds are the kinds whose logs exist, sorted by name.
-func (b *Bus) Kinds(ctx context.Context) ([]kinds.Kind, error) {
-	request, done := b.guarded(ctx, "STREAM.LIST")
-	defer done()
-	var found []kinds.Kind
-	list := b.js.ListStreams(request, jetstream.WithStreamListSubject("ev.>"))
-	for info := range list.Info() {
-		kind, ours, err := kindOf(info.Config.Metadata)
-		if err != nil {
-			return nil, fmt.Errorf("stream %s: %w", info.Config.Name, err)
-		}
-		if ours && info.Config.Name == subject.LogStream(kind.Name) {
-			found = append(found, kind)
-		}
-	}
-	if err := translated(request, list.Err()); err != nil {
-		return nil, fmt.Errorf("list streams: %w", err)
-	}
-	slices.SortFunc(found, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	return found, nil
-}
-
 // Forget removes the streams of a kind; it is no error when they are not there.
 func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
+	defer b.listing.drop()
 	// The mirror goes first, so that it never stands there without its log.
 	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
 		if err := b.remove(ctx, name); err != nil {

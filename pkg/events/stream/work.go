@@ -83,7 +83,7 @@ func (w *worker) session(ctx context.Context) error {
 	desk := &desk{worker: w, broken: broken}
 	consuming, err := consumer.Consume(desk.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
-		jetstream.PullHeartbeat(pullHeartbeat), jetstream.PullExpiry(bus.Lingering),
+		jetstream.PullHeartbeat(w.bus.heartbeat()), jetstream.PullExpiry(bus.Lingering),
 		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { trouble(broken, err) }))
 	if err != nil {

@@ -1,0 +1,120 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// listingAge is how long it is believed that the streams of a name are for the same
+// kind. Kinds are looked for every second, and to have all streams described each time
+// is a tenth of what a cluster at rest costs; their names are not.
+const listingAge = 15 * time.Second
+
+// listing is what kinds were found the last time. It is forgotten as soon as this
+// connection has reason to believe that streams have been made anew.
+type listing struct {
+	mu    sync.Mutex
+	at    time.Time // zero: there is none
+	logs  []string  // the names of the streams, sorted
+	kinds []kinds.Kind
+	drops int // how often it has been forgotten
+}
+
+// drop forgets the listing.
+func (l *listing) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.drops = time.Time{}, l.drops+1
+}
+
+// due tells whether there is a listing that can be gone by, and what to give back to keep.
+func (l *listing) due() (known bool, drops int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.at) < listingAge, l.drops
+}
+
+// of gives the kinds of the streams with these names, if they are those of the listing.
+func (l *listing) of(logs []string) ([]kinds.Kind, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.kinds), !l.at.IsZero() && slices.Equal(l.logs, logs)
+}
+
+// keep takes in a listing that was begun at a time, unless that has been overtaken.
+func (l *listing) keep(begun time.Time, drops int, logs []string, found []kinds.Kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.drops == drops {
+		l.at, l.logs, l.kinds = begun, logs, slices.Clone(found)
+	}
+}
+
+// Kinds are the kinds whose logs exist, sorted by name.
+func (b *Bus) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	known, drops := b.listing.due()
+	if known {
+		logs, err := b.logs(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list streams: %w", err)
+		}
+		if found, same := b.listing.of(logs); same {
+			return found, nil
+		}
+	}
+	begun := time.Now()
+	logs, found, err := b.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.listing.keep(begun, drops, logs, found)
+	return found, nil
+}
+
+// logs are the names of the streams that kinds may be in, sorted.
+func (b *Bus) logs(ctx context.Context) ([]string, error) {
+	request, done := b.guarded(ctx, "STREAM.NAMES")
+	defer done()
+	var logs []string
+	list := b.js.StreamNames(request, jetstream.WithStreamListSubject(everyLog))
+	for name := range list.Name() {
+		logs = append(logs, name)
+	}
+	slices.Sort(logs)
+	return logs, translated(request, list.Err())
+}
+
+// everyLog is a subject under which all logs are found.
+const everyLog = "ev.>"
+
+// describe asks for the settings of all logs.
+func (b *Bus) describe(ctx context.Context) (logs []string, found []kinds.Kind, err error) {
+	request, done := b.guarded(ctx, "STREAM.LIST")
+	defer done()
+	list := b.js.ListStreams(request, jetstream.WithStreamListSubject(everyLog))
+	for info := range list.Info() {
+		logs = append(logs, info.Config.Name)
+		kind, ours, err := kindOf(info.Config.Metadata)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stream %s: %w", info.Config.Name, err)
+		}
+		if ours && info.Config.Name == subject.LogStream(kind.Name) {
+			found = append(found, kind)
+		}
+	}
+	if err := translated(request, list.Err()); err != nil {
+		return nil, nil, fmt.Errorf("list streams: %w", err)
+	}
+	slices.Sort(logs)
+	slices.SortFunc(found, func(a, b kinds.Kind) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return logs, found, nil
+}
