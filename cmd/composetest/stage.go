@@ -27,7 +27,8 @@ type stage struct {
 	env      []string       // what is set besides local.env
 	ports    map[string]int // by the name of their variable
 	client   *arena.Client
-	worked   int // namespaces in which something was played
+	bus      string // where it is for who only reads, with his password
+	worked   int    // namespaces in which something was played
 }
 
 // patience is how long any step may take; what is slow here is the machine.
@@ -43,7 +44,7 @@ func (s *stage) setUp(ctx context.Context, compose string) (err error) {
 	}
 	s.project = fmt.Sprintf("millracetest%d", os.Getpid())
 	s.ports = map[string]int{}
-	for _, name := range []string{"APISERVER_PORT", "NATS_PORT", "JAEGER_PORT", "PROMETHEUS_PORT"} {
+	for _, name := range []string{"APISERVER_PORT", "NATS_PORT", "JAEGER_PORT", "PROMETHEUS_PORT", "UI_PORT"} {
 		port, err := localcluster.FreePort()
 		if err != nil {
 			return err

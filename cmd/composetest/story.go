@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +43,10 @@ func story() []step {
 	steps := []step{
 		{"start everything", start},
 		{"play the demo", playDemo},
+		{"who is let in on the bus", letIn},
 		{"find the trace of a scale in Jaeger", findTrace},
+		{"read the record as the reader", readRecord},
+		{"profile ui", openPage},
 		{"verify the record", verifyRecord},
 	}
 	for _, service := range several {
@@ -65,7 +66,7 @@ func story() []step {
 
 // everyProfile are the flags that make compose see all services.
 func everyProfile() []string {
-	return []string{"--profile", "observability", "--profile", "kcm", "--profile", "tools"}
+	return []string{"--profile", "observability", "--profile", "kcm", "--profile", "tools", "--profile", "ui"}
 }
 
 func start(ctx context.Context, s *stage) (string, error) {
@@ -218,13 +219,10 @@ func findTrace(ctx context.Context, s *stage) (string, error) {
 // readTrace reads the trace of the change that led to a version, and finds out
 // whether everybody has a part in it.
 func (s *stage) readTrace(ctx context.Context, version string) (string, error) {
-	cmd := s.command(ctx, filepath.Join(s.checkout, "bin", "linux", "millrace"), "trace", "deployment/web", "--namespace="+traced, "--rv="+version,
-		"--jaeger="+s.at("http", "JAEGER_PORT"), "--nats-url="+s.at("nats", "NATS_PORT"), "--output=json")
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.Output()
+	out, err := s.millrace(ctx, "trace", "deployment/web", "--namespace="+traced, "--rv="+version,
+		"--jaeger="+s.at("http", "JAEGER_PORT"), "--output=json")
 	if err != nil {
-		return "", fmt.Errorf("millrace trace: %w: %s", err, bytes.TrimSpace(complaint.Bytes()))
+		return "", err
 	}
 	var trace jaeger.Trace
 	if err := json.Unmarshal(out, &trace); err != nil {

@@ -22,7 +22,7 @@ import (
 func newBus() *cobra.Command {
 	server, service := newServerOptions(), newServiceOptions()
 	server.listen = "127.0.0.1:4222"
-	return program{
+	cmd := program{
 		use: "bus", aliases: []string{"nats"}, short: "Run the embedded NATS JetStream server alone",
 		long: `Runs the NATS JetStream server that "millrace run" embeds as a process of its own,
 for separate services. Alone, or as one of three that keep a copy of everything each:
@@ -46,6 +46,8 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			}})
 		},
 	}.cobra()
+	cmd.AddCommand(newBusPasswords())
+	return cmd
 }
 
 // addCluster adds the flags of a server in a process of its own, with users, or in a cluster, in NATS' own words.

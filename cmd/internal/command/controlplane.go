@@ -25,7 +25,7 @@ func newControlPlane() *cobra.Command {
 somebody else, such as docker-compose.yaml: for trying out, not for production.`,
 		Args: cobra.NoArgs,
 	}
-	group.AddCommand(newKeys(), newPrepare(), newKubeconfig())
+	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress())
 	return group
 }
 
@@ -45,13 +45,14 @@ func (o *elsewhereOptions) check() error {
 }
 
 func newKeys() *cobra.Command {
-	o := elsewhereOptions{}
+	o, bus := elsewhereOptions{}, busKeyOptions{}
 	var kubeconfigs, certificates, notaries []string
 	return program{
 		use: "keys", short: "Make keys, certificates and kubeconfigs, unless they are there",
 		long: `Makes in --dir the keys and certificates that kubeadm would make, a kubeconfig for
-each user, and kwok's configuration. Keys that are there already stay.`,
-		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
+each user, kwok's configuration, and passwords for the bus. Keys that are there already
+stay.`,
+		flags: []func(*pflag.FlagSet){o.add, bus.add, func(f *pflag.FlagSet) {
 			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are copied too")
 			f.StringSliceVar(&notaries, "notary-keys-for", nil, "`directory=directory` of the key of a notary, notary.key, and of its public part, notary.key.pub")
 			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which the root certificate alone is copied too")
@@ -81,7 +82,7 @@ each user, and kwok's configuration. Keys that are there already stay.`,
 					return err
 				}
 			}
-			return nil
+			return bus.write(o.Dir)
 		},
 	}.cobra()
 }

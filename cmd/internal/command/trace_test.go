@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -21,25 +23,33 @@ const (
 	lostTrace   = "0af7651916cd43dd8448eb211c80319d"
 )
 
-// recorded is a bus with the changes of some deployments on record, and its address.
-func recorded(t *testing.T) (url string) {
+// guarded is a bus that lets nobody in without a name, and its address for who may only
+// read.
+func guarded(t *testing.T) (b *stream.Bus, reader string) {
 	t.Helper()
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	}
 	port, err := localcluster.FreePort()
-	if err != nil {
-		t.Fatal(err)
+	ok(t, err)
+	server := serverOptions{
+		dataDir: t.TempDir(), sync: time.Minute, listen: fmt.Sprintf("127.0.0.1:%d", port), accounts: filepath.Join(deployments, "nats", "accounts.conf"),
 	}
-	server := serverOptions{dataDir: t.TempDir(), sync: time.Minute, listen: fmt.Sprintf("127.0.0.1:%d", port)}
 	running, err := server.start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { _ = running.Close() })
 	o := newBusOptions()
-	b, err := o.open(t.Context(), "test", running)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.at.URL = "nats://millrace:word-of-millrace@" + server.listen
+	b, err = o.open(t.Context(), "test", nil)
+	ok(t, err)
 	t.Cleanup(func() { _ = b.Close() })
+	return b, "nats://reader:word-of-reader@" + server.listen
+}
+
+// recorded is the address of a bus with the changes of some deployments on record.
+func recorded(t *testing.T) (reader string) {
+	t.Helper()
+	b, reader := guarded(t)
 	kind := kinds.Kind{Name: "deployments.apps", Kind: "Deployment", Version: "v1", Namespaced: true}
 	if err := b.EnsureKind(t.Context(), kind); err != nil {
 		t.Fatal(err)
@@ -69,7 +79,7 @@ func recorded(t *testing.T) (url string) {
 	if err := log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return "nats://" + server.listen
+	return reader
 }
 
 // jaegerOfOne is a Jaeger that has one trace.

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+)
+
+// letIn has whoever gives no name, or a wrong password, sent away, and gets the login of
+// who only reads.
+func letIn(ctx context.Context, s *stage) (string, error) {
+	out, err := s.composed(ctx, "--profile", "tools", "run", "--rm", "-T", "reader").Output()
+	if err != nil {
+		return "", fmt.Errorf("run reader: %w", err)
+	}
+	s.bus = string(bytes.TrimSpace(out))
+	if !strings.HasPrefix(s.bus, "nats://reader:") {
+		return "", fmt.Errorf("the reader is told %q", s.bus)
+	}
+	for _, address := range []string{s.at("nats", "NATS_PORT"), strings.Replace(s.bus, "@", "x@", 1)} {
+		_, _, err := (&reader.Source{Connection: reader.Connection{URL: address}}).Open(ctx, patience)
+		if err == nil || !strings.Contains(err.Error(), "uthorization") {
+			return "", fmt.Errorf("somebody without a password is told: %w", errors.Join(err, errLetIn))
+		}
+	}
+	return "the reader, and nobody without a password", nil
+}
+
+var errLetIn = errors.New("the bus must send him away")
+
+// millrace runs a command of ours on this machine, as who only reads.
+func (s *stage) millrace(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := s.command(ctx, append([]string{filepath.Join(s.checkout, "bin", "linux", "millrace")}, args...)...)
+	cmd.Env = append(cmd.Env, "MILLRACE_NATS_URL="+s.bus)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("millrace %s: %w: %s", args[0], err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out, nil
+}
+
+// readRecord has the commands of the record tell of a Deployment that was scaled.
+func readRecord(ctx context.Context, s *stage) (string, error) {
+	for says, args := range map[string][]string{
+		"Deployment":            {"history", "deployment/web", "--namespace=" + traced},
+		"web":                   {"get", "deployments", "--namespace=" + traced},
+		"deployment-controller": {"why", "deployment/web", "--namespace=" + traced, "--field=.status.replicas"},
+		"last act turn":         {"why-not", "deployment/web", "--namespace=" + traced, "--controller=deployment-controller"},
+		"EV_pods":               {"retention"},
+		"behind":                {"lag"},
+		"":                      {"parked"},
+		"turns":                 {"replay", "--controller=deployment-controller"},
+		"messages":              {"export", filepath.Join(s.dir, "record.millrace")},
+	} {
+		out, err := s.millrace(ctx, args...)
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(string(out), says) {
+			return "", fmt.Errorf("millrace %s does not say %q but %s", strings.Join(args, " "), says, out)
+		}
+	}
+	return "history, get, why, why-not, retention, lag, parked, replay and export answer", nil
+}
+
+// openPage starts the page, and has it answer from the record.
+func openPage(ctx context.Context, s *stage) (string, error) {
+	if err := s.do(ctx, "--profile", "ui", "up", "-d", "ui"); err != nil {
+		return "", err
+	}
+	return "the page is served, by who only reads", poll(ctx, func() error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at("http", "UI_PORT")+"/api/lag", nil)
+		if err != nil {
+			return fmt.Errorf("ask the page: %w", err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return fmt.Errorf("ask the page: %w", err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("replicaset-controller")) {
+			return fmt.Errorf("the page answers %s: %w", response.Status, errors.Join(err, errNoPage))
+		}
+		return nil
+	})
+}
+
+var errNoPage = errors.New("that is not the page")

@@ -1,0 +1,203 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/cmd/internal/settings"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// Who comes to a bus with users gives a password. A control plane in containers makes
+// them once, and hands them out: all of them to the bus, in the accounts that it reads, and
+// to each who comes there his own, in a configuration file of ours with the bus's address.
+const (
+	passwordsFile = "bus-passwords"
+	loginFile     = "bus.yaml"
+)
+
+// accountsFiles are those of deployments/nats that say who may do what.
+var accountsFiles = []string{"accounts.conf", "notary.conf"}
+
+// busKeyOptions say who is given which password.
+type busKeyOptions struct {
+	accounts string
+	bus      string
+	logins   []string
+}
+
+func (o *busKeyOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.accounts, "bus-accounts", o.accounts, "`directory=directory` of the bus's accounts, deployments/nats, and of a copy with the passwords in it (default none are made)")
+	f.StringVar(&o.bus, "bus", "nats:4222", "`address` of the bus")
+	f.StringSliceVar(&o.logins, "bus-login-for", o.logins, "`user=directory` to which the bus's address with that user's password is written, bus.yaml, for --config")
+}
+
+// write makes the passwords that are not there yet in a directory, and hands them out.
+func (o *busKeyOptions) write(dir string) error {
+	if o.accounts == "" {
+		if len(o.logins) > 0 {
+			return errors.New("--bus-login-for without --bus-accounts: name the directory of the accounts and the one of a copy with the passwords")
+		}
+		return nil
+	}
+	passwords, err := busPasswords(filepath.Join(dir, passwordsFile))
+	if err != nil {
+		return err
+	}
+	if err := o.fillIn(passwords); err != nil {
+		return err
+	}
+	for _, login := range o.logins {
+		user, dir, named := strings.Cut(login, "=")
+		if !named || !slices.Contains(stream.Users, user) {
+			return fmt.Errorf("read --bus-login-for: %q is not USER=DIRECTORY, with one of the users %s", login, strings.Join(stream.Users, ", "))
+		}
+		address := url.URL{Scheme: "nats", Host: o.bus, User: url.UserPassword(user, passwords[user])}
+		text, err := yaml.Marshal(loginSettings{APIVersion: settings.APIVersion, Kind: settings.Kind, Flags: loginFlags{URL: address.String()}})
+		if err != nil {
+			return fmt.Errorf("write the login of %s: %w", user, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, loginFile), text, 0o600); err != nil {
+			return fmt.Errorf("write the login of %s: %w", user, err)
+		}
+	}
+	return nil
+}
+
+// fillIn writes the accounts with the passwords in them.
+func (o *busKeyOptions) fillIn(passwords map[string]string) error {
+	from, to, both := strings.Cut(o.accounts, "=")
+	if !both {
+		return fmt.Errorf("read --bus-accounts: %q is one directory; name the one of the accounts and the one of the copy, as in FROM=TO", o.accounts)
+	}
+	var words []string
+	for user, password := range passwords {
+		words = append(words, "password: $"+stream.PasswordOf(user), fmt.Sprintf("password: %q", password))
+	}
+	for _, name := range accountsFiles {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("read the accounts of the bus: %w", err)
+		}
+		filled := strings.NewReplacer(words...).Replace(string(text))
+		if err := os.WriteFile(filepath.Join(to, name), []byte(filled), 0o600); err != nil {
+			return fmt.Errorf("write the accounts of the bus: %w", err)
+		}
+	}
+	return nil
+}
+
+// loginSettings are a configuration file with the address of the bus and nothing else.
+type loginSettings struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Flags      loginFlags `json:"flags"`
+}
+
+type loginFlags struct {
+	URL string `json:"nats-url"`
+}
+
+// busPasswords are those in a file, with new ones added for users who have none there.
+func busPasswords(file string) (map[string]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the passwords of the bus: %w", err)
+	}
+	passwords := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if user, password, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			passwords[user] = password
+		}
+	}
+	var out strings.Builder
+	for _, user := range stream.Users {
+		if passwords[user] == "" {
+			passwords[user] = newPassword()
+		}
+		fmt.Fprintf(&out, "%s %s\n", user, passwords[user])
+	}
+	if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+		return nil, fmt.Errorf("write the passwords of the bus: %w", err)
+	}
+	return passwords, nil
+}
+
+// newPassword begins with a letter, since NATS takes a variable that begins with a digit
+// for a number.
+func newPassword() string { return "p" + rand.Text() }
+
+// newBusPasswords is the command that makes a password for each user.
+func newBusPasswords() *cobra.Command {
+	return &cobra.Command{
+		Use: "passwords", Short: "Print a new password for each user of deployments/nats/accounts.conf",
+		Long: `Prints a line NAME=PASSWORD for each user of deployments/nats/accounts.conf, new at each
+time: for the environment of a NATS server, or for a Secret.`,
+		Example: "  millrace bus passwords | kubectl -n millrace-shadow create secret generic millrace-bus --from-env-file=/dev/stdin",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, user := range stream.Users {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", stream.PasswordOf(user), newPassword()); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// newBusAddress is the command that tells a user of the bus where it is.
+func newBusAddress() *cobra.Command {
+	login, at := "", ""
+	return program{
+		use: "bus-address", short: "Print the address of the bus, with a user's password",
+		long: `Prints the address in a bus.yaml that millrace control-plane keys has written, as it
+is seen from elsewhere: for --nats-url, or for MILLRACE_NATS_URL.`,
+		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
+			f.StringVar(&login, "login", "", "`file` with the user's login, bus.yaml")
+			f.StringVar(&at, "bus", "", "`address` of the bus as it is seen from there (default that in the file)")
+		}},
+		run: func(context.Context) error {
+			address, err := busAddress(login, at)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Println(address)
+			return err
+		},
+	}.cobra()
+}
+
+func busAddress(login, at string) (string, error) {
+	if login == "" {
+		return "", errors.New("--login is empty; name the bus.yaml that millrace control-plane keys has written")
+	}
+	text, err := os.ReadFile(login)
+	if err != nil {
+		return "", fmt.Errorf("read --login: %w", err)
+	}
+	var given loginSettings
+	if err := yaml.Unmarshal(text, &given); err != nil {
+		return "", fmt.Errorf("read --login %s: %w", login, err)
+	}
+	address, err := url.Parse(given.Flags.URL)
+	if err != nil || address.User == nil {
+		return "", fmt.Errorf("read --login: %s has no nats-url with a user; name the bus.yaml that millrace control-plane keys has written", login)
+	}
+	if at != "" {
+		address.Host = at
+	}
+	return address.String(), nil
+}

@@ -1,0 +1,118 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/cmd/internal/settings"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// TestEachUserOfTheBusHasHisPassword: a bus with the accounts that were filled in
+// lets in whoever has the login that was written for him, and nobody without; and a second
+// start changes nothing.
+func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
+	keys, filled := t.TempDir(), t.TempDir()
+	o := busKeyOptions{accounts: filepath.Join(deployments, "nats") + "=" + filled, bus: "nats:4222"}
+	dirs := map[string]string{}
+	for _, user := range stream.Users {
+		dirs[user] = t.TempDir()
+		o.logins = append(o.logins, user+"="+dirs[user])
+	}
+	var was string
+	for range 2 {
+		ok(t, o.write(keys))
+		text, err := os.ReadFile(filepath.Join(dirs["watcher"], loginFile))
+		ok(t, err)
+		if was != "" && was != string(text) {
+			t.Error("the second start made another password")
+		}
+		was = string(text)
+	}
+
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(filled, "accounts.conf")})
+	ok(t, err)
+	t.Cleanup(func() { ok(t, server.Close()) })
+	at := strings.TrimPrefix(server.URL(), "nats://")
+	seen := map[string]bool{at: true}
+	for user, dir := range dirs {
+		address, err := busAddress(filepath.Join(dir, loginFile), at)
+		ok(t, err)
+		b, err := stream.Connect(t.Context(), stream.Options{URL: address})
+		if err != nil || seen[address] {
+			t.Errorf("%s comes with %s: %v", user, address, err)
+			continue
+		}
+		ok(t, b.Close())
+		seen[address] = true
+	}
+	if _, err := stream.Connect(t.Context(), stream.Options{URL: server.URL()}); err == nil {
+		t.Error("whoever gives no name is let in")
+	}
+
+	flags := newReconcilers().Flags() // a service takes the file as it is
+	ok(t, settings.Fill(flags, filepath.Join(dirs["reconcilers"], loginFile), func(string) (string, bool) { return "", false }))
+	if got := flags.Lookup("nats-url").Value.String(); !strings.HasPrefix(got, "nats://reconcilers:") || !strings.HasSuffix(got, "@nats:4222") {
+		t.Errorf("the reconcilers would go to %s", got)
+	}
+}
+
+// TestLoginsThatMakeNoSense are named.
+func TestLoginsThatMakeNoSense(t *testing.T) {
+	dir := t.TempDir()
+	accounts := filepath.Join(deployments, "nats") + "=" + dir
+	for says, o := range map[string]busKeyOptions{
+		"without --bus-accounts": {logins: []string{"reader=" + dir}},
+		"one of the users":       {accounts: accounts, logins: []string{"nobody=" + dir}},
+		"is not USER=DIRECTORY":  {accounts: accounts, logins: []string{dir}},
+		"is one directory":       {accounts: dir},
+		"no such file":           {accounts: t.TempDir() + "=" + dir},
+	} {
+		if err := o.write(t.TempDir()); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want an error with %q: %v", says, err)
+		}
+	}
+	file := filepath.Join(dir, "none.yaml")
+	ok(t, os.WriteFile(file, []byte("flags: {nats-url: nats://nats:4222}"), 0o600))
+	for says, login := range map[string]string{"--login is empty": "", "no nats-url with a user": file, "no such file": file + "x"} {
+		if _, err := busAddress(login, ""); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want an error with %q: %v", says, err)
+		}
+	}
+}
+
+// TestComposeLetsNobodyInWithoutAName: each of our services in docker-compose.yaml that
+// goes to the bus does so with a login, which the service keys makes for it.
+func TestComposeLetsNobodyInWithoutAName(t *testing.T) {
+	text, file := composeFile(t, "docker-compose.yaml")
+	if strings.Contains(text, "MILLRACE_NATS_URL:") || strings.Contains(text, "--nats-url") {
+		t.Error("a service is given an address that has no login")
+	}
+	local := envFile(t, "local.env")
+	keys := words(file.Services["keys"].Command, local)
+	for service, user := range map[string]string{
+		"watcher": "watcher", "reconcilers": "reconcilers", "writer": "writer", "notary": "notary", "verify": "reader", "ui": "reader",
+	} {
+		if args := words(file.Services[service].Command, local); !slices.Contains(args, "--config=/keys/"+loginFile) {
+			t.Errorf("%s runs %v, without its login", service, args)
+		}
+		if !slices.Contains(keys, "--bus-login-for="+user+"=/volumes/"+user) || !strings.Contains(text, `"`+user+`-keys:/keys:ro"`) {
+			t.Errorf("%s has no login as %s", service, user)
+		}
+	}
+	for _, name := range []string{"local.env", "published.env"} {
+		if command := envFile(t, name)["NATS_COMMAND"]; !strings.Contains(command, "=/etc/millrace/accounts.conf ") {
+			t.Errorf("%s: NATS is started without users: %s", name, command)
+		}
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
