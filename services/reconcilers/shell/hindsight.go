@@ -135,6 +135,7 @@ func (h *Hindsight) fold(t *track, f Fact) {
 	s.whole = t.whole
 	if s.ref = f.delta.Ref; changed {
 		s.now = t.state(at)
+		fade(s.was)
 	} else {
 		s.ref, s.was = events.Ref{}, nil
 	}

@@ -14,10 +14,21 @@ import (
 // a Hindsight folds it: nobody ever looks at most versions of the past. It is for one
 // goroutine, and whole comes before anything else that it is asked.
 type lazy struct {
-	metav1.Object // nil until somebody looks at it
+	metav1.Object // nil while nobody looks at it
 	owners        []metav1.OwnerReference
 	kind          kinds.Kind
 	body          []byte // in protobuf
+}
+
+// fade lets go of what was read of an object that is another one by now, which takes up
+// several times its body: hardly anybody goes back to it. Who has looked at it keeps it.
+func fade(s *state) {
+	if s == nil {
+		return
+	}
+	if l, ok := s.object.Object.(*lazy); ok {
+		l.Object = nil
+	}
 }
 
 // GetOwnerReferences needs no more than has been read.
@@ -30,7 +41,7 @@ func (l *lazy) whole() metav1.Object {
 		if err != nil {
 			panic(fmt.Sprintf("an object of %s has owners %v that can be read, and nothing else: %v", l.kind.Name, l.owners, err))
 		}
-		l.Object, l.body = read, nil
+		l.Object = read
 	}
 	return l.Object
 }
