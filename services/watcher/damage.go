@@ -16,9 +16,11 @@ import (
 
 const (
 	// lookEvery is how often it is asked whether a reader has found damage, and
-	// every so many times the streams are looked at.
+	// every so many times the streams are looked at; less often where nothing has been
+	// appended since, as in most kinds most of the time.
 	lookEvery   = time.Second
 	lookStreams = 10
+	lookResting = 30
 	// mendEvery bounds how often a state stream is made anew.
 	mendEvery = time.Minute
 	// followPatience is how long a state that lacks what mends it may stand still.
@@ -80,9 +82,11 @@ func (k *kindWatch) look(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
 	}
-	if k.looks++; k.looks%lookStreams != 0 {
+	k.looks++
+	if k.looks < lookStreams || k.looks < lookResting && k.appender.Last() == k.looked {
 		return nil
 	}
+	k.looks, k.looked = 0, k.appender.Last()
 	if err := k.flush(ctx); err != nil {
 		return err
 	}

@@ -19,8 +19,12 @@ import (
 // of each as a witness. When a stream ends earlier than it did, was made anew, or
 // holds something else where the witness was, every key is asked again.
 
-// inspected is how often the streams are held against what is known of them.
-const inspected = 5 * time.Second
+// inspected is how often the streams are held against what is known of them, and
+// restInspected how often where nothing was stored since the last time.
+const (
+	inspected     = 5 * time.Second
+	restInspected = 20 * time.Second
+)
 
 // witness is what is known of a stream.
 type witness struct {
@@ -56,6 +60,13 @@ func (l *ledger) saw(stream string, sequence uint64, subject string) {
 	if w := l.witnesses[stream]; w != nil && sequence >= w.sequence {
 		w.sequence, w.subject = sequence, subject
 	}
+}
+
+// news tells whether a message of a stream has been stored, or seen, since the stream
+// was last looked at, or the stream never was.
+func (l *ledger) news(stream string) bool {
+	w := l.of(stream)
+	return !w.known || w.sequence > w.last
 }
 
 func (l *ledger) suspect() {
@@ -111,9 +122,15 @@ func loss(ctx context.Context, b bus.Bus, stream string, w witness, now bus.Stat
 func (l *Loop) inspect(ctx context.Context) {
 	tick := time.NewTicker(inspected)
 	defer tick.Stop()
-	for {
+	looked := map[string]time.Time{}
+	for all := true; ; {
 		for stream := range l.ledger.witnesses {
-			if err := l.compare(ctx, stream); err != nil && ctx.Err() == nil {
+			if !all && time.Since(looked[stream]) < restInspected-inspected/2 && !l.ledger.news(stream) {
+				continue
+			}
+			if err := l.compare(ctx, stream); err == nil {
+				looked[stream] = time.Now()
+			} else if ctx.Err() == nil {
 				l.fail(fmt.Errorf("inspect %s: %w", stream, err))
 			}
 		}
@@ -121,7 +138,9 @@ func (l *Loop) inspect(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-l.ledger.suspicion:
+			all = true
 		case <-tick.C:
+			all = false
 		}
 	}
 }
