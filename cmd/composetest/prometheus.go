@@ -27,6 +27,13 @@ func observe(ctx context.Context, s *stage) (string, error) {
 		alerts, err = s.rules(ctx)
 		return err
 	})
+	if err != nil {
+		return "", err
+	}
+	forbidden, err := s.query(ctx, "sum(millrace_bus_forbidden_total)")
+	if err == nil && forbidden > 0 {
+		err = fmt.Errorf("the bus has forbidden our services %v things that they need", forbidden)
+	}
 	return fmt.Sprintf("prometheus reads %v of our services, and watches %d alerts", up, alerts), err
 }
 

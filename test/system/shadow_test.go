@@ -1,0 +1,210 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	shadowManifests = "../../deployments/kubernetes-shadow"
+	shadowHome      = "millrace-shadow"
+	shadowAccount   = "system:serviceaccount:" + shadowHome + ":millrace-watcher"
+)
+
+// TestShadowInTheCluster has the API server take deployments/kubernetes-shadow as
+// docs/deploy-shadow.md says, and runs its services with the rights, the configuration and
+// the passwords that are there, and no others.
+func TestShadowInTheCluster(t *testing.T) {
+	s := here(t)
+	must(t, s.Programs.Build(t.Context(), "kubectl"))
+	since := s.mark(t)
+	s.applyShadow(t)
+	s.expectPowerless(t)
+
+	p := s.shadowPods(t)
+	const shop = "shadowed"
+	must(t, s.arenas.CreateNamespace(t.Context(), shop))
+	_, err := s.kube.AppsV1().ReplicaSets(shop).Create(t.Context(), replicaSet("lonely", 1), metav1.CreateOptions{})
+	must(t, err)
+	b := p.connect(t, stream.ShadowUser)
+	eventually(t, "the shadow wants the pod that nobody makes", func() string { return wanted(t, b, "lonely") })
+
+	for _, user := range []string{stream.ShadowUser, stream.GuestUser} {
+		for _, args := range [][]string{
+			{"shadow"}, {"history", "rs/lonely", "-n=" + shop}, {"get", "rs", "-n=" + shop},
+			{"why", "rs/lonely", "-n=" + shop}, {"lag"}, {"parked"}, {"retention"}, {"verify"}, {"tail", "--timeout=200ms"},
+		} {
+			cmd := exec.CommandContext(t.Context(), s.binary, append(args, "--nats-url="+p.url(user))...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: millrace %s: %v\n%s", user, strings.Join(args, " "), err, out)
+			}
+		}
+	}
+	for _, service := range p.services {
+		if code, metrics := service.get(t, "/metrics"); code != http.StatusOK || !strings.Contains(metrics, "millrace_bus_forbidden_total 0\n") {
+			t.Errorf("the bus has forbidden the %s something", service.Name)
+		}
+	}
+	if pods, err := s.kube.CoreV1().Pods(shop).List(t.Context(), everything); err != nil || len(pods.Items) > 0 {
+		t.Errorf("%d pods were made (%v)", len(pods.Items), err)
+	}
+	if written := s.writtenBy(t, since, shadowHome); written != "" {
+		t.Errorf("the shadow has written: %s", written)
+	}
+	must(t, s.kube.AppsV1().ReplicaSets(shop).DeleteCollection(t.Context(), metav1.DeleteOptions{}, everything))
+}
+
+// applyShadow applies the manifests. A warning is what Pod Security says of what it will
+// not let run. The workloads are taken away again: they run here.
+func (s *site) applyShadow(t *testing.T) {
+	t.Helper()
+	s.kubectl(t, "apply", "-f", filepath.Join(shadowManifests, "namespace.yaml"))
+	passwords, err := exec.CommandContext(t.Context(), s.binary, "bus", "passwords").Output()
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "passwords.env")
+	must(t, os.WriteFile(file, passwords, 0o600))
+	s.kubectl(t, "create", "secret", "generic", "millrace-bus", "--namespace="+shadowHome, "--from-env-file="+file)
+	s.kubectl(t, "apply", "-k", shadowManifests, "--dry-run=server", "--warnings-as-errors")
+	s.kubectl(t, "apply", "-k", shadowManifests)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		must(t, s.kube.RbacV1().ClusterRoleBindings().Delete(ctx, "millrace-shadow-watcher", metav1.DeleteOptions{}))
+		must(t, s.kube.RbacV1().ClusterRoles().Delete(ctx, "millrace-shadow-watcher", metav1.DeleteOptions{}))
+	})
+	for _, kind := range []string{"deployments", "statefulsets"} {
+		s.kubectl(t, "delete", kind, "--all", "--namespace="+shadowHome)
+	}
+}
+
+// expectPowerless asks the API server what the only account of the shadow may do.
+func (s *site) expectPowerless(t *testing.T) {
+	t.Helper()
+	may := func(verb, group, resource string) bool {
+		t.Helper()
+		review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: shadowAccount, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + shadowHome, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
+			},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		return review.Status.Allowed
+	}
+	for _, of := range []struct{ group, resource string }{
+		{"apps", "deployments"}, {"apps", "replicasets"}, {"", "pods"}, {"", "secrets"}, {"", "configmaps"}, {"", "serviceaccounts"}, {"*", "*"},
+	} {
+		for _, verb := range []string{"list", "watch", "get", "create", "update", "patch", "delete", "deletecollection", "impersonate", "escalate", "bind"} {
+			read := slices.Contains([]string{"list", "watch"}, verb) && slices.Contains([]string{"deployments", "replicasets", "pods"}, of.resource)
+			if may(verb, of.group, of.resource) != read {
+				t.Errorf("the shadow may %s %s: %t", verb, of.resource, !read)
+			}
+		}
+	}
+}
+
+// shadowed are the services of the shadow, with what their pods would have.
+type shadowed struct {
+	nats     string
+	secret   map[string][]byte
+	services []*service
+}
+
+func (s *site) shadowPods(t *testing.T) *shadowed {
+	t.Helper()
+	core := s.kube.CoreV1()
+	secret, err := core.Secrets(shadowHome).Get(t.Context(), "millrace-bus", metav1.GetOptions{})
+	must(t, err)
+	maps, err := core.ConfigMaps(shadowHome).List(t.Context(), everything)
+	must(t, err)
+	dir := t.TempDir()
+	for _, m := range maps.Items {
+		if strings.HasPrefix(m.Name, "millrace") {
+			unfold(t, dir, m)
+		}
+	}
+	p := &shadowed{nats: loopback(t), secret: secret.Data}
+	for name, password := range secret.Data {
+		t.Setenv(name, string(password))
+	}
+	s.start(t, "shadow-bus", "bus", "--data-dir="+t.TempDir(), "--nats-listen="+p.nats, "--nats-accounts="+filepath.Join(dir, "accounts.conf"))
+	config := "--config=" + filepath.Join(dir, "services.yaml")
+	hour := int64(3600)
+	token, err := core.ServiceAccounts(shadowHome).CreateToken(t.Context(), "millrace-watcher",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
+	must(t, err)
+	p.services = append(p.services,
+		s.launch(t, "shadow-watcher", "watcher", config, "--nats-url="+p.url("watcher"), "--kubeconfig="+s.kubeconfig(t, s.Server, token.Status.Token)),
+		s.launch(t, "shadow-reconcilers", "reconcilers", config, "--nats-url="+p.url(stream.ShadowUser)))
+	for _, service := range p.services {
+		service.ready(t)
+	}
+	return p
+}
+
+// unfold writes a ConfigMap as a volume has it.
+func unfold(t *testing.T, dir string, m corev1.ConfigMap) {
+	t.Helper()
+	for name, text := range m.Data {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
+
+// url is the address of the bus for a user.
+func (p *shadowed) url(user string) string {
+	return fmt.Sprintf("nats://%s:%s@%s", user, p.secret[stream.PasswordOf(user)], p.nats)
+}
+
+func (p *shadowed) connect(t *testing.T, user string) *stream.Bus {
+	t.Helper()
+	b, err := stream.Connect(t.Context(), stream.Options{URL: p.url(user), Guest: true, APIPrefix: stream.GuestPrefix})
+	must(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// wanted tells whether the shadow of replicaset-controller has said that it would make a
+// pod of a set.
+func wanted(t *testing.T, b bus.Archive, set string) (missing string) {
+	t.Helper()
+	missing = "no turn of the shadow is about it"
+	must(t, b.Read(t.Context(), bus.Passage{Stream: subject.ShadowStream("replicaset-controller")}, func(batch []events.Message) error {
+		for _, m := range batch {
+			var turn events.Turn
+			if events.DecodeJSON(m, &turn) == nil && turn.Key.Name == set && len(turn.Commands) > 0 {
+				missing = ""
+			}
+		}
+		return nil
+	}))
+	return missing
+}
+
+// writtenBy is the first write in the audit log of an account of a namespace; "" is none.
+func (s *site) writtenBy(t *testing.T, since int64, namespace string) string {
+	t.Helper()
+	text, err := os.ReadFile(s.audit)
+	must(t, err)
+	for line := range strings.Lines(string(text[since:])) {
+		if strings.Contains(line, `"username":"system:serviceaccount:`+namespace+":") {
+			return line
+		}
+	}
+	return ""
+}
