@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -54,45 +55,60 @@ func replayed(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []metric{
-		{fmt.Sprintf("turns replayed, of %d with a change each", turns.Turns), "1/s", float64(turns.Turns) / turns.took.Seconds()},
-		{"turns replayed from a file", "1/s", float64(turns.Turns) / turns.fromFile.Seconds()},
-		{fmt.Sprintf("changes replayed, of %d with a turn for each thousand", deltas.Deltas), "1/s", float64(deltas.Deltas) / deltas.took.Seconds()},
-		{"changes replayed from a file", "1/s", float64(deltas.Deltas) / deltas.fromFile.Seconds()},
-	}, nil
+	return append(
+		turns.metrics("turns", fmt.Sprintf(", of %d with a change each", turns.Turns), turns.Turns),
+		deltas.metrics("changes", fmt.Sprintf(", of %d with a turn for each thousand", deltas.Deltas), deltas.Deltas)...,
+	), nil
 }
 
-// performance is a replay and how long it took, and how long from a file.
+// performance is a replay and what it took, from the bus and from a file.
 type performance struct {
 	replay.Summary
-	took, fromFile time.Duration
+	bus, file effort
+}
+
+// effort is how long something took, and how much processor time of this program,
+// which has the server of the streams in it: that tells something on a busy machine, too.
+type effort struct{ took, used time.Duration }
+
+// metrics are those of a performance of so many of something.
+func (p performance) metrics(what, of string, many int) []metric {
+	rate := func(e effort) float64 { return float64(many) / e.took.Seconds() }
+	each := func(e effort) float64 { return float64(e.used.Microseconds()) / float64(many) }
+	return []metric{
+		{what + " replayed" + of, "1/s", rate(p.bus)},
+		{what + " replayed, processor time of one", "µs", each(p.bus)},
+		{what + " replayed from a file", "1/s", rate(p.file)},
+		{what + " replayed from a file, processor time of one", "µs", each(p.file)},
+	}
 }
 
 // replayRecord makes a record and replays it, from the bus and from a file.
 func replayRecord(ctx context.Context, r rehearsal) (p performance, err error) {
 	err = rehearsed(ctx, r, func(b *stream.Bus, dir string) error {
 		defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the command has it
-		if p.Summary, p.took, err = r.replay(ctx, b); err != nil {
+		if p.Summary, p.bus, err = r.replay(ctx, b); err != nil {
 			return err
 		}
 		file, err := exported(ctx, b, dir)
 		if err != nil {
 			return err
 		}
-		_, p.fromFile, err = r.replay(ctx, file)
+		_, p.file, err = r.replay(ctx, file)
 		return errors.Join(err, file.Close())
 	})
 	return p, err
 }
 
 // replay demands that every turn comes out as it was.
-func (r *rehearsal) replay(ctx context.Context, from bus.Archive) (replay.Summary, time.Duration, error) {
-	begun := time.Now()
+func (r *rehearsal) replay(ctx context.Context, from bus.Archive) (replay.Summary, effort, error) {
+	goruntime.GC() // what came before is not its burden
+	begun, used := time.Now(), ownTime()
 	s, err := replay.Run(ctx, from, replay.Options{Make: catalogue.Again}, func(replay.Case) error { return nil })
 	if err == nil && (s.Same != s.Turns || s.Turns != r.turns) {
 		err = fmt.Errorf("of %d turns %d were the same: %+v", r.turns, s.Same, s)
 	}
-	return s, time.Since(begun), err
+	return s, effort{time.Since(begun), ownTime() - used}, err
 }
 
 // rehearsed makes a record in a bus of its own, and has something done with it; there is
@@ -116,7 +132,29 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 	if err := r.make(ctx, b); err != nil {
 		return fmt.Errorf("make a record: %w", err)
 	}
+	if err := r.rest(ctx, b); err != nil {
+		return err
+	}
 	return do(b, dir)
+}
+
+// rest waits until the states have all that was said, which is no part of what is
+// measured, and lets go of what the record was made with.
+func (r *rehearsal) rest(ctx context.Context, b *stream.Bus) error {
+	for kind := range r.logs {
+		for {
+			state, err := b.StreamState(ctx, subject.StateStream(kind))
+			if err != nil {
+				return fmt.Errorf("wait for the state of %s: %w", kind, err)
+			}
+			if state.Last >= r.position[kind] {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	*r = rehearsal{sets: r.sets, turns: r.turns, changes: r.changes}
+	return nil
 }
 
 // rehearsal makes a record by deciding: pods change, and the set of the one that

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // ticks is how the kernel counts processor time, per second: always 100 in what
@@ -46,6 +48,13 @@ func usageOf(units []unit) (usage, error) {
 		sum.resident += now
 	}
 	return sum, nil
+}
+
+// ownTime is the processor time that this program has used.
+func ownTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // which cannot fail for oneself
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // processorTime reads user and system time from /proc/<pid>/stat. The program's
