@@ -161,8 +161,7 @@ func anyFailurePolicy(t *rapid.T) *batchv1.PodFailurePolicy {
 
 // anyJobPod is a pod of a Job. One that leaves after the Job has said that it is to
 // end has been let go by upstream in the same sync, so there is none. No two are born
-// at once: which of them goes first were chance. Where rules blame pods none waits for
-// adoption, since upstream looks at the pods that it has before those that it adopts.
+// at once: which of them goes first were chance.
 func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	name := fmt.Sprintf("sum-%d", i)
 	p := &corev1.Pod{
@@ -184,9 +183,7 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 		ended = before(oracle.Now, 3600)
 		list(job, p)
 	case 3: // with a finalizer it were chance whether upstream takes it off before or after the adoption
-		if job.Spec.PodFailurePolicy == nil {
-			p.OwnerReferences, p.Finalizers = nil, nil
-		}
+		p.OwnerReferences, p.Finalizers = nil, nil
 	case 4: // one that leaves gives nothing up, and upstream forgets such a pod of a finished Job
 		if job.DeletionTimestamp == nil {
 			p.Labels["job"] = "other"
