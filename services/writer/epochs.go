@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -19,6 +21,10 @@ import (
 type epochs struct {
 	bus bus.Bus
 
+	// looking has one look at a time at each kind: a crowd of turns that rest on all
+	// kinds asks for each of them at once.
+	looking singleflight.Group
+
 	mu    sync.Mutex
 	known map[kinds.Name]*era
 }
@@ -28,6 +34,13 @@ type era struct {
 	epoch    uint64
 	ok       bool // there is one
 	at, used time.Time
+	read     edge // what it was read from
+}
+
+// edge is the end of a stream. Where it is the same there is nothing new to be read.
+type edge struct {
+	created time.Time
+	last    uint64
 }
 
 const (
@@ -92,13 +105,33 @@ func (e *epochs) keep(ctx context.Context) {
 	}
 }
 
-// lookUp reads the newest message of a kind's state stream, or its last mark where
-// that message has expired.
+// lookUp finds out which epoch a kind is in, with whoever is just doing so.
 func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (era, error) {
-	began := time.Now()
-	m, ok, err := newest(ctx, e.bus, kind)
-	if err != nil && !errors.Is(err, events.ErrDamaged) && !errors.Is(err, bus.ErrNoStream) {
+	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.look(context.WithoutCancel(ctx), kind) })
+	if err != nil {
 		return era{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
+	}
+	return now.(era), nil
+}
+
+// look reads the newest message of a kind's state stream, or its last mark where that
+// message has expired, unless it has been read before.
+func (e *epochs) look(ctx context.Context, kind kinds.Name) (era, error) {
+	began := time.Now()
+	state, err := e.bus.StreamState(ctx, subject.StateStream(kind))
+	end := edge{state.Created, state.Last}
+	if err == nil {
+		if now, same := e.unchanged(kind, end, began); same {
+			return now, nil
+		}
+	}
+	var m events.Message
+	var ok bool
+	if err == nil {
+		m, ok, err = endOf(ctx, e.bus, kind, state)
+	}
+	if err != nil && !errors.Is(err, events.ErrDamaged) && !errors.Is(err, bus.ErrNoStream) {
+		return era{}, err
 	}
 	var d events.Delta
 	if err == nil && ok {
@@ -111,16 +144,36 @@ func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (era, error) {
 	defer e.mu.Unlock()
 	at := e.known[kind]
 	if at.at = began; err == nil && ok {
-		at.epoch, at.ok = max(at.epoch, d.Epoch), true // an epoch never goes back
+		at.epoch, at.ok, at.read = max(at.epoch, d.Epoch), true, end // an epoch never goes back
 	}
 	return *at, nil
 }
 
+// unchanged gives what is known of a kind, if it was read from where its state still ends.
+func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (era, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.known[kind]
+	if !at.ok || at.read.last != end.last || !at.read.created.Equal(end.created) {
+		return era{}, false
+	}
+	at.at = now
+	return *at, true
+}
+
 // newest is the newest message of a kind's state stream, or its last mark.
 func newest(ctx context.Context, b bus.Bus, kind kinds.Name) (m events.Message, ok bool, err error) {
+	state, err := b.StreamState(ctx, subject.StateStream(kind))
+	if err != nil {
+		return m, false, err
+	}
+	return endOf(ctx, b, kind, state)
+}
+
+// endOf is [newest] of a state stream that stands at a place.
+func endOf(ctx context.Context, b bus.Bus, kind kinds.Name, state bus.State) (m events.Message, ok bool, err error) {
 	stream := subject.StateStream(kind)
-	state, err := b.StreamState(ctx, stream)
-	if err == nil && state.Messages > 0 {
+	if state.Messages > 0 {
 		m, ok, err = b.At(ctx, stream, state.Last)
 	}
 	if err == nil && !ok {
