@@ -330,6 +330,41 @@ func TestReportsAreRareWhileActing(t *testing.T) {
 	o.take(events.Tell)
 }
 
+// What rests on no report goes ahead of it; whoever has told nothing for long reports all
+// the same.
+func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
+	for _, c := range []struct {
+		how   string
+		since time.Duration
+		ahead bool
+	}{{"overlooks", 999 * time.Millisecond, true}, {"overlooks", time.Second, false}, {"", 999 * time.Millisecond, false}} {
+		o := open(t, Settings{Pace: time.Millisecond, Progress: time.Second})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, c.how))
+		o.recalled(Past{}, Past{})
+		o.take(events.Tell)
+		o.answer(events.Tell, 1, nil)
+		o.outcome(events.Tell, 1, events.Result{Status: events.Absent})
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, c.how))
+		o.run()
+		o.pass(c.since)
+		o.none()
+
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 5, c.how))
+		birth := o.take(events.Act)
+		if !c.ahead {
+			o.take(events.Tell)
+			continue
+		}
+		o.none()
+		o.answer(events.Act, 2, nil)
+		born := aPod(birth.Commands[0].Name, "web", 4)
+		o.outcome(events.Act, 2, events.Result{Status: events.Applied, Ref: birth.Commands[0].Ref(), UID: born.UID, Version: "4"})
+		o.none()
+		o.change(kinds.Pods.Kind, events.Is, born)
+		o.take(events.Tell)
+	}
+}
+
 func TestOvertakenRecallsAndLooksAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))

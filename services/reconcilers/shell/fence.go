@@ -271,10 +271,15 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 // paced is until when a report waits. After one that took long, because the API
 // server has much to do, there is a rest of the same length. While a turn that
 // acts is under way, its progress is reported now and then: what comes of it will
-// be reported anyway, and every report holds up the next turn that acts.
-func (d *Desk) paced(e *entry) time.Time {
-	if !e.act.settled() {
+// be reported anyway, and every report takes the API server's time from what acts.
+// For the same reason a report waits for what is about to be done, ahead of it, where
+// that does not rest on it.
+func (d *Desk) paced(e *entry, ahead bool) time.Time {
+	switch {
+	case !e.act.settled():
 		return latest(e.told, e.acted).Add(d.settings.Progress)
+	case ahead:
+		return e.told.Add(d.settings.Progress)
 	}
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
