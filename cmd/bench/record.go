@@ -287,15 +287,16 @@ type question struct {
 
 func (q *inquiry) questions(all []question) (metrics []metric, err error) {
 	for _, question := range all {
-		var took []time.Duration
+		var took, used []time.Duration
 		for range asked {
-			begun := time.Now()
+			begun, before := time.Now(), ownTime()
 			if err := question.ask(); err != nil {
 				return nil, fmt.Errorf("%s: %w", question.name, err)
 			}
-			took = append(took, time.Since(begun))
+			took, used = append(took, time.Since(begun)), append(used, ownTime()-before)
 		}
-		metrics = append(metrics, milliseconds(question.name+", p50", quantile(took, 0.5)), milliseconds(question.name+", worst", quantile(took, 1)))
+		metrics = append(metrics, milliseconds(question.name+", p50", quantile(took, 0.5)), milliseconds(question.name+", worst", quantile(took, 1)),
+			milliseconds(question.name+", processor time, p50", quantile(used, 0.5)))
 	}
 	return metrics, nil
 }
