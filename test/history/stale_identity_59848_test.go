@@ -1,0 +1,98 @@
+package history
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// kubernetes/kubernetes #59848, as it was reported: of a StatefulSet. Its pods keep
+// their names, so a name of the past is the name of another pod today. A controller that
+// restarts beside an API server that lags sees db-0 as it failed yesterday, and takes it
+// away to make another one; what goes is the db-0 that has taken its place since, in the
+// middle of its work.
+//
+// Upstream deletes pods of a StatefulSet by their names. Here a delete is about the uid
+// that was decided on, and it is not even asked for: the record says what was done to the
+// key last, and as long as that is not seen, nothing else is done.
+func TestAStatefulSetBesideAnAPIServerThatLags(t *testing.T) {
+	play := func(t *testing.T, start func(*stage) player) (lives bool, births int) {
+		s := newStage(t, kinds.StatefulSets.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind, kinds.PersistentVolumeClaims.Kind)
+		first := start(s)
+		s.arrive = first
+		s.create(kinds.StatefulSets.Kind, statefulSet("db"))
+		first.work()
+		s.phase("db-0", corev1.PodFailed)
+		past := len(s.changes)
+		first.work()
+		if s.phase("db-0", corev1.PodRunning); s.podBirths() != 2 {
+			t.Fatalf("%d pods were born to begin with, want one and its successor", s.podBirths())
+		}
+		second := start(s)
+		s.arrive = nil
+		healthy := s.uid(kinds.Pods.Kind, "db-0")
+		second.hear(s.changes[:past]...) // all that the other API server has
+		second.work()
+		second.hear(s.changes[past:]...) // it catches up
+		second.work()
+		found := s.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "db-0"})
+		return found != nil && found.GetUID() == healthy, s.podBirths()
+	}
+	t.Run("upstream", func(t *testing.T) {
+		if lives, _ := play(t, func(s *stage) player {
+			p := s.informed(statefulset.Controller)
+			p.named = true
+			return p
+		}); lives {
+			t.Error("the pod that works is spared: the story does not show the bug")
+		}
+	})
+	t.Run("ours", func(t *testing.T) {
+		if lives, births := play(t, func(s *stage) player { return s.ours(statefulset.Controller) }); !lives || births != 2 {
+			t.Errorf("the pod that works lives: %v; %d pods were born, want 2", lives, births)
+		}
+	})
+}
+
+func statefulSet(name string) *appsv1.StatefulSet {
+	like := reconciletest.Deployment(name, 1)
+	return &appsv1.StatefulSet{
+		ObjectMeta: like.ObjectMeta,
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template,
+			PodManagementPolicy: appsv1.OrderedReadyPodManagement, RevisionHistoryLimit: new(int32(10)),
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+		},
+	}
+}
+
+// phase is what the node of a pod says of it.
+func (s *stage) phase(pod string, phase corev1.PodPhase) {
+	s.Helper()
+	s.uid(kinds.Pods.Kind, pod)
+	s.edit(kinds.Pods.Kind, pod, func(o metav1.Object) {
+		p := o.(*corev1.Pod)
+		p.Status.Phase = phase
+		if phase == corev1.PodRunning {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+	})
+}
+
+// podBirths is how many pods were ever seen to be born.
+func (s *stage) podBirths() int {
+	seen := map[any]bool{}
+	for _, c := range s.changes {
+		if c.kind.Name == kinds.Pods.Name {
+			seen[c.obj.GetUID()] = true
+		}
+	}
+	return len(seen)
+}
