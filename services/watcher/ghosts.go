@@ -73,7 +73,7 @@ func (k *kindWatch) searchBefore(ctx context.Context, kind kinds.Name, since uin
 	}
 	end, read := at.Last, 0
 	at.Last = since - 1
-	err = replay(ctx, k.bus, kind, 1, at, func(m events.Message) error {
+	err = replay(ctx, k.bus, subject.StateStream(kind), 1, at, func(m events.Message) error {
 		if read++; read%behindBatch == 0 {
 			pause(ctx, behindPause)
 		}

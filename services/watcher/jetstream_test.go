@@ -82,7 +82,7 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = replay(t.Context(), b, "pods", 1, at, func(m events.Message) error {
+			err = replay(t.Context(), b, "STATE_pods", 1, at, func(m events.Message) error {
 				d, err := decode(m)
 				if err != nil {
 					return err

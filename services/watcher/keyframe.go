@@ -127,7 +127,7 @@ func (k *kindWatch) keyframes(ctx context.Context) (again time.Duration, err err
 // and when it loses that after the object's end has expired, the message is back.
 func (k *kindWatch) oldest(ctx context.Context, at bus.State) (due []events.Delta, w translate.Window, again time.Duration, err error) {
 	w, again = k.window, min(keyframeLate, k.age/8)
-	err = replay(ctx, k.bus, k.kind.Name, w.Since(), at, func(m events.Message) error {
+	err = replay(ctx, k.bus, subject.StateStream(k.kind.Name), w.Since(), at, func(m events.Message) error {
 		d, err := decode(m)
 		switch {
 		case err != nil:

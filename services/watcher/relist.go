@@ -25,6 +25,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := k.recollect(ctx, h); err != nil {
+		return nil, err
+	}
 	k.found(h)
 	k.counted = false           // until all of it has been said, it is no census
 	if k.cursor.Version != "" { // streams that were made anew do not know it
@@ -140,9 +143,12 @@ func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.O
 	return k.say(ctx, events.Is, obj, k.stamp(true))
 }
 
-// bury says that an object that the state stream holds is there no more.
+// bury says that an object that the state stream holds, or the log alone, is there no more.
 func (k *kindWatch) bury(ctx context.Context, sequence uint64) error {
 	d, there, err := stored(ctx, k.bus, subject.StateStream(k.kind.Name), sequence)
+	if err == nil && !there {
+		d, there, err = stored(ctx, k.bus, subject.LogStream(k.kind.Name), sequence)
+	}
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func readState(ctx context.Context, b bus.Bus, kind kinds.Name, from, sequence u
 	if err != nil {
 		return h, err
 	}
-	err = replay(ctx, b, kind, from, stream, func(m events.Message) error {
+	err = replay(ctx, b, subject.StateStream(kind), from, stream, func(m events.Message) error {
 		d, err := decode(m)
 		if err == nil || errors.Is(err, events.ErrDamaged) {
 			h.window.Fold(d.Op, m.Sequence, m.Time)
@@ -150,10 +150,10 @@ func (k *kindWatch) past(ctx context.Context) (translate.Cursor, error) {
 	return k.cursor, nil
 }
 
-// replay hands over what a state stream held from a message on when it was looked
+// replay hands over what a stream of a kind held from a message on when it was looked
 // at. What expires meanwhile, tombstones and marks, never comes: the stream itself
 // is asked again whether there is something to wait for.
-func replay(ctx context.Context, b bus.Bus, kind kinds.Name, from uint64, at bus.State, handle func(events.Message) error) error {
+func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.State, handle func(events.Message) error) error {
 	if at.Messages == 0 || at.Last < from {
 		return nil
 	}
@@ -161,7 +161,7 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, from uint64, at bus
 	defer stop()
 	batches, failed := make(chan []events.Message), make(chan error, 1)
 	go func() {
-		failed <- b.Follow(reading, subject.StateStream(kind), max(from, 1), func(batch []events.Message) error {
+		failed <- b.Follow(reading, stream, max(from, 1), func(batch []events.Message) error {
 			select {
 			case batches <- batch:
 				return nil
@@ -187,26 +187,25 @@ func replay(ctx context.Context, b bus.Bus, kind kinds.Name, from uint64, at bus
 				got, read = got+1, m.Sequence
 			}
 		case <-poll.C:
-			if err := left(ctx, b, kind, from, read, &at); err != nil {
+			if err := left(ctx, b, stream, from, read, &at); err != nil {
 				return err
 			}
 			if time.Since(moved) > mirrorPatience && got < at.Messages && read < at.Last {
-				return fmt.Errorf("%w: of the state of %s nothing came for %v behind message %d of %d", events.ErrDamaged, kind, mirrorPatience, read, at.Last)
+				return fmt.Errorf("%w: of %s nothing came for %v behind message %d of %d", events.ErrDamaged, stream, mirrorPatience, read, at.Last)
 			}
 		case err := <-failed:
-			return fmt.Errorf("read the state of %s: interrupted: %w", kind, cmp.Or(err, ctx.Err(), errEnough))
+			return fmt.Errorf("read %s: interrupted: %w", stream, cmp.Or(err, ctx.Err(), errEnough))
 		}
 	}
 	return nil
 }
 
-// left looks how much a state stream still holds; and where that ends, for somebody
+// left looks how much a stream still holds; and where that ends, for somebody
 // who reads from some message on, up to one by now, and cannot go by the number.
-func left(ctx context.Context, b bus.Bus, kind kinds.Name, from, read uint64, at *bus.State) error {
-	stream := subject.StateStream(kind)
+func left(ctx context.Context, b bus.Bus, stream string, from, read uint64, at *bus.State) error {
 	now, err := b.StreamState(ctx, stream)
 	if err != nil {
-		return fmt.Errorf("look at the state of %s: %w", kind, err)
+		return fmt.Errorf("look at %s: %w", stream, err)
 	}
 	at.Messages = min(at.Messages, now.Messages)
 	for range recallDepth {

@@ -7,19 +7,24 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // bearers looks for whoever has borne a name in the state stream of its kind, which
 // remembers the dead for as long as the record goes back, and tells how far that has
-// been told.
-func bearers(b bus.Bus) func(context.Context, events.Ref) (plan.Known, error) {
-	return func(ctx context.Context, ref events.Ref) (known plan.Known, err error) {
+// been told, and whether all of it was since a message of the log.
+func bearers(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, error) {
+	return func(ctx context.Context, ref events.Ref, seen uint64) (known plan.Known, err error) {
 		// How far, first: what is looked up afterwards has come at least as far.
 		m, ok, err := newest(ctx, b, ref.Kind)
 		if err == nil && ok {
 			known.Told = told(m)
+		}
+		if err == nil {
+			known.Hidden, err = hidden(ctx, b, ref.Kind, seen)
+			known.Hidden = known.Hidden || m.Sequence < seen // it is not the log that was read
 		}
 		if err == nil {
 			_, known.Born, err = b.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
@@ -31,6 +36,28 @@ func bearers(b bus.Bus) func(context.Context, events.Ref) (plan.Known, error) {
 			return plan.Known{}, fmt.Errorf("look for %v in the record: %w", ref, err)
 		}
 		return known, nil
+	}
+}
+
+// hidden tells whether something may have happened behind a message of a kind's log that
+// the record was never told of: there is a gap behind it, or no mark says where the last
+// one is.
+func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
+	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
+	if err != nil || !ok {
+		return true, err
+	}
+	ref, err := subject.ParseDelta(m.Subject)
+	if err != nil {
+		return true, nil
+	}
+	switch mark, err := events.DecodeDelta(ref, m); {
+	case err != nil:
+		return true, nil // a damaged one says nothing
+	case mark.Op == events.Gap:
+		return m.Sequence > seen, nil
+	default:
+		return !mark.Before.Known || mark.Before.Sequence > seen, nil
 	}
 }
 

@@ -56,6 +56,55 @@ func TestDamagedStateBehindTheWatcher(t *testing.T) {
 	w.truthful()
 }
 
+// TestWhatEndsWhileTheStateIsMadeAnew: an empty state knows of nobody who could have gone;
+// the log does, and in it an end is said for each that is there no more. (F15)
+func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 50)
+	w.open()
+	stop := w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	stop()
+	w.views()
+	w.api.remove(podName(7))
+	w.api.remove(podName(8))
+	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	w.watch()
+	w.told("the state stream has been made anew")
+	w.decide()
+	w.settle()
+	w.truthful()
+	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods")} {
+		if said := difference(w.lives(name), w.api.versions()); said != "" {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
+// lives are the versions of all pods that a stream says are there, by name.
+func (w *world) lives(stream string) map[string]string {
+	there := map[string]string{}
+	for _, m := range w.read(stream) {
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			w.Fatal(err)
+		}
+		switch d, err := events.DecodeDelta(ref, m); {
+		case err != nil:
+			w.Fatal(err)
+		case d.Op == events.Is:
+			there[ref.Name] = d.ResourceVersion
+		case d.Op == events.Gone:
+			delete(there, ref.Name)
+		}
+	}
+	return there
+}
+
 // TestStreamsThatAreMadeAnew, empty, behind everybody's back. (F15)
 func TestStreamsThatAreMadeAnew(t *testing.T) {
 	t.Parallel()

@@ -139,9 +139,18 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 
 // The answer to a birth is lost, somebody deletes what was born, and the watcher lags:
 // the API server has nobody of that name, and the record has never heard of anybody.
-// It is not made again before the record has been told, and then by a new turn.
+// It is not made again before the record has been told, and then by a new turn; nor
+// where the record never is, since what was born lived and died in a gap of it.
 func TestABirthThatNobodyWasToldOfIsNotMadeAgain(t *testing.T) {
-	t.Parallel()
+	for name, tell := range map[string]func(*world){"it is told late": (*world).speak, "it is never told": (*world).relist} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bornInVain(t, tell)
+		})
+	}
+}
+
+func bornInVain(t *testing.T, tell func(*world)) {
 	w := newWorld(t)
 	w.session(func() {
 		w.settle("a")
@@ -151,7 +160,7 @@ func TestABirthThatNobodyWasToldOfIsNotMadeAgain(t *testing.T) {
 		if n := w.births("c"); n != 1 {
 			t.Errorf("c was made %d times, and nobody knew", n)
 		}
-		w.speak()
+		tell(w)
 		w.eventually("the copy of c is made anew", func() bool { return w.births("c") == 2 })
 		w.settle("d")
 	})

@@ -74,7 +74,16 @@ func (w *world) open() {
 	defer w.mu.Unlock()
 	w.log, err = w.bus.Append(w.Context(), kinds.ConfigMaps.Name)
 	w.must(err)
-	m := events.EncodeDelta(events.Delta{Kind: kinds.ConfigMaps.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(w.version), At: time.Now()})
+	w.mark(events.Mark, 0)
+}
+
+// mark says that everything has been told, or that not all of it has; and where the last gap
+// before that is.
+func (w *world) mark(op events.Op, gap uint64) {
+	m := events.EncodeDelta(events.Delta{
+		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: strconv.Itoa(w.version), At: time.Now(),
+		Before: events.Place{Known: true, Sequence: gap},
+	})
 	m.Subject = subject.Mark(kinds.ConfigMaps.Name)
 	w.append(m)
 }
@@ -145,6 +154,15 @@ func (w *world) speak() {
 	for _, m := range w.held {
 		w.append(m)
 	}
+	w.silent, w.held = false, nil
+}
+
+// relist forgets what has been held back, as a watcher does that has been away for too long.
+func (w *world) relist() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mark(events.Gap, 0)
+	w.mark(events.Mark, w.log.Last())
 	w.silent, w.held = false, nil
 }
 

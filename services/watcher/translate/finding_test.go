@@ -1,6 +1,7 @@
 package translate_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -50,6 +51,28 @@ func TestWhatAListedObjectIs(t *testing.T) {
 				t.Errorf("the epoch is %d", epoch)
 			}
 		})
+	}
+}
+
+// TestWhatTheLogAloneKnows: of what the state has lost the log counts, and it is said
+// again, or its end is; of what the state has the log is not asked.
+func TestWhatTheLogAloneKnows(t *testing.T) {
+	lost := func(name string) events.Ref { return events.Ref{Kind: "pods", Namespace: "default", Name: name} }
+	s := told(events.Gone)
+	s.Recall(events.Delta{Op: events.Is, Ref: web, UID: "u", ResourceVersion: "6", Epoch: 3}, 30)
+	for i, name := range []string{"there", "other", "missing", "ended", "ended"} {
+		s.Recall(events.Delta{Op: events.Is, Ref: lost(name), UID: "u", ResourceVersion: "6", Epoch: 3}, uint64(31+i))
+	}
+	s.Recall(events.Delta{Op: events.Gone, Ref: lost("ended"), UID: "u", ResourceVersion: "6", Epoch: 3}, 36)
+	r := s.Compare("7", false)
+	if got, want := r.See(lost("there"), "u", "6"), (translate.Finding{Changed: true}); got != want {
+		t.Errorf("what is as the log says is %+v, want %+v", got, want)
+	}
+	if got, want := r.See(lost("other"), "v", "7"), (translate.Finding{Changed: true, Replaced: 32}); got != want {
+		t.Errorf("another one is %+v, want %+v", got, want)
+	}
+	if got := r.Missing(); !slices.Equal(got, []uint64{33}) {
+		t.Errorf("the ends of messages %v are to be said, want that of 33", got)
 	}
 }
 

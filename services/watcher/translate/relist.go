@@ -36,9 +36,10 @@ func Older(version, than string) bool {
 	return version != "" && than != "" && kinds.CompareVersions(version, than) < 0 && kinds.CompareVersions(than, version) > 0
 }
 
-// known is what the state stream holds of an object.
+// known is what the state stream holds of an object, or the log where that holds nothing.
 type known struct {
 	gone     bool
+	lost     bool // the state stream lacks it
 	uid      types.UID
 	version  string
 	epoch    uint64
@@ -69,9 +70,22 @@ func (s *State) Fold(d events.Delta, sequence uint64) {
 	}
 	switch d.Op {
 	case events.Is, events.Gone:
-		s.objects[d.Ref] = known{d.Op == events.Gone, d.UID, version, d.Epoch, sequence}
+		s.objects[d.Ref] = known{gone: d.Op == events.Gone, uid: d.UID, version: version, epoch: d.Epoch, sequence: sequence}
 	case events.Mark, events.Gap: // about no object
 	}
+}
+
+// Recall takes in the next delta of the log, once the state stream has been folded, which
+// has lost something. Of an object that it says nothing of the log counts: what is
+// there is to be said again, and what is not has an end that is to be said.
+func (s *State) Recall(d events.Delta, sequence uint64) {
+	if d.Op != events.Is && d.Op != events.Gone {
+		return
+	}
+	if k, there := s.objects[d.Ref]; there && !k.lost {
+		return
+	}
+	s.objects[d.Ref] = known{d.Op == events.Gone, true, d.UID, d.ResourceVersion, d.Epoch, sequence}
 }
 
 // Empty is true when the state holds no object that is there.
@@ -138,13 +152,13 @@ func (r *Relist) See(ref events.Ref, uid types.UID, version string) (f Finding) 
 	case k.uid != uid:
 		f.Changed, f.Replaced = true, k.sequence
 	default:
-		f.Changed = k.version != version || k.epoch != r.epoch
+		f.Changed = k.lost || k.version != version || k.epoch != r.epoch
 	}
 	r.seen[ref] = struct{}{}
 	if f.Changed {
 		k.sequence = 0
 	}
-	r.state.objects[ref] = known{false, uid, version, r.epoch, k.sequence}
+	r.state.objects[ref] = known{uid: uid, version: version, epoch: r.epoch, sequence: k.sequence}
 	return f
 }
 

@@ -31,7 +31,7 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 		return *failed, true
 	}
 	var err error
-	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, r.Seen)
 	if err != nil {
 		return plan.Response{Reason: "NoAnswer", Message: err.Error()}, true // it is asked again
 	}
@@ -39,7 +39,7 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 	switch doubt.Verdict() {
 	case plan.Happened:
 		return plan.Response{
-			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was born",
+			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was born, or has a gap in which it may have been",
 		}, true
 	case plan.Unclear:
 		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born"}, true

@@ -27,7 +27,7 @@ func TestNobodyIsBornTwice(t *testing.T) {
 				return fakeserver.Fault{}
 			})
 			door := open(t, s, func(c *apply.Config) {
-				c.Known = func(_ context.Context, ref events.Ref) (plan.Known, error) {
+				c.Known = func(_ context.Context, ref events.Ref, _ uint64) (plan.Known, error) {
 					if s.Remove(podPath + ref.Name); asked.Add(1) == 1 {
 						return plan.Known{}, errors.New("the bus is away for a moment")
 					}
@@ -50,7 +50,7 @@ func TestNobodyIsBornTwice(t *testing.T) {
 func TestAFirstBirthAsksNobody(t *testing.T) {
 	s := fakeserver.New(t)
 	door := open(t, s, func(c *apply.Config) {
-		c.Known = func(context.Context, events.Ref) (plan.Known, error) {
+		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
 			t.Error("the record was asked")
 			return plan.Known{Born: true}, nil
 		}

@@ -45,7 +45,7 @@ type Config struct {
 	Timeout time.Duration
 	// Known is what the record knows of a name. It is asked before a birth that may
 	// have happened before; nil asks nobody.
-	Known func(context.Context, events.Ref) (plan.Known, error)
+	Known func(ctx context.Context, ref events.Ref, seen uint64) (plan.Known, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics
 	// Trace makes a span of each request; nil makes none.

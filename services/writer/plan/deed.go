@@ -33,7 +33,8 @@ const subScale = "scale"
 type deed struct {
 	at      int
 	command events.Command
-	again   bool // the turn was delivered before
+	again   bool   // the turn was delivered before
+	seen    uint64 // how far the turn had read the log of the command's kind
 	refused Refusal
 	dryRun  bool
 
@@ -124,7 +125,7 @@ func (d *deed) write(r *Request) {
 	r.Verb, r.Try, r.Subresource, r.Body = Verb(c.Verb), d.tries, c.Subresource, d.body
 	switch c.Verb {
 	case events.VerbCreate:
-		r.Doubtful = d.doubled()
+		r.Doubtful, r.Seen = d.doubled(), d.seen
 	case events.VerbPatch:
 		r.PatchType = c.PatchType
 	case events.VerbDelete:

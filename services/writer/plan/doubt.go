@@ -27,6 +27,9 @@ type Known struct {
 	// Told is the version up to which it has been told of everything of the kind;
 	// empty: nobody can say.
 	Told string
+	// Hidden is true when it may have lived and died in a gap of the record, of which nobody
+	// was told: one has come since the birth was decided, or it cannot be said.
+	Hidden bool
 	// Unwatched is true when there is no record of the kind.
 	Unwatched bool
 }
@@ -39,7 +42,7 @@ const (
 	Unclear Verdict = iota
 	// Unborn: it never happened, as of the moment when the API server was asked.
 	Unborn
-	// Happened: it must not be made again.
+	// Happened: it must not be made again. Nor must what may have, and will never be known.
 	Happened
 )
 
@@ -50,20 +53,25 @@ const Quiet = time.Second
 
 // Verdict judges. What the API server has, or the record has known, was born. What
 // neither has was not, if the record was told of everything up to the moment when the
-// API server was asked; until then it may have been born and deleted unheard.
+// API server was asked; until then it may have been born and deleted unheard. Where the
+// record has a gap it never will be told, and whoever decides next begins anew.
 func (d Doubt) Verdict() Verdict {
 	switch {
 	case d.There || d.Born:
 		return Happened
 	case d.Unwatched || d.At == "":
 		return Unborn // nobody can tell: the conditions of the turn must do
-	case d.Told == "":
+	case !d.told():
 		return Unclear
-	case kinds.CompareVersions(d.Told, d.At) >= 0:
-		return Unborn
-	case d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0:
-		return Unborn
+	case d.Hidden:
+		return Happened
 	default:
-		return Unclear
+		return Unborn
 	}
+}
+
+// told tells whether the record has come as far as the API server was when it was asked.
+func (d Doubt) told() bool {
+	return d.Told != "" && (kinds.CompareVersions(d.Told, d.At) >= 0 ||
+		d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0)
 }

@@ -22,6 +22,9 @@ func TestDoubt(t *testing.T) {
 		"there is nothing that could change":     {Doubt{At: "7", Known: told("6"), Lasts: Quiet}, Unborn},
 		"something has changed that is not told": {Doubt{At: "10", Newest: "9", Known: told("6"), Lasts: time.Hour}, Unclear},
 		"nobody watches the kind":                {Doubt{At: "7", Known: Known{Unwatched: true}}, Unborn},
+		"it may have lived in a gap":             {Doubt{At: "7", Known: Known{Told: "9", Hidden: true}}, Happened},
+		"a gap is not told of whole yet":         {Doubt{At: "7", Known: Known{Told: "6", Hidden: true}}, Unclear},
+		"in a gap of what nobody watches":        {Doubt{At: "7", Known: Known{Hidden: true, Unwatched: true}}, Unborn},
 		"it may not be listed":                   {Doubt{Known: told("6")}, Unborn},
 	} {
 		if got := c.doubt.Verdict(); got != c.want {

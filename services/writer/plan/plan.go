@@ -135,6 +135,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 			break
 		}
 		d = newDeed(i, c, body, o)
+		d.seen = t.Seen[c.Kind]
 		if d.refused = o.Refused; o.Refused != (Refusal{}) {
 			d.skip()
 		}

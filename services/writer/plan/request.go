@@ -54,6 +54,9 @@ type Request struct {
 	// earlier request was lost, or the turn was delivered before. Whoever was born
 	// may be dead by now, and its name free again; it must not be born twice.
 	Doubtful bool
+	// Seen is how far the log of the kind had been read when the birth was decided: it
+	// cannot have happened before.
+	Seen uint64
 	// InDoubt is for how long it has been so; whoever carries out the plan says.
 	InDoubt time.Duration
 	// Wait is true for a request that repeats one: it waits as long as the API
