@@ -169,6 +169,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 		k.limits[s.Size] = len(d.Body)
 	case err == nil && op == events.Is && !s.Sync:
 		k.latest = proofOf(d)
+		k.referee(ctx, d, obj)
 	}
 	return err
 }

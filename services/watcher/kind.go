@@ -44,6 +44,7 @@ type kindWatch struct {
 	ledger
 	tracing
 	hearsay
+	fights  fights
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist

@@ -13,6 +13,8 @@ type metrics struct {
 	relists *prometheus.CounterVec
 	gaps    *prometheus.CounterVec
 	damage  *prometheus.CounterVec
+	// fights counts those that were found; see fights.go.
+	fights *prometheus.CounterVec
 	// degraded tells each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
 	// undiscovered counts failures to find out which kinds there are.
@@ -47,6 +49,9 @@ func newMetrics() *metrics {
 		damage: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_damage_total", Help: "Times that messages of a kind's log or state were found lost or damaged.",
 		}, []string{"kind"}),
+		fights: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_fights_total", Help: "Times that two managers were found to write an object of a kind back and forth; the log names them.",
+		}, []string{"kind"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
@@ -59,12 +64,12 @@ func newMetrics() *metrics {
 // begin has everything of a kind there that may never happen: the first time is an
 // increase.
 func (m *metrics) begin(kind kinds.Name) {
-	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage} {
+	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage, m.fights} {
 		c.WithLabelValues(string(kind))
 	}
 	m.active.WithLabelValues(string(kind)).Set(1)
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.degraded, m.active}
+	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active}
 }

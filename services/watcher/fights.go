@@ -1,0 +1,159 @@
+package watcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Two who want an object to be different write it back and forth for ever, each of them
+// right by its own lights: an autoscaler and a pipeline that sets replicas, say. None of
+// them can see it, but whoever sees every change can: what the object is to be comes back
+// to what it was to be before, again and again, and by another manager each time.
+
+const (
+	// fightReturns is how often that must happen within fightWindow. It is told again
+	// after as many more.
+	fightReturns = 10
+	fightWindow  = 10 * time.Minute
+	// contested is how many objects are remembered whose specification was changed.
+	contested = 1 << 10
+	// namedFields bounds how many fields a fight is told by.
+	namedFields = 3
+)
+
+// fights finds them among the changes of a kind. What has no specification with a
+// generation, such as a ConfigMap, is not looked at.
+type fights struct {
+	contests generations[types.UID, contest]
+}
+
+// contest is what is known of an object whose specification was changed.
+type contest struct {
+	generation  int64
+	now, before [sha256.Size]byte // what it is to be, and was to be before that
+	text        []byte            // what it is to be, once it has come back to that
+	returns     int               // how often in a row it came back to what was before
+	since       time.Time
+	managers    map[string]bool
+}
+
+// fight is one that was found.
+type fight struct {
+	managers, fields []string
+	times            int
+	since            time.Time
+}
+
+// see takes in a change, and tells whether it makes a fight. Wish is asked only for
+// changes of the specification, which are few.
+func (f *fights) see(d events.Delta, wish func() []byte) (found fight, ok bool) {
+	c, known := f.contests.get(d.UID)
+	if d.Generation <= 1 || known && c.generation == d.Generation {
+		return fight{}, false // nobody has changed what it is to be
+	}
+	f.contests.limit = contested
+	text := wish()
+	if text == nil {
+		return fight{}, false
+	}
+	sum := sha256.Sum256(text)
+	c.generation = d.Generation
+	switch {
+	case !known:
+		c.now = sum
+	case sum == c.now: // what else has a generation: its end, say
+	default:
+		found, ok = c.turn(d, sum, text)
+	}
+	f.contests.put(d.UID, c)
+	return found, ok
+}
+
+// turn takes in that an object is to be something else.
+func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (found fight, ok bool) {
+	returned := sum == c.before
+	if !returned || d.At.Sub(c.since) > fightWindow {
+		c.returns, c.since, c.managers, c.text = 0, d.At, map[string]bool{}, nil
+	}
+	c.now, c.before = sum, c.now
+	c.managers[d.By.Name] = true
+	if !returned {
+		return fight{}, false
+	}
+	last := c.text
+	c.text = text
+	if c.returns++; c.returns < fightReturns || len(c.managers) < 2 {
+		return fight{}, false
+	}
+	found = fight{managers: slices.Sorted(maps.Keys(c.managers)), fields: between(last, text), times: c.returns, since: c.since}
+	c.returns, c.since = 0, d.At
+	return found, true
+}
+
+// between are the fields in which two wishes differ, some of them.
+func between(a, b []byte) (fields []string) {
+	var was, is any
+	if json.Unmarshal(a, &was) != nil || json.Unmarshal(b, &is) != nil {
+		return nil
+	}
+	var walk func(at string, a, b any)
+	walk = func(at string, a, b any) {
+		x, object := a.(map[string]any)
+		y, too := b.(map[string]any)
+		if !object || !too {
+			if !reflect.DeepEqual(a, b) && len(fields) < namedFields {
+				fields = append(fields, at)
+			}
+			return
+		}
+		all := maps.Clone(x)
+		maps.Copy(all, y)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			walk(at+"."+name, x[name], y[name])
+		}
+	}
+	walk(".spec", was, is)
+	return fields
+}
+
+// wishOf is what an object is to be, as JSON; nil where it does not say.
+func wishOf(obj runtime.Object) []byte {
+	var spec any
+	if custom, ok := obj.(*unstructured.Unstructured); ok {
+		spec = custom.Object["spec"]
+	} else if v := reflect.Indirect(reflect.ValueOf(obj)); v.Kind() == reflect.Struct {
+		if field := v.FieldByName("Spec"); field.IsValid() {
+			spec = field.Interface()
+		}
+	}
+	text, err := json.Marshal(spec)
+	if err != nil || spec == nil {
+		return nil
+	}
+	return text
+}
+
+// referee tells of a fight that a change makes. It says no values, which may be secret.
+func (k *kindWatch) referee(ctx context.Context, d events.Delta, obj runtime.Object) {
+	if d.Op != events.Is || d.Sync {
+		return
+	}
+	if f, found := k.fights.see(d, func() []byte { return wishOf(obj) }); found {
+		k.metrics.fights.WithLabelValues(string(k.kind.Name)).Inc()
+		klog.FromContext(ctx).Info("Managers write an object back and forth: let only one of them set these fields",
+			"object", d.Ref.String(), "managers", f.managers, "fields", f.fields, "times", fmt.Sprintf("%d since %s", f.times, f.since.UTC().Format(time.RFC3339)))
+	}
+}
