@@ -65,8 +65,8 @@ func (s *sight) successes() []time.Time {
 // counted as a failure or was one too many, which nobody can see; so such pods are
 // failures as far as the status has more of them than are seen. What it has beyond
 // that is gone, and counts as one, if the last thing that was done was to let go of
-// pods that are not there. Those that were too many in the last turn that acted are
-// known, and no failures. The status has no failures that the rules ignore: a pod
+// pods that are not there. Those that were too many are known, as long as every turn that
+// acts hands it on to the next, and no failures. The status has no failures that the rules ignore: a pod
 // that they would ignore failed, and was not one too many.
 func (s *sight) failures() []time.Time {
 	var all, unsure []time.Time

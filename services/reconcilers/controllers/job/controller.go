@@ -92,8 +92,8 @@ type View struct {
 	// LetGo is when pods that are not there any more had something taken off them,
 	// if that was the last thing that was done for the Job.
 	LetGo *time.Time `json:"letGo,omitempty"`
-	// Surplus are the pods, still on their way out, that were let go and deleted in the
-	// last turn that acted, because they were too many.
+	// Surplus are the pods, still on their way out, that were let go and deleted because
+	// they were too many.
 	Surplus []types.UID `json:"surplus,omitempty"`
 	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
 	// finished.
@@ -132,7 +132,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Attempt = last.Turn
 		}
 		missed, surplus := became(s, last.Results)
-		if v.Surplus = surplus; missed {
+		if v.Surplus = v.with(surplus, last.Results); missed {
 			v.LetGo = &last.At
 		}
 	}

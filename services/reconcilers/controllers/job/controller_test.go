@@ -121,6 +121,57 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Three pods at work are to be two, one, and then three again, while those that were too
+// many take their time to go. Two failures of long ago are in the status, and nowhere else.
+// None of the two that were too many may be taken for one of those, or the next births wait.
+func TestSurplusIsRememberedForMoreThanATurn(t *testing.T) {
+	job := aJob(func(j *batchv1.Job) {
+		j.Spec.Parallelism, j.Spec.Completions = of(int32(3)), of(int32(9))
+		j.Status.Failed, j.Status.StartTime = 2, &metav1.Time{Time: now.Add(-time.Hour)}
+	})
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
+	for _, name := range []string{"a", "b", "c"} {
+		world.Put(kinds.Pods.Kind, aPod(name, corev1.PodRunning))
+	}
+	turn := func(parallelism int32) (because string, births, deaths int) {
+		t.Helper()
+		job = job.DeepCopy()
+		job.Spec.Parallelism = &parallelism
+		v, _ := observe(world.Put(kinds.Jobs.Kind, job), sum)
+		d := decide(v, now).In(events.Act)
+		o := events.Outcome{Key: sum, Lane: events.Act, At: now}
+		for _, c := range d.Commands {
+			r := events.Result{Status: events.Applied, Ref: c.Ref()}
+			if c.Note != nil {
+				r.Answer = &events.Answer{Note: c.Note}
+			}
+			switch p, there := world.Get(kinds.Pods.Name, "batch", c.Name); {
+			case c.Verb == events.VerbCreate:
+				births++
+			case there:
+				next := p.(*corev1.Pod).DeepCopy()
+				r.UID, next.Finalizers = p.GetUID(), nil
+				if c.Verb == events.VerbDelete {
+					next.DeletionTimestamp = &metav1.Time{Time: now}
+					deaths++
+				}
+				world.Put(kinds.Pods.Kind, next)
+			}
+			o.Results = append(o.Results, r)
+		}
+		world.Remember(o)
+		return d.Because, births, deaths
+	}
+	for _, c := range []struct {
+		parallelism    int32
+		births, deaths int
+	}{{2, 0, 1}, {1, 0, 1}, {3, 2, 0}} {
+		if because, births, deaths := turn(c.parallelism); births != c.births || deaths != c.deaths {
+			t.Errorf("with %d to be at work %d are born and %d go, want %d and %d: %s", c.parallelism, births, deaths, c.births, c.deaths, because)
+		}
+	}
+}
+
 func TestObserveRemembersWhatWasDone(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, aJob()).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
 	done := func(status events.Status, uid string, times int) {

@@ -14,9 +14,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// decide claims the pods that are the Job's, has pods born or deleted, lets go of
+func decide(v View, now time.Time) reconcile.Decision { return v.handOn(v.judge(now)) }
+
+// judge claims the pods that are the Job's, has pods born or deleted, lets go of
 // those that are counted, and reports what is there.
-func decide(v View, now time.Time) reconcile.Decision {
+func (v View) judge(now time.Time) reconcile.Decision {
 	if v.Stray != nil {
 		return v.free()
 	}
