@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -32,7 +33,7 @@ func TestBesideTheRealOne(t *testing.T) {
 	s.lookOn(t, mutants()...)
 	namespace := s.namespace(t, "beside")
 	for _, act := range []func(*testing.T, string){
-		s.life, s.pausing, s.healing, s.recreating, s.forgetting, s.sets, s.refusals,
+		s.life, s.pausing, s.healing, s.sparing, s.recreating, s.forgetting, s.sets, s.refusals,
 	} {
 		act(t, namespace)
 	}
@@ -104,6 +105,36 @@ func (s *site) healing(t *testing.T, namespace string) {
 	must(t, err)
 	eventually(t, "three others are there", func() string { return s.pods(t, namespace, "hurt", 3) })
 	s.settled(t, namespace, "hurt", first)
+}
+
+// sparing has those pods go of which it is said that they cost the least, and no others:
+// whoever chooses in another way is wrong, whatever else is seen at that moment.
+func (s *site) sparing(t *testing.T, namespace string) {
+	s.deploy(t, namespace, "dear", 4)
+	these := metav1.ListOptions{LabelSelector: "app=dear"}
+	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), these)
+	must(t, err)
+	for i, p := range pods.Items {
+		cost := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, corev1.PodDeletionCost, 1+i)
+		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(cost), metav1.PatchOptions{})
+		must(t, err)
+	}
+	s.patch(t, namespace, "dear", `{"spec":{"replicas":2}}`)
+	s.settled(t, namespace, "dear", first)
+	eventually(t, "the two that cost the most are left", func() string {
+		left, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), these)
+		if err != nil {
+			return err.Error()
+		}
+		var costs []string
+		for _, p := range left.Items {
+			costs = append(costs, p.Annotations[corev1.PodDeletionCost])
+		}
+		if slices.Sort(costs); !slices.Equal(costs, []string{"3", "4"}) {
+			return fmt.Sprintf("the costs of those that are left are %q", costs)
+		}
+		return ""
+	})
 }
 
 func (s *site) recreating(t *testing.T, namespace string) {
@@ -241,14 +272,13 @@ func mutants() []mutant {
 		v.Deployment = d
 		return deployment.Controller.Decide(v, now)
 	}
-	oldest := replicaset.Controller
-	oldest.Name, oldest.Decide = "costly-deaths", func(v replicas.View, now time.Time) reconcile.Decision {
+	costly := replicaset.Controller
+	costly.Name, costly.Decide = "costly-deaths", func(v replicas.View, now time.Time) reconcile.Decision {
 		pods := make([]*corev1.Pod, len(v.Pods))
 		for i, p := range v.Pods {
 			pods[i] = p.DeepCopy()
-			pods[i].Annotations = map[string]string{corev1.PodDeletionCost: fmt.Sprint(p.CreationTimestamp.Unix() * -1 % 1000)}
-			if i%2 == 0 {
-				pods[i].Spec.NodeName = ""
+			if cost, ok := p.Annotations[corev1.PodDeletionCost]; ok {
+				pods[i].Annotations[corev1.PodDeletionCost] = "-" + cost
 			}
 		}
 		v.Pods = pods
@@ -275,7 +305,7 @@ func mutants() []mutant {
 	}
 	return []mutant{
 		{surge, []events.Agreement{events.Differs}},
-		{oldest, []events.Agreement{events.Differs}},
+		{costly, []events.Agreement{events.Differs}},
 		{fewer, []events.Agreement{events.KCMOnly, events.WeOnly, events.Differs}},
 		{blind, []events.Agreement{events.Differs, events.KCMOnly}},
 	}
