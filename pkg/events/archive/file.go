@@ -219,6 +219,15 @@ func (f *File) load(s *stream, n int) (*unpacked, error) {
 	if u := f.cache.get(key); u != nil {
 		return u, nil
 	}
+	u, err := f.read(s, n)
+	if err == nil {
+		f.cache.put(key, u)
+	}
+	return u, err
+}
+
+// read reads a block.
+func (f *File) read(s *stream, n int) (*unpacked, error) {
 	b := s.Blocks[n]
 	what := fmt.Sprintf("the block with the messages %d to %d", b.First, b.Last)
 	text, err := f.frame(b.extent)
@@ -232,9 +241,7 @@ func (f *File) load(s *stream, n int) (*unpacked, error) {
 	if name != s.Name {
 		return nil, f.damaged(s, what, fmt.Errorf("it says that it is of %s", name))
 	}
-	u := &unpacked{text, found}
-	f.cache.put(key, u)
-	return u, nil
+	return &unpacked{text, found}, nil
 }
 
 // cached is how many blocks are kept unpacked: some 32 MB.

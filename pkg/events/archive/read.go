@@ -182,11 +182,15 @@ func (f *File) Read(ctx context.Context, p bus.Passage, handle func(batch []even
 	if err != nil {
 		return err
 	}
+	load := f.load
+	if p.Subject == "" && !v.state {
+		load = f.read // whoever goes through all of it does not come back to a block soon
+	}
 	for _, n := range blocks {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read %s: %w", p.Stream, err)
 		}
-		u, err := f.load(v.stream, n)
+		u, err := load(v.stream, n)
 		if err != nil {
 			return err
 		}
