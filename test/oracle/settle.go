@@ -327,7 +327,9 @@ func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error
 			if err != nil {
 				return fmt.Errorf("%s %v: %w", c.Verb, c.Ref(), err)
 			}
-			r.Command, r.Ref = i, c.Ref()
+			if r.Command, r.Ref = i, c.Ref(); r.Answer == nil && c.Note != nil {
+				r.Answer = &events.Answer{Note: c.Note}
+			}
 			o.Results = append(o.Results, r)
 		}
 		w.last[course{key, lane}] = o
