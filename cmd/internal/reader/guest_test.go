@@ -17,12 +17,20 @@ import (
 )
 
 // TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
-// who may do nothing else, over a real bus; and what the notary has signed is proven.
+// who may do nothing else, over a real bus that lets nobody in without a name; and what the notary has signed is proven.
 func TestTheReaderMayReadAll(t *testing.T) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", GuestPassword: "look"})
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	}
+	server, err := stream.Serve(stream.ServerOptions{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
+	})
 	must(t, err)
 	t.Cleanup(func() { must(t, server.Close()) })
-	b, err := stream.Connect(t.Context(), stream.Options{Server: server})
+	as := func(user string) string {
+		return "nats://" + user + ":word-of-" + user + "@" + strings.TrimPrefix(server.URL(), "nats://")
+	}
+	b, err := stream.Connect(t.Context(), stream.Options{URL: as("millrace")})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	teller, err := recordtest.New(t.Context(), b, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})
@@ -34,7 +42,7 @@ func TestTheReaderMayReadAll(t *testing.T) {
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shop.millrace")
-	address := "--nats-url=nats://" + stream.GuestUser + ":look@" + strings.TrimPrefix(server.URL(), "nats://")
+	address := "--nats-url=" + as(stream.GuestUser)
 	for _, c := range []struct {
 		args []string
 		says string
