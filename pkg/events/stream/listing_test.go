@@ -1,0 +1,60 @@
+package stream_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestKindsAreThoseThatThereAre: what is remembered of the kinds is not gone by when
+// somebody else makes one, or ends one, or makes its streams anew for another form of it.
+func TestKindsAreThoseThatThereAre(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	reader, other := connect(t, stream.Options{Server: s}), connect(t, stream.Options{URL: s.URL()})
+	are := func(want ...kinds.Kind) {
+		t.Helper()
+		if found, err := reader.Kinds(t.Context()); err != nil || !slices.Equal(found, want) {
+			t.Errorf("the kinds are %v, %v; want %v", found, err, want)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(other.EnsureKind(t.Context(), kinds.Pods.Kind))
+	are(kinds.Pods.Kind)
+	are(kinds.Pods.Kind)
+	must(other.EnsureKind(t.Context(), kinds.Deployments.Kind))
+	are(kinds.Deployments.Kind, kinds.Pods.Kind)
+	must(other.Forget(t.Context(), kinds.Deployments.Name))
+	are(kinds.Pods.Kind)
+
+	appender, err := other.Append(t.Context(), kinds.Pods.Name)
+	must(err)
+	defer appender.Close()
+	must(errors.Join(appender.Append(t.Context(), podDelta("a", 1)), appender.Flush(t.Context())))
+	reading, ended := make(chan bool), make(chan error, 1)
+	go func() {
+		ended <- reader.Follow(t.Context(), subject.LogStream(kinds.Pods.Name), 1, func([]events.Message) error {
+			close(reading) // there is one
+			return nil
+		})
+	}()
+	<-reading
+	brief := kinds.Pods.Kind
+	brief.Form = kinds.Metadata
+	must(other.Forget(t.Context(), kinds.Pods.Name))
+	must(other.EnsureKind(t.Context(), brief))
+	if err := <-ended; !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
+		t.Fatalf("the reader of a stream that was made anew ended with: %v", err)
+	}
+	are(brief)
+}
