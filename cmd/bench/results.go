@@ -222,7 +222,7 @@ below 1 means that Millrace needs less.
 | history | the same with %d messages of history in the streams of pods, turns and outcomes, of half of which the objects came and went: after an orderly stop of the one process; after a kill, when the server of the streams has to read all of them again; and of the services as processes of their own, on a bus that is there; the median of 3 starts |
 | tracing | %d times a Deployment of its own is scaled by one, by 20 users at a time, without traces, with 1 %% and with all of them recorded, in turns, in short rounds: what tracing costs is told by the median of the rounds, each compared with the one without traces beside it, and by their quartiles, between which are half of them; then every trace is held against the record |
 | record, long-record | what "millrace history", "why" and "get --at" ask, of a store with the history of history and long-history, made without a cluster, 20 times each; long-record is measured only when asked for |
-| replay | 40,000 turns with a change each, and 400,000 changes with a turn for each thousand, made without a cluster and decided once more with "millrace replay", from the bus and from a file: how many a second; each must come out as it was |
+| replay | 40,000 turns with a change each, and 400,000 changes with a turn for each thousand, made without a cluster and decided once more with "millrace replay", from the bus and from a file: how many a second, and the processor time of one, with that of the streams' server; each must come out as it was |
 | verify | the second record of replay, signed by a notary and held against what was signed: how many messages a second, and what that takes up |
 | long-history | the same with %d messages; measured only when asked for |
 

@@ -17,5 +17,9 @@
 //
 //	one feed per stream    reads ahead   -> decodes on all processors -> in order
 //	one goroutine          the memory: moves, asks, and gives away what was decided
-//	one judge per turn     compares, on all processors
+//	judges of some turns   have them decided and compare, on all processors
+//
+// What a turn decided is most of its text, and mostly this code decides the same: then it
+// writes the same bytes, and the turn's are held against them without being decoded. Only
+// where they are others the turn is read as a whole, and compared as its reader sees it.
 package replay
