@@ -214,7 +214,8 @@ func touch(effects []Effect, s *discoveryv1.EndpointSlice) bool {
 }
 
 // several is true where there are two slices: to which of those that are as full as each
-// other it adds, upstream leaves to chance.
+// other it adds, and which it takes for other ports, upstream leaves to chance. It keeps
+// their names in sets, so no order in which they are found makes that definite.
 func several(world []runtime.Object) bool { return len(slicesOf(world)) > 1 }
 
 func slicesOf(world []runtime.Object) (all []*discoveryv1.EndpointSlice) {
