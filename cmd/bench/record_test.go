@@ -9,7 +9,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(metrics) != 8 {
+	if len(metrics) != 12 {
 		t.Errorf("%d metrics: %v", len(metrics), metrics)
 	}
 }
