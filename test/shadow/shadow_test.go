@@ -22,6 +22,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
 
+// compared is how long a scene that has been played is given to be compared.
+const compared = 10 * time.Second
+
 const first, second = "registry.example/app:1", "registry.example/app:2"
 
 var both = []string{"deployment-controller", "replicaset-controller"}
@@ -33,10 +36,11 @@ func TestBesideTheRealOne(t *testing.T) {
 	s.lookOn(t, mutants()...)
 	namespace := s.namespace(t, "beside")
 	for _, act := range []func(*testing.T, string){
-		s.life, s.pausing, s.healing, s.sparing, s.recreating, s.forgetting, s.sets, s.refusals,
+		s.life, s.pausing, s.healing, s.recreating, s.forgetting, s.sets, s.refusals,
 	} {
 		act(t, namespace)
 	}
+	s.sparing(t, namespace, "dear")
 	s.caughtUp(t, namespace)
 
 	parities, err := record.New(s.bus).Parities(t.Context(), both, record.Compared{Show: events.Agreements, Most: 40})
@@ -58,7 +62,7 @@ func TestBesideTheRealOne(t *testing.T) {
 		}
 	}
 	t.Run("nothing of ours was written", s.nothingWritten)
-	t.Run("who is wrong is found out", s.foundOut)
+	t.Run("who is wrong is found out", func(t *testing.T) { s.foundOut(t, namespace) })
 }
 
 func text(e record.Example) string {
@@ -110,9 +114,9 @@ func (s *site) healing(t *testing.T, namespace string) {
 // sparing has those pods go of which it is said that they cost the least, and no others:
 // whoever chooses in another way is wrong, whatever else is seen at that moment. But who
 // looks on must see it before they go, or it is taken for somebody else's doing.
-func (s *site) sparing(t *testing.T, namespace string) {
-	s.deploy(t, namespace, "dear", 4)
-	these := metav1.ListOptions{LabelSelector: "app=dear"}
+func (s *site) sparing(t *testing.T, namespace, name string) {
+	s.deploy(t, namespace, name, 4)
+	these := metav1.ListOptions{LabelSelector: "app=" + name}
 	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), these)
 	must(t, err)
 	for i, p := range pods.Items {
@@ -127,8 +131,8 @@ func (s *site) sparing(t *testing.T, namespace string) {
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods.Items[i%4].Name, types.MergePatchType, []byte(touch), metav1.PatchOptions{})
 		must(t, err)
 	}
-	s.patch(t, namespace, "dear", `{"spec":{"replicas":2}}`)
-	s.settled(t, namespace, "dear", first)
+	s.patch(t, namespace, name, `{"spec":{"replicas":2}}`)
+	s.settled(t, namespace, name, first)
 	eventually(t, "the two that cost the most are left", func() string {
 		left, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), these)
 		if err != nil {
@@ -351,8 +355,11 @@ func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 	})
 }
 
-// foundOut: each mutant has unexplained differences of the kind that it makes.
-func (s *site) foundOut(t *testing.T) {
+// foundOut: each mutant has unexplained differences of the kind that it makes. Who is seen
+// to go before it is seen that there are too many is taken for somebody else's doing, so
+// one scene may show nothing on a slow machine: then it is played again.
+func (s *site) foundOut(t *testing.T, namespace string) {
+	played, scenes := time.Now(), 0
 	for _, m := range mutants() {
 		name := m.Describe().Name
 		eventually(t, name+" is found out", func() string {
@@ -361,11 +368,16 @@ func (s *site) foundOut(t *testing.T) {
 			if len(parities) == 0 {
 				return "no shadow"
 			}
-			if !slices.ContainsFunc(m.by, func(a events.Agreement) bool { return parities[0].Findings[a] > 0 }) {
-				return fmt.Sprint(parities[0].Findings)
+			if slices.ContainsFunc(m.by, func(a events.Agreement) bool { return parities[0].Findings[a] > 0 }) {
+				t.Logf("%s: %v, after %d more scenes", name, parities[0].Findings, scenes)
+				return ""
 			}
-			t.Logf("%s: %v", name, parities[0].Findings)
-			return ""
+			if time.Since(played) > compared {
+				scenes++
+				s.sparing(t, namespace, fmt.Sprint("dear-", scenes))
+				played = time.Now()
+			}
+			return fmt.Sprint(parities[0].Findings)
 		})
 	}
 }
