@@ -26,6 +26,9 @@ func bearers(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, e
 			known.Hidden, err = hidden(ctx, b, ref.Kind, seen)
 			known.Hidden = known.Hidden || m.Sequence < seen // it is not the log that was read
 		}
+		if err == nil && !known.Hidden {
+			known.Since, err = versionAt(ctx, b, ref.Kind, seen)
+		}
 		if err == nil {
 			_, known.Born, err = b.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
 		}
@@ -59,6 +62,24 @@ func hidden(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool,
 	default:
 		return !mark.Before.Known || mark.Before.Sequence > seen, nil
 	}
+}
+
+// nearby is how many messages before the one that is looked for may have expired.
+const nearby = 4
+
+// versionAt is a version that a kind had at a message of its log, or shortly before; empty
+// where neither is there.
+func versionAt(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (string, error) {
+	for at := sequence; at > 0 && sequence-at < nearby; at-- {
+		m, ok, err := b.At(ctx, subject.LogStream(kind), at)
+		switch {
+		case err != nil:
+			return "", err
+		case ok:
+			return told(m), nil
+		}
+	}
+	return "", nil
 }
 
 // told is up to which version everything has been told when a delta has been; empty

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -18,6 +19,10 @@ import (
 // sample bounds how many objects of a namespace are looked at to see whether the
 // record lags.
 const sample = 500
+
+// recollection is for how long it is waited for what the API server remembers, which it
+// tells at once.
+const recollection = 250 * time.Millisecond
 
 // bornBefore answers a birth that may have happened before in the place of the API
 // server, unless it is certain that it has not. The API server alone would not do: it
@@ -41,11 +46,50 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was born, or has a gap in which it may have been",
 		}, true
+	case plan.Unheard:
+		return d.remembered(ctx, client, r, doubt.Since)
 	case plan.Unclear:
 		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born"}, true
 	default:
 		return plan.Response{}, false
 	}
+}
+
+// remembered looks in what the API server itself remembers of the last minutes for a bearer
+// of the name, where the record has been silent: nobody may be watching. What does not go
+// back so far, or may not be read, says nothing, and the silence is believed.
+func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, since string) (answer plan.Response, settled bool) {
+	if since == "" {
+		return plan.Response{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
+	defer cancel()
+	began := time.Now()
+	stream, err := client.Get().AbsPath(collection(r)...).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
+		Param("watch", "true").Param("resourceVersion", since).Param("fieldSelector", "metadata.name="+r.Name).
+		MaxRetries(0).Stream(ctx)
+	response := plan.Response{Code: http.StatusOK}
+	if err != nil {
+		response = refusal(err, 0)
+	}
+	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	switch {
+	case err == nil:
+	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+		return plan.Response{}, false
+	default:
+		return response, true // it is asked again
+	}
+	defer stream.Close()
+	defer time.AfterFunc(recollection, cancel).Stop()
+	var event struct{ Type watch.EventType }
+	if json.NewDecoder(stream).Decode(&event) == nil && (event.Type == watch.Added || event.Type == watch.Modified || event.Type == watch.Deleted) {
+		return plan.Response{
+			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was born",
+		}, true
+	}
+	return plan.Response{}, false
 }
 
 // stands is where the API server stands. Whoever may not list is told nothing, and

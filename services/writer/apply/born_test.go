@@ -3,6 +3,7 @@ package apply_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"testing"
 
@@ -41,6 +42,54 @@ func TestNobodyIsBornTwice(t *testing.T) {
 			}
 			if after := s.Created(podPath + "web-0"); after-before > 1 || again && after > 0 {
 				t.Errorf("it was born %d times", after)
+			}
+		})
+	}
+}
+
+// TestWhereNobodyWatches: somebody was born and deleted while nobody watched, and the record
+// is as silent as where nothing happens. The API server remembers it for a while.
+func TestWhereNobodyWatches(t *testing.T) {
+	for name, c := range map[string]struct {
+		lived, forgotten bool
+		since            string
+		want             events.Status
+		births           int
+	}{
+		"it has lived":                              {lived: true, since: "1", want: events.Conflict, births: 1},
+		"it has not":                                {since: "1", want: events.Applied, births: 1},
+		"it has lived, and nobody remembers":        {lived: true, forgotten: true, since: "1", want: events.Applied, births: 2},
+		"it has lived, and nobody knows since when": {lived: true, want: events.Applied, births: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := fakeserver.New(t)
+			s.Put(podPath+"older", "u", map[string]any{})
+			s.Put(podPath+"old", "v", map[string]any{})
+			var lost atomic.Bool
+			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+				switch {
+				case c.forgotten && r.Query.Get("watch") != "":
+					return fakeserver.Fault{Code: http.StatusGone}
+				case r.Method == http.MethodPost:
+					return fakeserver.Fault{Lost: c.lived && lost.CompareAndSwap(false, true)}
+				}
+				return fakeserver.Fault{}
+			})
+			door := open(t, s, func(config *apply.Config) {
+				config.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
+					return plan.Known{Told: "2", Since: c.since}, nil
+				}
+			})
+			s.Hold(func(r fakeserver.Request) {
+				if r.Method != http.MethodPost {
+					s.Remove(podPath + "web-0")
+					s.Remove(podPath + "older") // so that the record has not come as far
+				}
+			})
+			r := carry(t, door, plan.Options{Again: !c.lived}, births(1)...)[0]
+			if r.Status != c.want || s.Created(podPath+"web-0") != c.births {
+				t.Errorf("the result is %+v after %d births, want %s after %d", r, s.Created(podPath+"web-0"), c.want, c.births)
 			}
 		})
 	}

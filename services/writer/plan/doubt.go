@@ -27,6 +27,9 @@ type Known struct {
 	// Told is the version up to which it has been told of everything of the kind;
 	// empty: nobody can say.
 	Told string
+	// Since is a version that was there when the birth was decided, of the kind; empty: nobody
+	// can say.
+	Since string
 	// Hidden is true when it may have lived and died in a gap of the record, of which nobody
 	// was told: one has come since the birth was decided, or it cannot be said.
 	Hidden bool
@@ -42,6 +45,9 @@ const (
 	Unclear Verdict = iota
 	// Unborn: it never happened, as of the moment when the API server was asked.
 	Unborn
+	// Unheard: nobody has heard of it, and nothing else has changed of which one would have.
+	// Unborn, unless the API server remembers better.
+	Unheard
 	// Happened: it must not be made again. Nor must what may have, and will never be known.
 	Happened
 )
@@ -61,17 +67,22 @@ func (d Doubt) Verdict() Verdict {
 		return Happened
 	case d.Unwatched || d.At == "":
 		return Unborn // nobody can tell: the conditions of the turn must do
-	case !d.told():
+	case !d.told() && !d.quiet():
 		return Unclear
 	case d.Hidden:
 		return Happened
-	default:
+	case d.told():
 		return Unborn
+	default:
+		return Unheard
 	}
 }
 
 // told tells whether the record has come as far as the API server was when it was asked.
-func (d Doubt) told() bool {
-	return d.Told != "" && (kinds.CompareVersions(d.Told, d.At) >= 0 ||
-		d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0)
+func (d Doubt) told() bool { return d.Told != "" && kinds.CompareVersions(d.Told, d.At) >= 0 }
+
+// quiet tells whether nothing that is there has changed for some time that the record was
+// not told of.
+func (d Doubt) quiet() bool {
+	return d.Told != "" && d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0
 }

@@ -38,6 +38,13 @@ type Fault struct {
 	RetryAfter int
 }
 
+// change is one of the past, of which watches are told.
+type change struct {
+	path    string
+	version int
+	event   map[string]any
+}
+
 // Server is an API server in memory.
 type Server struct {
 	*httptest.Server
@@ -50,6 +57,7 @@ type Server struct {
 	objects  map[string]map[string]any // by path
 	version  int
 	created  map[string]int // how often something was made at a path
+	past     []change       // what a watch is told
 }
 
 // New starts a server that ends with the test.
@@ -86,6 +94,15 @@ func (s *Server) Answered(what string) int {
 func (s *Server) Remove(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.end(path)
+}
+
+// end takes an object away, if it is there.
+func (s *Server) end(path string) {
+	if object, ok := s.objects[path]; ok {
+		s.version++
+		s.past = append(s.past, change{path, s.version, map[string]any{"type": "DELETED", "object": object}})
+	}
 	delete(s.objects, path)
 }
 
@@ -130,6 +147,7 @@ func (s *Server) put(path, uid string, object map[string]any) string {
 	metadata["uid"], metadata["resourceVersion"] = uid, strconv.Itoa(s.version)
 	object["metadata"] = metadata
 	s.objects[path] = object
+	s.past = append(s.past, change{path, s.version, map[string]any{"type": "MODIFIED", "object": object}})
 	return strconv.Itoa(s.version)
 }
 
@@ -168,11 +186,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, fault.Code, status(fault.Code, "", "as the test asked"))
 		return
 	}
+	if request.Query.Get("watch") != "" {
+		s.tell(w, request)
+		return
+	}
 	code, answer := s.answer(request)
 	if fault.Lost {
 		panic(http.ErrAbortHandler)
 	}
 	reply(w, code, answer)
+}
+
+// tell answers a watch with what has happened to one name since a version, and ends it.
+func (s *Server) tell(w http.ResponseWriter, r Request) {
+	w.Header().Set("Content-Type", "application/json")
+	since, _ := strconv.Atoi(r.Query.Get("resourceVersion"))
+	for _, c := range s.past {
+		if c.version > since && c.path == r.Path+"/"+strings.TrimPrefix(r.Query.Get("fieldSelector"), "metadata.name=") {
+			_ = json.NewEncoder(w).Encode(c.event) // a client that went away is part of the tests
+		}
+	}
 }
 
 func (s *Server) answer(r Request) (int, any) {
@@ -191,10 +224,10 @@ func (s *Server) answer(r Request) (int, any) {
 			if object, ok := s.objects[r.Path+"/"+name]; ok {
 				items = append(items, object)
 			}
-			return http.StatusOK, map[string]any{"kind": "List", "items": items}
+			return http.StatusOK, map[string]any{"kind": "List", "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}}
 		}
 		if items, ok := s.list(r.Path); ok {
-			return http.StatusOK, page(items, r.Query)
+			return http.StatusOK, page(items, r.Query, s.version)
 		}
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
 	case http.MethodPut, http.MethodPatch:
@@ -221,12 +254,13 @@ func (s *Server) list(path string) (items []any, ok bool) {
 }
 
 // page is a list, or the part of it that was asked for.
-func page(items []any, query url.Values) map[string]any {
+func page(items []any, query url.Values, version int) map[string]any {
 	from, _ := strconv.Atoi(query.Get("continue")) // we made it
-	list := map[string]any{"kind": "List", "items": items[from:]}
+	metadata := map[string]any{"resourceVersion": strconv.Itoa(version)}
+	list := map[string]any{"kind": "List", "items": items[from:], "metadata": metadata}
 	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && from+limit < len(items) {
 		list["items"] = items[from : from+limit]
-		list["metadata"] = map[string]any{"continue": strconv.Itoa(from + limit)}
+		metadata["continue"] = strconv.Itoa(from + limit)
 	}
 	return list
 }
@@ -293,7 +327,7 @@ func (s *Server) remove(r Request) (int, any) {
 			return failure(http.StatusConflict, metav1.StatusReasonConflict, "precondition")
 		}
 	}
-	delete(s.objects, r.Path)
+	s.end(r.Path)
 	return http.StatusOK, status(http.StatusOK, "", "")
 }
 
