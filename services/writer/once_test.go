@@ -132,7 +132,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	tell := func(version string, epoch uint64) {
 		log, err := s.bus.Append(t.Context(), kinds.Pods.Name)
 		s.must(err)
-		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: version, Epoch: epoch})
+		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: version, Epoch: epoch, Before: events.Place{Known: true}})
 		m.Subject = subject.Mark(kinds.Pods.Name)
 		s.must(log.Append(t.Context(), m))
 		s.must(log.Flush(t.Context()))
