@@ -77,7 +77,7 @@ torture: ## kill, stop and cut off real processes under load, and judge what cam
 bench: build ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
 
-mutants: ## break the code in two hundred small ways, one at a time: how many does a test notice?
+mutants: ## break the code in five hundred small ways, one at a time: how many does a test notice?
 	nice $(GO) run ./cmd/mutants
 
 check: lint unit ## what a commit must pass
