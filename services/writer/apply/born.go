@@ -57,10 +57,10 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 
 // remembered looks in what the API server itself remembers of the last minutes for a bearer
 // of the name, where the record has been silent: nobody may be watching. What does not go
-// back so far, or may not be read, says nothing, and the silence is believed.
+// back so far, or may not be read, says nothing, and a longer silence is believed.
 func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, since string) (answer plan.Response, settled bool) {
 	if since == "" {
-		return plan.Response{}, false
+		return silent(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
@@ -77,17 +77,30 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	switch {
 	case err == nil:
 	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
-		return plan.Response{}, false
+		return silent(r)
 	default:
 		return response, true // it is asked again
 	}
 	defer stream.Close()
 	defer time.AfterFunc(recollection, cancel).Stop()
 	var event struct{ Type watch.EventType }
-	if json.NewDecoder(stream).Decode(&event) == nil && (event.Type == watch.Added || event.Type == watch.Modified || event.Type == watch.Deleted) {
+	switch err := json.NewDecoder(stream).Decode(&event); {
+	case err != nil:
+		return plan.Response{}, false // nothing came
+	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was born",
 		}, true
+	default:
+		return silent(r) // it does not go back so far
+	}
+}
+
+// silent believes that nobody has heard of a birth since there was nothing to hear, once
+// that has lasted long enough.
+func silent(r plan.Request) (answer plan.Response, settled bool) {
+	if r.InDoubt < plan.Believed {
+		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
 	}
 	return plan.Response{}, false
 }

@@ -53,9 +53,13 @@ const (
 )
 
 // Quiet is for how long a kind must be silent for its record to count as told of
-// everything: where nothing changes, no word comes that would say so, and from a
-// watcher that is silent another one takes over by then.
-const Quiet = time.Second
+// everything: where nothing changes, no word comes that would say so. Since nobody may be
+// watching, the API server is asked what it remembers.
+const Quiet = 500 * time.Millisecond
+
+// Believed is for how long it must be silent where the API server does not remember either:
+// from a watcher that is silent another one takes over by then, mostly.
+const Believed = time.Second
 
 // Verdict judges. What the API server has, or the record has known, was born. What
 // neither has was not, if the record was told of everything up to the moment when the
