@@ -22,7 +22,8 @@ type Decision struct {
 	Retry bool
 	// Sure asks that its reports, too, are made only where it may act: on a view of
 	// one moment, when everything done for the key has come back. It is for reports
-	// that nobody can put right later, such as sums of what is seen once.
+	// that nobody can put right later, such as sums of what is seen once. Events with no
+	// other report go out with the act that they are about, and wait with it.
 	Sure bool
 	// StatusBlind says that nothing that it does rests on the own object's status, so
 	// that it may be done while a report is under way. Only a controller that is

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -23,6 +24,25 @@ func TestASureReportWaitsForTheAct(t *testing.T) {
 	born := aPod(birth.Name, "web", 7)
 	born.UID = "uid-p"
 	o.change(kinds.Pods.Kind, events.Is, born)
+	o.take(events.Tell)
+}
+
+// What users are told of an act is told with it. While the act rests after a failure nothing
+// changes, and so it would be told again and again.
+func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "announces"))
+	o.recalled(Past{}, Past{})
+	birth := o.take(events.Act).Commands[0]
+	o.answer(events.Act, 1, nil)
+	o.take(events.Tell)
+	o.answer(events.Tell, 2, nil)
+	o.outcome(events.Act, 1, events.Result{Status: events.Failed, Ref: birth.Ref()})
+	o.outcome(events.Tell, 2, events.Result{Status: events.Applied})
+	o.none()
+	o.pass(time.Minute)
+	o.take(events.Act)
+	o.answer(events.Act, 3, nil)
 	o.take(events.Tell)
 }
 

@@ -100,6 +100,9 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 		births--
 		birth := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
 		d.Commands = append(d.Commands, birth)
+		if v.Set.Annotations["toy"] == "announces" {
+			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{Reason: "Birth"}))
+		}
 		d.Figures = append(d.Figures, reconcile.Figure{Metric: "born", Value: 1, Of: birth.Ref()}, reconcile.Figure{Metric: "unborn", Value: 1, Of: birth.Ref(), Failed: true})
 	}
 	for i := want; i < have; i++ {

@@ -139,6 +139,9 @@ func (d *Desk) carry(e *entry, a answer) {
 	var held time.Time // until when a part must wait; zero where an event ends it
 	doAct, actHeld := passes(act, a.act, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
 	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), d.paced(e, doAct && a.decision.StatusBlind)), e.tell.vain.waits(tell.Commands)), d.now)
+	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
+		doTell, tellHeld = false, actHeld
+	}
 	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
 	if dropped {
 		d.tally.Shut++
@@ -159,6 +162,13 @@ func (d *Desk) carry(e *entry, a answer) {
 		e.retries, e.since = 0, time.Time{}
 	}
 	d.conclude(e, r)
+}
+
+// onlyRecords tells whether a part of a decision tells users something, and changes nothing.
+// What goes with an act that has to wait waits for it: told alone, it would be told again
+// at once, since nothing is different then.
+func onlyRecords(part reconcile.Decision) bool {
+	return !slices.ContainsFunc(part.Commands, func(c events.Command) bool { return c.Verb != events.VerbRecord })
 }
 
 // backoff is until when a lane waits because of its failures. A change of the
