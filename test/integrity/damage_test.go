@@ -21,13 +21,8 @@ func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
 	w.open()
-	stop := w.watch()
-	quit := w.decide()
-	w.settle()
-	quit()
-	stop()
+	w.past()
 	w.close()
-	w.views()
 	flip(t, blocks(t, w.store, "STATE_pods"), "node-of-7-")
 	w.open()
 	w.watch()
@@ -35,6 +30,17 @@ func TestDamagedState(t *testing.T) {
 	w.settle()
 	w.truthful()
 	w.told("the state has 49 objects")
+}
+
+// past has everything told and seen, and watcher and controller leave.
+func (w *world) past() {
+	w.Helper()
+	stop := w.watch()
+	quit := w.decide()
+	w.settle()
+	quit()
+	stop()
+	w.views()
 }
 
 // TestDamagedStateBehindTheWatcher: the same, with a watcher that has counted all
@@ -62,12 +68,7 @@ func TestWhatEndsWhileTheStateIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
 	w.open()
-	stop := w.watch()
-	quit := w.decide()
-	w.settle()
-	quit()
-	stop()
-	w.views()
+	w.past()
 	w.api.remove(podName(7))
 	w.api.remove(podName(8))
 	if err := w.bus.Renew(t.Context(), kinds.Pods.Kind); err != nil {

@@ -3,6 +3,8 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -85,6 +87,8 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	defer time.AfterFunc(recollection, cancel).Stop()
 	var event struct{ Type watch.EventType }
 	switch err := json.NewDecoder(stream).Decode(&event); {
+	case err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF):
+		return refusal(err, 0), true // it was cut short, and is asked again
 	case err != nil:
 		return plan.Response{}, false // nothing came
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:

@@ -51,12 +51,13 @@ func TestNobodyIsBornTwice(t *testing.T) {
 // is as silent as where nothing happens. The API server remembers it for a while.
 func TestWhereNobodyWatches(t *testing.T) {
 	for name, c := range map[string]struct {
-		lived, forgotten bool
-		since            string
-		want             events.Status
-		births           int
+		lived, forgotten, cut bool
+		since                 string
+		want                  events.Status
+		births                int
 	}{
-		"it has lived":                              {lived: true, since: "1", want: events.Conflict, births: 1},
+		"it has lived": {lived: true, since: "1", want: events.Conflict, births: 1},
+		"it has lived, and the answer is cut short": {lived: true, cut: true, since: "1", want: events.Conflict, births: 1},
 		"it has not":                                {since: "1", want: events.Applied, births: 1},
 		"it has lived, and nobody remembers":        {lived: true, forgotten: true, since: "1", want: events.Applied, births: 2},
 		"it has lived, and nobody knows since when": {lived: true, want: events.Applied, births: 2},
@@ -66,9 +67,11 @@ func TestWhereNobodyWatches(t *testing.T) {
 			s := fakeserver.New(t)
 			s.Put(podPath+"older", "u", map[string]any{})
 			s.Put(podPath+"old", "v", map[string]any{})
-			var lost atomic.Bool
+			var lost, cut atomic.Bool
 			s.Break(func(r fakeserver.Request) fakeserver.Fault {
 				switch {
+				case c.cut && r.Query.Get("watch") != "":
+					return fakeserver.Fault{Lost: cut.CompareAndSwap(false, true)}
 				case c.forgotten && r.Query.Get("watch") != "":
 					return fakeserver.Fault{Code: http.StatusGone}
 				case r.Method == http.MethodPost:

@@ -44,7 +44,8 @@ type Config struct {
 	// Timeout bounds one request; 0 means 15 s.
 	Timeout time.Duration
 	// Known is what the record knows of a name. It is asked before a birth that may
-	// have happened before; nil asks nobody.
+	// have happened before, which was decided when the log of its kind had been read up to
+	// seen; nil asks nobody.
 	Known func(ctx context.Context, ref events.Ref, seen uint64) (plan.Known, error)
 	// Metrics counts; nil counts nothing.
 	Metrics *Metrics

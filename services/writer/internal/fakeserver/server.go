@@ -187,6 +187,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if request.Query.Get("watch") != "" {
+		if fault.Lost {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
 		s.tell(w, request)
 		return
 	}
