@@ -17,7 +17,7 @@ export class Rows {
     this.element = h("div.rows", {
       role: "listbox", tabindex: "0", "aria-label": label,
       onscroll: () => this.paint(), onkeydown: (event) => this.key(event),
-      onfocus: () => { if (this.at < 0 && this.items.length) this.select(0); },
+      onfocus: () => this.enter(),
     }, this.inner);
     this.seen = new ResizeObserver(() => this.paint());
     this.seen.observe(this.element);
@@ -27,8 +27,15 @@ export class Rows {
     this.seen.disconnect();
   }
 
+  // enter selects the first item for whoever is in the list and has none.
+  enter() {
+    if (this.at < 0 && this.items.length) this.select(0);
+  }
+
   // show replaces the items. Who has scrolled down stays where he is when items are
-  // added above; what is selected stays selected.
+  // added above; what is selected stays selected. Whoever is in the list when its
+  // first items come, or when the selected one goes, has entered it anew: no second
+  // focus will tell.
   show(items, { keep = true } = {}) {
     const top = Math.floor(this.element.scrollTop / this.height);
     const anchor = keep && top > 0 ? this.identify(this.items[top] ?? {}) : undefined;
@@ -42,6 +49,7 @@ export class Rows {
       if (now >= 0) this.element.scrollTop += (now - top) * this.height;
     }
     this.paint(true);
+    if (document.activeElement === this.element) this.enter();
   }
 
   paint(anew) {
