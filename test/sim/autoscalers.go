@@ -346,6 +346,19 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 	g.moves[round.of] = append(g.moves[round.of], move{now, to - from})
 }
 
+// rescaledAlready notes a scale that was found to be what a turn asks for when the turn
+// came to write it, perhaps for the second time: it may have been written by the turn or
+// by a user, nobody can tell, and its controller takes it for its own, as upstream's does.
+func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response) {
+	said, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
+	var scale autoscalingv1.Scale
+	if !ok || g.written[round] || json.Unmarshal(found.Body, &scale) != nil || scale.Spec.Replicas != said.Verdict.To {
+		return
+	}
+	g.written[round] = true
+	g.moves[round.of] = append(g.moves[round.of], move{g.world.now, said.Verdict.To - said.Verdict.Scale.Replicas})
+}
+
 // autoscaled tells whether every Deployment with an autoscaler has the pods that it takes.
 func (w *World) autoscaled() error {
 	for _, obj := range w.api.List(kinds.HorizontalPodAutoscalers.Name) {

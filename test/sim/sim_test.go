@@ -105,6 +105,10 @@ func quotas() []reconcile.Any {
 	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: time.Hour})}
 }
 
+func quotasOften() []reconcile.Any {
+	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: 2 * time.Minute})}
+}
+
 func mirrors() []reconcile.Any {
 	return []reconcile.Any{endpointslicemirroring.New(endpointslicemirroring.Config{}), garbagecollector.Controller}
 }
@@ -176,8 +180,15 @@ var shapes = map[string]shape{
 	"network": {sim.Options{Replicas: 2, Changes: 8, Users: sim.Network, Faults: 6, Trouble: sim.All, Pace: -1}, network},
 	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
 	"quotas": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
+		Trouble: slices.Concat(sim.Crashes, sim.Redeliveries, sim.Losses), Pace: 50 * time.Millisecond,
 	}, quotas},
+	// Whoever has not heard of a Service when it counts for the last time is told of it
+	// by nobody, since births are charged elsewhere: it counts again after a period.
+	"quotas, blind": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Quiet: 3 * time.Minute,
+	}, quotasOften},
 	"mirrors": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Mirrors, Faults: 6, Trouble: sim.All, Pace: -1}, mirrors},
 	"volumes": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,

@@ -387,8 +387,11 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	if answer.Code == 409 && r.Verb != plan.Create {
 		w.tally.Conflicts++
 	}
-	if r.Subresource == "scale" && r.Verb.Writes() && answer.Code == 200 {
+	switch scaled := r.Subresource == "scale" && answer.Code == 200; {
+	case scaled && r.Verb.Writes():
 		w.guard.rescaled(c, r)
+	case scaled:
+		w.guard.rescaledAlready(c, r, answer)
 	}
 	if r.Verb.Writes() {
 		w.guard.after(c, r, w.api.version != version)
