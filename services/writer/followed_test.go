@@ -17,7 +17,9 @@ func aTaker(t *testing.T) *taker {
 	if err := b.EnsureController(t.Context(), "rs"); err != nil {
 		t.Fatal(err)
 	}
-	return &taker{Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}}, profile: &Profile{Name: "rs"}}
+	return &taker{
+		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, hand: newHand("a", newMetrics())}, profile: &Profile{Name: "rs"},
+	}
 }
 
 // Of two turns of a key and lane the later one is to be carried out.

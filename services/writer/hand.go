@@ -49,6 +49,7 @@ type hand struct {
 	since     time.Time            // since when beats come back in time
 	lapses    int                  // how often they did not
 	others    map[string]peer
+	bereaved  time.Time // when a turn was last let go by a writer that may have begun it
 }
 
 func newHand(id string, m *metrics) *hand {
@@ -132,6 +133,31 @@ func (h *hand) theirs(at place) bool {
 	return false
 }
 
+// watched tells whether nobody can have begun a turn since a moment without this
+// writer knowing: it has heard itself and the others since before then, and none of
+// them has fallen silent, nor has it let go of anything itself.
+func (h *hand) watched(since time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.Sub(h.confirmed) >= lapse || h.since.Add(attention).After(since) || !h.bereaved.Before(since) {
+		return false
+	}
+	for _, p := range h.others {
+		if now.Sub(p.at) >= lapse {
+			return false
+		}
+	}
+	return true
+}
+
+// abandon says that a turn is let go that has been begun, without an outcome.
+func (h *hand) abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bereaved = time.Now()
+}
+
 // answer lets a turn go, with the answer to its newest delivery.
 func (h *hand) answer(at place, how func(bus.Delivery)) {
 	h.mu.Lock()
@@ -191,6 +217,7 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 	for id, p := range h.others {
 		if now.Sub(p.at) >= lapse {
 			delete(h.others, id)
+			h.bereaved = now
 		}
 	}
 	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}}

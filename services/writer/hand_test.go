@@ -108,6 +108,60 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 	})
 }
 
+// A turn that has only waited is known to: as long as this writer has heard
+// everybody since before it was stored, and nobody has let go of anything.
+func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(mine, theirs *hand)
+		want    bool
+	}{
+		"nothing happens":       {func(mine, _ *hand) { listen(mine, beat) }, true},
+		"the other one is idle": {func(mine, theirs *hand) { talk(mine, theirs); talk(mine, theirs) }, true},
+		"the other one dies": {func(mine, theirs *hand) {
+			talk(mine, theirs)
+			for range 5 {
+				listen(mine, beat)
+			}
+		}, false},
+		"the other one is silent as yet": {func(mine, theirs *hand) {
+			talk(mine, theirs)
+			listen(mine, lapse/2)
+			listen(mine, lapse/2) // and no beat since
+		}, false},
+		"it does not hear itself":  {func(mine, _ *hand) { mine.beat(); time.Sleep(lapse) }, false},
+		"it was stopped meanwhile": {func(mine, _ *hand) { time.Sleep(lapse); listen(mine, 0); listen(mine, beat) }, false},
+		"it lets go of a turn":     {func(mine, _ *hand) { listen(mine, beat); mine.abandon() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine, theirs := newHand("a", newMetrics()), newHand("b", newMetrics())
+				if mine.watched(time.Now()) {
+					t.Error("it knows of a time in which it did not listen")
+				}
+				for range 3 {
+					listen(mine, beat)
+				}
+				stored := time.Now()
+				time.Sleep(time.Millisecond)
+				c.happens(mine, theirs)
+				if got := mine.watched(stored); got != c.want {
+					t.Errorf("known: %t, want %t", got, c.want)
+				}
+				if mine.watched(stored.Add(-3 * beat)) {
+					t.Error("it knows of a time before it listened")
+				}
+			})
+		})
+	}
+}
+
+// talk has two hear each other.
+func talk(mine, theirs *hand) {
+	_, said := theirs.beat()
+	mine.hear(said.Encode())
+	listen(mine, beat)
+}
+
 // nothing is a delivery whose answers nobody hears.
 type nothing struct{}
 

@@ -57,8 +57,17 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 // One that is not may be in somebody else's hand, or done, or half done. That also
 // goes for one that is old: the consumer may have forgotten about it, together
 // with everything before it.
-func (t *taker) fresh(d bus.Delivery) bool {
-	return d.Attempt() <= 1 && t.time.now().Sub(d.Message().Time) <= ackWait
+func (t *taker) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && t.age(d) <= ackWait }
+
+// age is how long ago a turn was stored, by the clock of the bus.
+func (t *taker) age(d bus.Delivery) time.Duration { return t.time.now().Sub(d.Message().Time) }
+
+// begun tells whether a turn that nobody has in hand may have been carried out in
+// part. One that has only waited behind many others has not: nobody was given it as
+// far as the bus knows, and had the bus forgotten about somebody, this writer would
+// have heard of that one.
+func (t *taker) begun(d bus.Delivery) bool {
+	return d.Attempt() > 1 || !t.hand.watched(time.Now().Add(-t.age(d)))
 }
 
 // carry carries a turn out and gives the answer to its delivery.
@@ -74,10 +83,12 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds fun
 	if lane == events.Park {
 		return bus.Delivery.Done
 	}
+	begun := false
 	if !fresh {
 		if answer, known := t.known(ctx, m, lane, key); known {
 			return answer
 		}
+		begun = t.begun(d)
 	}
 	turn, err := read(m, lane, key, controller)
 	if err != nil {
@@ -93,7 +104,7 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds fun
 	}
 	ctx, span := t.traced(ctx, d, turn)
 	defer span.End()
-	return t.carryOut(ctx, m, turn, !fresh || turn.Repeats > 0, holds)
+	return t.carryOut(ctx, m, turn, begun || turn.Repeats > 0, holds)
 }
 
 // fault is the reason for which a message that is no turn is refused.
@@ -176,9 +187,11 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	case !holds():
 		return t.lost(m)
 	case !done:
+		t.hand.abandon()
 		return func(d bus.Delivery) { d.Later(0) }
 	}
 	if err := t.settle(ctx, m, turn, results); err != nil {
+		t.hand.abandon()
 		return t.later(m, err)
 	}
 	t.remark(m, turn, results)
@@ -255,21 +268,30 @@ func (t *taker) history(ctx context.Context) func(events.Message) bool {
 	}
 }
 
-// unless is the grip on a turn that somebody else may have had, and ends as soon
-// as there is an outcome of it.
+// glance is how often it is looked whether somebody else has settled a turn. A turn
+// of many commands must not wait for the bus with each of them.
+const glance = 50 * time.Millisecond
+
+// unless is the grip on a turn that somebody else may have had, and ends soon after
+// there is an outcome of it.
 func (t *taker) unless(ctx context.Context, m events.Message, turn events.Turn, holds func() bool) func() bool {
+	settled, looked := false, time.Time{}
 	return func() bool {
-		if !holds() {
+		if settled || !holds() {
 			return false
 		}
-		settled, err := t.settled(ctx, m, turn.Lane, turn.Key)
-		return err != nil || !settled
+		if time.Since(looked) >= glance {
+			found, err := t.settled(ctx, m, turn.Lane, turn.Key)
+			settled, looked = err == nil && found, time.Now()
+		}
+		return !settled
 	}
 }
 
 // lost drops a turn whose grip was lost. It is not answered: the answer might be
 // taken for that of whoever has it now.
 func (t *taker) lost(m events.Message) func(bus.Delivery) {
+	t.hand.abandon()
 	t.log(m).Warn("let go of a turn that may be in another writer's hand")
 	return func(bus.Delivery) {}
 }
