@@ -58,7 +58,7 @@ func (w *World) KillWriter(i int) { w.killWriter(w.writers[i]) }
 func (w *World) killWriter(x *writer) {
 	i := slices.Index(w.writers, x)
 	w.note("fault: writer %d killed with %d turns in hand", i, len(x.hands))
-	w.writers[i] = w.newWriter()
+	w.writers[i], w.bereaved = w.newWriter(), w.now
 	w.actors = nil
 }
 

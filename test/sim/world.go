@@ -80,7 +80,8 @@ type World struct {
 	watchers []*watcher
 	replicas []*replica
 	writers  []*writer
-	actors   []actor // every thing that can happen; nil when they have to be counted anew
+	bereaved time.Time // when a turn was last let go by a writer that may have begun it
+	actors   []actor   // every thing that can happen; nil when they have to be counted anew
 	ready    []actor
 	turn     int // of the actors, when they take turns
 	faults   int
@@ -425,7 +426,9 @@ func (w *World) skew() time.Duration {
 	return time.Duration(w.random.Int64N(int64(2*w.options.Skew))) - w.options.Skew
 }
 
-func (w *World) newWriter() *writer { return &writer{process: process{world: w, skew: w.skew()}} }
+func (w *World) newWriter() *writer {
+	return &writer{process: process{world: w, skew: w.skew()}, since: w.now}
+}
 
 // fate is what becomes of the next request of a writer.
 func (w *World) fate() fate {

@@ -15,6 +15,7 @@ import (
 type writer struct {
 	process
 	hands []*carrying
+	since time.Time // since when it has listened to the others without a break
 }
 
 // carrying is a turn that is being carried out.
@@ -85,6 +86,7 @@ func (x *writer) take(p *delivery, b *book) {
 	}
 	stored := b.stored[p.sequence-1]
 	fresh := p.attempts == 0 && !b.work.before(stored) && x.world.now.Sub(stored) <= ackWait
+	begun := !fresh && (p.attempts > 0 || b.work.before(stored) || !x.watched(stored))
 	p.take()
 	switch {
 	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
@@ -94,7 +96,7 @@ func (x *writer) take(p *delivery, b *book) {
 		p.Done()
 		return
 	}
-	again, refused := !fresh || t.Repeats > 0, x.refusal(t, stored)
+	again, refused := begun || t.Repeats > 0, x.refusal(t, stored)
 	if refused != (plan.Refusal{}) {
 		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
 	}
@@ -105,6 +107,16 @@ func (x *writer) take(p *delivery, b *book) {
 	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused})
 	x.hands = append(x.hands, c)
 	x.ask(c)
+}
+
+// watched tells whether nobody can have begun a turn since a moment without this
+// writer knowing.
+func (x *writer) watched(stored time.Time) bool {
+	since := x.since
+	if x.asleep.After(since) {
+		since = x.asleep
+	}
+	return since.Before(stored) && x.world.bereaved.Before(stored) && !slices.ContainsFunc(x.world.writers, func(o *writer) bool { return o.stalled() })
 }
 
 // elsewhere tells whether another writer that lives has a turn in hand.
@@ -168,9 +180,13 @@ func (x *writer) ask(c *carrying) {
 // the writer does when it was stopped for too long, and those that somebody else
 // had and has settled.
 func (x *writer) letGo() {
+	before := len(x.hands)
 	x.hands = slices.DeleteFunc(x.hands, func(c *carrying) bool {
 		return !c.until.After(x.world.now) || c.again && c.book.settled(c.turn, c.place)
 	})
+	if len(x.hands) < before {
+		x.world.bereaved = x.world.now
+	}
 }
 
 // says is the next beat of a writer: what it has in hand.
