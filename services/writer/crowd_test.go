@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,5 +79,41 @@ func TestACrowdOfBeforeIsLookedAt(t *testing.T) {
 	s.writer()
 	if looks := s.looks(many); looks != many {
 		t.Errorf("%d looks at %d pods", looks, many)
+	}
+}
+
+// A writer that was starved for a while, while nobody else was there, goes on with
+// a turn where it was: it does not begin anew, nor look at what it has done.
+func TestAStarvedWriterGoesOn(t *testing.T) {
+	const many = 40
+	s := newScene(t)
+	line := &tether{Bus: s.bus}
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	var posts atomic.Int64
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Method == http.MethodPost && posts.Add(1) == many/2 {
+			close(arrived)
+			<-goOn
+		}
+	})
+	s.writer(func(c *writer.Config) { c.Bus = line })
+	s.age() // it listens
+	at := s.say(turnOf(t, "web", nil, births("web", many)...))
+	<-arrived
+	line.cut.Store(true)
+	s.age()
+	line.cut.Store(false)
+	close(goOn)
+	if o := s.outcomeOf("web", at); !o.OK() || o.Results[0].Status != events.Applied {
+		t.Errorf("%+v", o.Results[0])
+	}
+	asked := 0
+	for _, r := range s.api.Requests() {
+		if strings.HasPrefix(r.Path+"/", pods) {
+			asked++
+		}
+	}
+	if asked != many {
+		t.Errorf("%d requests for %d births", asked, many)
 	}
 }

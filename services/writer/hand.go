@@ -17,16 +17,12 @@ type place struct {
 	sequence   uint64
 }
 
-// grip is a turn in hand.
-type grip struct {
-	delivery bus.Delivery // the newest one
-	said     bool         // the others are told of it
-}
-
 // peer is another writer, as it was last heard.
 type peer struct {
-	at    time.Time
-	turns map[place]bool
+	at     time.Time
+	number uint64 // of that beat
+	gone   bool   // it has been silent for too long
+	turns  map[place]bool
 }
 
 // hand is the turns that a writer has taken and not answered.
@@ -35,7 +31,7 @@ type peer struct {
 // writers and to itself on the same connection. A beat that comes back proves
 // that the bus has heard what went before it: for a while after it was said, no
 // turn in hand is delivered to anybody else. A writer that does not hear itself
-// loses its grip, whether it was stopped, starved or cut off.
+// has no firm grip, whether it was stopped, starved or cut off ([grip]).
 type hand struct {
 	id      string
 	metrics *metrics
@@ -45,7 +41,8 @@ type hand struct {
 	held      map[place]*grip
 	number    uint64               // of the last beat
 	saidAt    map[uint64]time.Time // of the beats that have not come back
-	confirmed time.Time            // when the newest beat was said that came back
+	heard     uint64               // the newest beat that came back
+	confirmed time.Time            // when that was said
 	since     time.Time            // since when beats come back in time
 	lapses    int                  // how often they did not
 	others    map[string]peer
@@ -60,42 +57,27 @@ func newHand(id string, m *metrics) *hand {
 	}
 }
 
-// hold gives a turn that is being taken in hand its grip: false from the moment
-// when it may have been delivered to another writer. Whoever lost it must not go
-// on where it was: what it would create again may have been deleted meanwhile.
-func (h *hand) hold() (holds func() bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	taken := h.lapses
-	return func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.lapses == taken && time.Since(h.confirmed) < lapse
-	}
-}
-
 // take takes a delivery in hand and carries on with it in a goroutine of its
 // own. A turn that is in hand already is only said to be worked on; its newest
 // delivery is the one to answer. The others are told of a fresh turn at once, and
 // of one that may be theirs only by [hand.claim].
-func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func(holds func() bool)) {
+func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func()) {
 	h.mu.Lock()
 	g, known := h.held[at]
 	if known {
 		g.delivery = d
 	} else {
-		h.held[at] = &grip{delivery: d, said: fresh}
+		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses}
 	}
 	h.mu.Unlock()
 	if known {
 		d.Working()
 		return
 	}
-	holds := h.hold()
 	h.metrics.inHand.WithLabelValues(at.controller).Inc()
 	h.turns.Go(func() {
 		defer h.metrics.inHand.WithLabelValues(at.controller).Dec()
-		carry(holds)
+		carry()
 	})
 }
 
@@ -108,7 +90,7 @@ func (h *hand) claim(at place) bool {
 		return false
 	}
 	if g, ok := h.held[at]; ok {
-		g.said = true
+		g.said, g.contested, g.lapses = true, false, h.lapses
 	}
 	return true
 }
@@ -174,7 +156,9 @@ func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 	defer heard.Wait()
 	heard.Go(func() {
 		for ctx.Err() == nil {
-			if err := b.Listen(ctx, events.Writers, h.hear); err != nil {
+			err := b.Listen(ctx, events.Writers, h.hear)
+			h.missed()
+			if err != nil {
 				log.Warn("cannot hear the writers", "err", err)
 				wait(ctx, beat)
 			}
@@ -215,9 +199,12 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 	h.saidAt[h.number] = now
 	delete(h.saidAt, h.number-remembered)
 	for id, p := range h.others {
-		if now.Sub(p.at) >= lapse {
+		switch silent := now.Sub(p.at); {
+		case silent >= 2*doubt:
 			delete(h.others, id)
-			h.bereaved = now
+		case silent >= lapse && !p.gone:
+			p.gone, h.bereaved = true, now
+			h.others[id] = p
 		}
 	}
 	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}}
@@ -247,10 +234,17 @@ func (h *hand) hear(text []byte) {
 		h.confirm(b.Number, now)
 		return
 	}
-	p := peer{at: now, turns: map[place]bool{}}
+	if b.Number != h.others[b.Writer].number+1 {
+		h.contest()
+	}
+	p := peer{at: now, number: b.Number, turns: map[place]bool{}}
 	for controller, turns := range b.Turns {
 		for _, sequence := range turns {
-			p.turns[place{controller, sequence}] = true
+			at := place{controller, sequence}
+			p.turns[at] = true
+			if g, ok := h.held[at]; ok {
+				g.contested = true
+			}
 		}
 	}
 	h.others[b.Writer] = p
@@ -264,11 +258,14 @@ func (h *hand) confirm(number uint64, now time.Time) {
 	}
 	delete(h.saidAt, number)
 	if now.Sub(h.confirmed) >= lapse {
+		for _, g := range h.held {
+			g.until = h.last(g)
+		}
 		h.lapses++
 		h.since = said
 		h.metrics.lapses.Inc()
 	}
-	h.confirmed = said
+	h.heard, h.confirmed = number, said
 }
 
 // deaf tells whether beats do not come back.

@@ -23,7 +23,7 @@ func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	h, at := newHand("a", newMetrics()), place{"rs", 7}
 	carried, first, second := 0, 0, 0
 	hold := make(chan struct{})
-	carry := func(func() bool) { carried++; <-hold }
+	carry := func() { carried++; <-hold }
 	h.take(at, numbered{attempt: 1, working: &first}, true, carry)
 	h.take(at, numbered{attempt: 2, working: &second}, false, carry)
 	deliveries, _ := h.beat()

@@ -41,7 +41,7 @@ func (s *Service) taker(p *Profile) *taker {
 func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 	at := place{t.profile.Name, d.Message().Sequence}
 	fresh := t.fresh(d)
-	t.hand.take(at, d, fresh, func(holds func() bool) {
+	t.hand.take(at, d, fresh, func() {
 		select {
 		case t.slots <- struct{}{}:
 			defer func() { <-t.slots }()
@@ -49,7 +49,7 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 			t.hand.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
 			return
 		}
-		t.hand.answer(at, t.carry(working, d, fresh, holds))
+		t.hand.answer(at, t.carry(working, d, fresh))
 	})
 }
 
@@ -71,7 +71,7 @@ func (t *taker) begun(d bus.Delivery) bool {
 }
 
 // carry carries a turn out and gives the answer to its delivery.
-func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds func() bool) (answer func(bus.Delivery)) {
+func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer func(bus.Delivery)) {
 	m := d.Message()
 	controller, lane, key, err := subject.ParseTurn(m.Subject)
 	if err == nil && controller != t.profile.Name {
@@ -83,12 +83,11 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds fun
 	if lane == events.Park {
 		return bus.Delivery.Done
 	}
-	begun := false
+	begun := !fresh && t.begun(d)
 	if !fresh {
-		if answer, known := t.known(ctx, m, lane, key); known {
+		if answer, known := t.known(ctx, m, lane, key, begun); known {
 			return answer
 		}
-		begun = t.begun(d)
 	}
 	turn, err := read(m, lane, key, controller)
 	if err != nil {
@@ -104,7 +103,7 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool, holds fun
 	}
 	ctx, span := t.traced(ctx, d, turn)
 	defer span.End()
-	return t.carryOut(ctx, m, turn, begun || turn.Repeats > 0, holds)
+	return t.carryOut(ctx, m, turn, begun || turn.Repeats > 0)
 }
 
 // fault is the reason for which a message that is no turn is refused.
@@ -119,14 +118,12 @@ func fault(err error) string {
 // in hand or it needs nothing more. Turns of one key and lane follow each other:
 // where there is an outcome of it or of a later one, it is settled, and where
 // there is a later turn, that is the one to be carried out.
-func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (answer func(bus.Delivery), known bool) {
-	if !t.hand.claim(place{t.profile.Name, m.Sequence}) {
+func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
+	at := place{t.profile.Name, m.Sequence}
+	if !t.hand.claim(at) || begun && !t.hand.announced(ctx, at) {
 		return func(d bus.Delivery) { d.Later(beat) }, true
 	}
-	settled, err := t.settled(ctx, m, lane, key)
-	if err == nil && !settled {
-		settled, err = t.followed(ctx, m)
-	}
+	settled, err := t.over(ctx, m, lane, key)
 	switch {
 	case err != nil:
 		return t.later(m, err), true
@@ -135,6 +132,16 @@ func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, k
 	default:
 		return nil, false
 	}
+}
+
+// over tells whether nothing is to be done of a turn any more: it, or a later one of
+// its key and lane, has an outcome, or there is a later one.
+func (t *taker) over(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
+	settled, err := t.settled(ctx, m, lane, key)
+	if err != nil || settled {
+		return settled, err
+	}
+	return t.followed(ctx, m)
 }
 
 // aged refuses a turn that was stored too long ago, by the clock of the bus: the
@@ -170,7 +177,7 @@ func read(m events.Message, lane events.Lane, key events.Key, controller string)
 	return turn, nil
 }
 
-func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool, holds func() bool) func(bus.Delivery) {
+func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
 	began := t.config.Clock.Now()
 	refusal, err := t.refusal(ctx, m, turn)
 	if err != nil {
@@ -179,6 +186,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	p := plan.New(turn, plan.Options{
 		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed,
 	})
+	holds := t.holds(ctx, m, turn)
 	if again {
 		holds = t.unless(ctx, m, turn, holds)
 	}
@@ -265,6 +273,34 @@ func (t *taker) history(ctx context.Context) func(events.Message) bool {
 		}
 		settled, err := t.settled(ctx, m, lane, key)
 		return err == nil && settled
+	}
+}
+
+// holds is the grip on a turn. While the turn may be in another hand it waits, until
+// it is known to be in none, or the grip is gone.
+func (t *taker) holds(ctx context.Context, m events.Message, turn events.Turn) func() bool {
+	at := place{t.profile.Name, m.Sequence}
+	return func() bool {
+		for {
+			switch t.hand.standing(at) {
+			case firm:
+				return true
+			case gone:
+				return false
+			case free:
+				switch over, err := t.over(ctx, m, turn.Lane, turn.Key); {
+				case err == nil && over:
+					return false
+				case err == nil:
+					t.hand.regain(at)
+					continue
+				}
+			case vague:
+			}
+			if wait(ctx, beat/8); ctx.Err() != nil {
+				return false
+			}
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type carrying struct {
 	place    place     // of the turn
 	again    bool      // somebody else may have had it before
 	until    time.Time // when the turn may be somebody else's
+	// contested: it has been somebody else's since.
+	contested bool
 }
 
 const (
@@ -37,6 +39,8 @@ const (
 	spent = 6
 	// maxAge is how old a turn may be to be carried out.
 	maxAge = 2 * time.Minute
+	// doubt is for how long a turn may have been anybody's before it is let go.
+	doubt = 8 * time.Second
 	// beat is how often writers tell each other what they have in hand.
 	beat = 200 * time.Millisecond
 )
@@ -102,6 +106,11 @@ func (x *writer) take(p *delivery, b *book) {
 	}
 	if x.world.options.Cheat == Heedless {
 		t.Commands, refused = heedless(t.Commands), plan.Refusal{}
+	}
+	for _, o := range x.world.writers {
+		for _, c := range o.hands {
+			c.contested = c.contested || c.book == b && c.sequence == p.sequence
+		}
 	}
 	c := &carrying{turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p, again: again, until: p.at}
 	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused})
@@ -176,13 +185,18 @@ func (x *writer) ask(c *carrying) {
 	}
 }
 
-// letGo drops the turns that may have been delivered to somebody else by now, as
-// the writer does when it was stopped for too long, and those that somebody else
-// had and has settled.
+// letGo drops the turns that have been delivered to somebody else, as the writer does
+// when it was stopped for too long, and those that somebody else had and has settled.
+// What nobody else has had meanwhile is gone on with.
 func (x *writer) letGo() {
 	before := len(x.hands)
 	x.hands = slices.DeleteFunc(x.hands, func(c *carrying) bool {
-		return !c.until.After(x.world.now) || c.again && c.book.settled(c.turn, c.place)
+		over := c.book.settled(c.turn, c.place)
+		if c.until.After(x.world.now) {
+			return c.again && over
+		}
+		followed := c.book.lasts[lane{c.turn.Key, c.turn.Lane}] > c.sequence
+		return over || followed || c.contested || x.world.now.Sub(c.until) > doubt
 	})
 	if len(x.hands) < before {
 		x.world.bereaved = x.world.now

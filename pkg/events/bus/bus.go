@@ -222,6 +222,7 @@ type Delivery interface {
 type Peers interface {
 	// Say tells everybody who listens on a topic, now, without storing it.
 	Say(topic string, data []byte) error
-	// Listen hears a topic until the context ends.
+	// Listen hears a topic until the context ends, or something may have been said
+	// that was not heard. An error says why nothing can be heard.
 	Listen(ctx context.Context, topic string, hear func(data []byte)) error
 }

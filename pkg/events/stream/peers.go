@@ -24,8 +24,9 @@ func (b *Bus) Say(topic string, data []byte) error {
 	return nil
 }
 
-// Listen hears a topic until the context ends; see [bus.Peers].
+// Listen hears a topic until the connection was away, or too slow; see [bus.Peers].
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
+	shaken := b.whenShaken()
 	life, done := b.guarded(ctx, peerPrefix+topic)
 	defer done()
 	heard := make(chan *nats.Msg, backlog)
@@ -43,6 +44,8 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 				return nil
 			}
 			return fmt.Errorf("listen on %s: %w", topic, context.Cause(life))
+		case <-shaken:
+			return nil
 		case <-b.closed:
 			return fmt.Errorf("listen on %s: %w", topic, bus.ErrClosed)
 		}
