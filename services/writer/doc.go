@@ -14,7 +14,8 @@
 //
 // A turn is in one writer's hand at a time. Writers tell each other, and the desks
 // that wait, several times a second what they have in hand; a writer that does not
-// hear itself on the bus lets go. What does not come fresh is looked into before it
+// hear itself on the bus makes no more requests until it knows that nobody else has
+// had its turns, and else lets go. What does not come fresh is looked into before it
 // is carried out. A turn that rests on an epoch of the API server that has ended is
 // refused, and so is one that is too old by the clock of the bus.
 //
