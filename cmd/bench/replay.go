@@ -124,7 +124,7 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	b, err := stream.Connect(ctx, stream.Options{Server: server, Name: "bench", Timeout: time.Minute})
+	b, err := stream.Connect(ctx, stream.Options{Server: server, Name: "bench", Timeout: time.Minute, Backups: true})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (c *Connection) Add(f *pflag.FlagSet) {
 //
 // Errors: the certificate cannot be read.
 func (c *Connection) Options(name string) (stream.Options, error) {
-	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials}
+	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials, Backups: true}
 	if c.guest() {
 		options.Guest, options.APIPrefix = true, stream.GuestPrefix
 	}

@@ -95,18 +95,20 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 		return b.guestRead(ctx, p, handle)
 	}
 	r := &passage{bus: b, Passage: p, handle: handle}
+	if r.backedUp(at) {
+		err := r.backup(ctx)
+		if over, err := r.over(ctx, err); over {
+			return err
+		}
+		r.noBackup(err)
+	}
 	for attempt := 0; ; attempt++ {
 		before := r.From
 		err := r.session(ctx)
-		var own *handlerError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &own):
-			return own.err
-		case ctx.Err() != nil:
-			return fmt.Errorf("read %s: %w", p.Stream, ctx.Err())
-		case final(err), attempt == readAttempts:
+		if over, err := r.over(ctx, err); over {
+			return err
+		}
+		if final(err) || attempt == readAttempts {
 			return fmt.Errorf("read %s: %w", p.Stream, err)
 		}
 		if r.From != before {
@@ -114,6 +116,21 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 		}
 		pause(ctx, attempt)
 	}
+}
+
+// over tells whether there is nothing more to be read, and what comes of it: all has been,
+// the handler has had enough, or nobody waits for it any more.
+func (r *passage) over(ctx context.Context, err error) (over bool, result error) {
+	var own *handlerError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &own):
+		return true, own.err
+	case ctx.Err() != nil:
+		return true, fmt.Errorf("read %s: %w", r.Stream, ctx.Err())
+	}
+	return false, nil
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,6 +24,8 @@ type Bus struct {
 	// handles are streams that have been read by message.
 	handles sync.Map // name -> jetstream.Stream
 	listing listing
+	// mayNotBackUp is set when the right to a backup has been refused.
+	mayNotBackUp atomic.Bool
 
 	closed    chan struct{}
 	closeOnce sync.Once

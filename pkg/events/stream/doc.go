@@ -19,6 +19,9 @@
 //     next sequence, whenever there is any doubt: a reconnect, a missing
 //     heartbeat, a hole in the consumer's own count (never in the stream's: a
 //     state stream is full of holes).
+//   - Who reads most of a stream, and may, has it from a backup ([Options].Backups):
+//     the same messages, packed together in large pieces. What goes wrong with that
+//     ends where it is, and a consumer gives the rest.
 //   - A log is never read through direct gets: its mirror would answer them
 //     too, without the messages that it has coalesced away. So EV has
 //     allow_direct off, and STATE inherits mirror_direct off from it.

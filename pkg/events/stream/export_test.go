@@ -7,3 +7,6 @@ import "github.com/nats-io/nats-server/v2/server"
 func (s *Server) Compact(stream string) error {
 	return s.nats.JetStreamSnapshotStream(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
+
+// Shake has readers believe that deliveries may be missing, as after a reconnect.
+func (b *Bus) Shake() { b.shake() }

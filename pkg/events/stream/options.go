@@ -37,6 +37,11 @@ type Options struct {
 	InboxPrefix string
 	// Guest reads without consumers, which a user that may only read must not make.
 	Guest bool
+	// Backups has streams that are read from end to end be read from a backup of them, at a
+	// fraction of what it costs to have them message by message. It takes a right that no
+	// service has, to $JS.API.STREAM.SNAPSHOT.* and $JS.SNAPSHOT.ACK.>; who is refused it
+	// reads as the others do.
+	Backups bool
 	// APIPrefix replaces "$JS.API" where JetStream is imported from another
 	// account.
 	APIPrefix string

@@ -1,0 +1,232 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats-server/v2/server/archive"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Whoever reads a stream from end to end does so for the sake of all of it, and a consumer
+// gives it one message at a time: five goroutines in a row wake for each, and the client
+// library takes apart its headers. A backup of the stream has the same messages, in the
+// same order, packed together and sent in large pieces. So a long passage is read from a
+// backup, in the server's own format (of 2.15 and later), which nobody keeps. What goes
+// wrong with that leaves the passage where it is, and a consumer gives the rest.
+
+const (
+	// backupLeast is how many messages a stream has at least that is read so.
+	backupLeast = 2000
+	// backupPiece is how much is sent at once, in bytes, and backupAhead how much may be on
+	// its way or wait for the handler. Both are of what is packed.
+	backupPiece = 128 << 10
+	backupAhead = 4 << 20
+	// backupVersion is the first server that makes backups of messages, not of files.
+	backupVersion = "2.15"
+	// backupEntry is more than a message can be, in bytes.
+	backupEntry = 256 << 20
+)
+
+// backedUp tells whether a passage is read from a backup, which has all of the stream:
+// where at least half of that is wanted.
+func (r *passage) backedUp(at bus.State) bool {
+	o := r.bus.options
+	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
+		return false
+	}
+	if r.HeadersOnly || r.Subject != "" || r.From == 0 && !r.Since.IsZero() || at.Messages < backupLeast {
+		return false
+	}
+	from := max(r.From, at.First)
+	return from <= r.To && 2*(r.To-from+1) >= at.Last-at.First+1
+}
+
+// backup reads the passage from a backup of its stream. After an error, From is where it
+// goes on.
+func (r *passage) backup(ctx context.Context) error {
+	shaken := r.bus.whenShaken()
+	request, done := r.bus.guarded(ctx, r.Stream)
+	defer done()
+	p := &pieces{ctx: request, bus: r.bus, shaken: shaken, come: make(chan *nats.Msg, backupAhead/backupPiece+2)}
+	inbox := r.bus.conn.NewInbox()
+	sub, err := r.bus.conn.ChanSubscribe(inbox, p.come)
+	if err != nil {
+		return translated(request, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	text, err := json.Marshal(server.JSApiStreamSnapshotRequest{
+		DeliverSubject: inbox, NoConsumers: true, ChunkSize: backupPiece, WindowSize: backupAhead,
+	})
+	if err != nil {
+		return fmt.Errorf("write the request: %w", err)
+	}
+	asking, cancel := context.WithTimeout(request, readStuck)
+	defer cancel()
+	var begun server.JSApiStreamSnapshotResponse
+	if err := r.bus.ask(asking, r.bus.apiSubject(server.JSApiStreamSnapshotT, r.Stream), text, &begun, &begun.ApiResponse); err != nil {
+		return translated(request, err)
+	}
+	return r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupPiece)))
+}
+
+// unpack hands over what a backup has of the passage. It begins with an entry that says
+// where the stream stands, and ends with one without a name.
+func (r *passage) unpack(in *archive.Reader) error {
+	batch := make([]events.Message, 0, readBatch)
+	for {
+		entry, err := in.Next()
+		if err != nil {
+			return fmt.Errorf("read a backup: %w", err)
+		}
+		switch {
+		case entry.Name == "":
+			_, err := r.hand(batch)
+			return err
+		case entry.Sequence < max(r.From, 1):
+			continue
+		}
+		m, err := unpacked(r.Stream, entry, in)
+		if err != nil {
+			return fmt.Errorf("read message %d from a backup: %w", entry.Sequence, err)
+		}
+		if batch = append(batch, m); len(batch) == readBatch {
+			// What came behind the passage meanwhile is read as well, and left out: a backup
+			// that nobody takes is one that failed, for who reads the server's log.
+			if _, err := r.hand(batch); err != nil {
+				return err
+			}
+			batch = make([]events.Message, 0, readBatch)
+		}
+	}
+}
+
+// unpacked is the message of an entry.
+func unpacked(stream string, entry *archive.Header, in io.Reader) (m events.Message, err error) {
+	if entry.HeaderSize+entry.PayloadSize > backupEntry {
+		return m, fmt.Errorf("it is said to have %d bytes", entry.HeaderSize+entry.PayloadSize)
+	}
+	raw := make([]byte, entry.HeaderSize+entry.PayloadSize)
+	if _, err := io.ReadFull(in, raw); err != nil {
+		return m, err
+	}
+	m = events.Message{Subject: entry.Name, Stream: stream, Sequence: entry.Sequence, Time: time.Unix(0, entry.Timestamp)}
+	if entry.HeaderSize > 0 {
+		m.Header, err = headersOf(string(raw[:entry.HeaderSize]))
+	}
+	m.Data = raw[entry.HeaderSize:]
+	return m, err
+}
+
+// headersOf reads headers as they are on the wire, as the client library does.
+func headersOf(text string) (map[string][]string, error) {
+	line, rest, ok := strings.Cut(text, "\n")
+	if !ok || !strings.HasPrefix(line, "NATS/1.0") {
+		return nil, nats.ErrBadHeaderMsg
+	}
+	lines := strings.Count(rest, "\n")
+	header, values := make(map[string][]string, lines), make([]string, lines) // each header has a part of them
+	for {
+		if line, rest, ok = strings.Cut(rest, "\n"); !ok {
+			return nil, nats.ErrBadHeaderMsg
+		}
+		if line = strings.TrimSuffix(line, "\r"); line == "" {
+			return header, nil
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, nats.ErrBadHeaderMsg
+		}
+		if key == "" {
+			continue
+		}
+		value = strings.TrimLeft(value, " \t")
+		if before, more := header[key]; more {
+			header[key] = append(before, value)
+			continue
+		}
+		values[0] = value
+		header[key], values = values[:1:1], values[1:]
+	}
+}
+
+// pieces is a backup as it comes.
+type pieces struct {
+	ctx    context.Context
+	bus    *Bus
+	shaken <-chan struct{}
+	come   chan *nats.Msg
+	count  int
+	rest   []byte // of the last piece
+}
+
+func (p *pieces) Read(into []byte) (int, error) {
+	for len(p.rest) == 0 {
+		if err := p.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(into, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// next takes the next piece; io.EOF is the end.
+func (p *pieces) next() error {
+	patience := time.NewTimer(readStuck)
+	defer patience.Stop()
+	select {
+	case <-p.shaken: // before all that has come already
+		return errShaken
+	default:
+	}
+	var m *nats.Msg
+	select {
+	case m = <-p.come:
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	case <-p.bus.closed:
+		return bus.ErrClosed
+	case <-p.shaken:
+		return errShaken
+	case <-patience.C:
+		return fmt.Errorf("nothing came for %v", readStuck)
+	}
+	if status := m.Header.Get("Status"); status != "" && status != "204" {
+		return fmt.Errorf("the server gave up: %s %s", status, m.Header.Get("Description"))
+	}
+	if len(m.Data) == 0 {
+		return io.EOF
+	}
+	if m.Reply != "" { // all but the last are answered, and numbered
+		if p.count++; m.Reply[strings.LastIndexByte(m.Reply, '.')+1:] != strconv.Itoa(p.count) {
+			return fmt.Errorf("%w: %s is not piece %d", errShaken, m.Reply, p.count)
+		}
+		if err := m.Respond(nil); err != nil {
+			return err
+		}
+	}
+	p.rest = m.Data
+	return nil
+}
+
+// noBackup notes why a backup was of no use.
+func (r *passage) noBackup(err error) {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		r.bus.mayNotBackUp.Store(true)
+	}
+	r.bus.options.Log.Debug("a stream cannot be read from a backup", "stream", r.Stream, "from", r.From, "because", err)
+}
