@@ -21,6 +21,7 @@ type Loop struct {
 	clock   func() time.Time
 	settled chan struct{} // closed when Run has returned
 	calls   chan struct{} // bounds the calls under way
+	recalls chan struct{} // likewise, of those that recall keys
 	ledger  *ledger
 
 	mu       sync.Mutex
@@ -36,6 +37,7 @@ type Loop struct {
 const (
 	inboxSize   = 4096
 	maxCalls    = 256
+	maxRecalls  = 64
 	callTimeout = 5 * time.Second
 	drainTime   = 3 * time.Second
 	// burst is the number of turns that are made before the inbox is read again.
@@ -47,7 +49,7 @@ const (
 func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Settings, worked func(time.Duration)) *Loop {
 	l := &Loop{
 		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
-		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
+		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), recalls: make(chan struct{}, maxRecalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
 	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
@@ -237,10 +239,16 @@ func (l *Loop) Busy() time.Duration {
 
 // call runs what may block beside the desk, bounded in number. The answer is
 // told to the desk.
-func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
+func (l *Loop) call(run func(ctx context.Context) func(*Desk)) { l.callIn(l.calls, run) }
+
+// recall is call for keys that are recalled, which are many where an owner goes: the
+// first of them have their turns stored before the last of them are known.
+func (l *Loop) recall(run func(ctx context.Context) func(*Desk)) { l.callIn(l.recalls, run) }
+
+func (l *Loop) callIn(bound chan struct{}, run func(ctx context.Context) func(*Desk)) {
 	go func() {
-		l.calls <- struct{}{}
-		defer func() { <-l.calls }()
+		bound <- struct{}{}
+		defer func() { <-bound }()
 		// A turn under way is finished even while the process is ending.
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
@@ -274,7 +282,7 @@ func (o *door) Store(t events.Turn, expect uint64) {
 }
 
 func (o *door) Recall(key events.Key, lane events.Lane) {
-	o.loop.call(func(ctx context.Context) func(*Desk) {
+	o.loop.recall(func(ctx context.Context) func(*Desk) {
 		past, err := recall(ctx, o.loop.bus, o.loop.Name(), key, lane)
 		return func(d *Desk) { d.Recalled(key, lane, past, err) }
 	})
