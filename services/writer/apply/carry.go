@@ -33,17 +33,21 @@ func (p *patience) inDoubt() time.Duration {
 }
 
 // Carry makes the requests of a plan until every command has a result. auditID
-// names a command's request for the API server's audit log. holds is asked before
-// every wave of requests: whether the turn is still ours. done is false when the
+// names a command's request for the API server's audit log. holds is asked before more
+// requests are made: whether the turn is still ours. No more are under way than may be
+// in flight, so that few are left to be made once it is lost. done is false when the
 // context ended or the turn was lost first; the requests under way have ended
 // then as well.
 func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bool, auditID func(command, try int) string) (results []events.Result, done bool) {
 	answers := make(chan answered)
 	patient := map[int]*patience{}
+	var next []plan.Request
 	underWay := 0
 	for {
 		if ctx.Err() == nil && holds() {
-			for _, r := range p.Next() {
+			next = append(next, p.Next()...)
+			for ; underWay < cap(d.flights) && len(next) > 0; next = next[1:] {
+				r := next[0]
 				pause := d.pause(patient, r)
 				if r.Doubtful {
 					r.InDoubt = patient[r.Command].inDoubt()
