@@ -130,36 +130,25 @@ func unpacked(stream string, entry *archive.Header, in io.Reader) (m events.Mess
 	return m, err
 }
 
-// headersOf reads headers as they are on the wire, as the client library does.
+// headersOf reads headers as they are on the wire. Whatever is out of the ordinary, such as
+// a header that comes twice, is left to the client library.
 func headersOf(text string) (map[string][]string, error) {
-	line, rest, ok := strings.Cut(text, "\n")
-	if !ok || !strings.HasPrefix(line, "NATS/1.0") {
-		return nil, nats.ErrBadHeaderMsg
+	rest, plain := strings.CutPrefix(text, "NATS/1.0\r\n")
+	lines := strings.Count(rest, "\n") - 1 // the last one is empty
+	header, values := make(map[string][]string, max(lines, 0)), make([]string, max(lines, 0))
+	for i := 0; plain && i < lines; i++ {
+		end := strings.IndexByte(rest, '\n')
+		colon := strings.IndexByte(rest[:end], ':')
+		if plain = colon > 0 && rest[end-1] == '\r'; plain {
+			values[i] = strings.TrimLeft(rest[colon+1:end-1], " \t")
+			header[rest[:colon]] = values[i : i+1 : i+1]
+			rest = rest[end+1:]
+		}
 	}
-	lines := strings.Count(rest, "\n")
-	header, values := make(map[string][]string, lines), make([]string, lines) // each header has a part of them
-	for {
-		if line, rest, ok = strings.Cut(rest, "\n"); !ok {
-			return nil, nats.ErrBadHeaderMsg
-		}
-		if line = strings.TrimSuffix(line, "\r"); line == "" {
-			return header, nil
-		}
-		key, value, ok := strings.Cut(line, ":")
-		if !ok {
-			return nil, nats.ErrBadHeaderMsg
-		}
-		if key == "" {
-			continue
-		}
-		value = strings.TrimLeft(value, " \t")
-		if before, more := header[key]; more {
-			header[key] = append(before, value)
-			continue
-		}
-		values[0] = value
-		header[key], values = values[:1:1], values[1:]
+	if !plain || rest != "\r\n" || len(header) != lines {
+		return nats.DecodeHeadersMsg([]byte(text))
 	}
+	return header, nil
 }
 
 // pieces is a backup as it comes.
