@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Writers is the topic on which writers tell what they have in hand.
 const Writers = "writers"
@@ -12,8 +15,19 @@ type Beat struct {
 	Writer string `json:"writer"`
 	// Number counts the beats of the writer, from 1.
 	Number uint64 `json:"number"`
-	// Turns are the sequences of the turns in hand, by controller.
+	// Turns are the sequences of the turns in hand that are its own, by controller.
 	Turns map[string][]uint64 `json:"turns,omitempty"`
+	// Waiting are those that it has been given and that may be another writer's: it has
+	// not looked as yet. Only desks go by them.
+	Waiting map[string][]uint64 `json:"waiting,omitempty"`
+	// Full are the controllers of which it has as many turns as it is given at a time, so
+	// that what is stored behind the newest of them has come to nobody.
+	Full []string `json:"full,omitempty"`
+}
+
+// InHand are the turns of a controller that the writer has, its own or not.
+func (b Beat) InHand(controller string) []uint64 {
+	return append(slices.Clip(b.Turns[controller]), b.Waiting[controller]...)
 }
 
 // Encode gives the beat as it goes on its topic.

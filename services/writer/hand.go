@@ -39,6 +39,7 @@ type hand struct {
 
 	mu        sync.Mutex
 	held      map[place]*grip
+	given     map[string]int       // how many turns of a controller the bus gives at a time
 	number    uint64               // of the last beat
 	saidAt    map[uint64]time.Time // of the beats that have not come back
 	heard     uint64               // the newest beat that came back
@@ -52,7 +53,7 @@ type hand struct {
 func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
-		id: id, metrics: m, held: map[place]*grip{}, saidAt: map[uint64]time.Time{},
+		id: id, metrics: m, held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
 		confirmed: now, since: now, others: map[string]peer{},
 	}
 }
@@ -207,18 +208,31 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 			h.others[id] = p
 		}
 	}
-	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}}
+	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
 	all := make([]bus.Delivery, 0, len(h.held))
 	for at, g := range h.held {
 		all = append(all, g.delivery)
+		turns := said.Waiting
 		if g.said {
-			said.Turns[at.controller] = append(said.Turns[at.controller], at.sequence)
+			turns = said.Turns
+		}
+		turns[at.controller] = append(turns[at.controller], at.sequence)
+	}
+	for controller, most := range h.given {
+		slices.Sort(said.Turns[controller])
+		slices.Sort(said.Waiting[controller])
+		if len(said.InHand(controller)) >= most {
+			said.Full = append(said.Full, controller)
 		}
 	}
-	for _, turns := range said.Turns {
-		slices.Sort(turns)
-	}
 	return all, said
+}
+
+// give says how many turns of a controller the bus gives at a time.
+func (h *hand) give(controller string, most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.given[controller] = most
 }
 
 // hear takes in a beat, its own or another's.

@@ -238,10 +238,12 @@ func (s *Service) Run(ctx context.Context) error {
 	readers, reading := errgroup.WithContext(ctx)
 	for i := range s.config.Controllers {
 		t := s.taker(&s.config.Controllers[i])
+		most := ahead * cap(t.slots)
+		s.hand.give(t.profile.Name, most)
 		readers.Go(func() error {
 			w := bus.Work{
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
-				AckWait: ackWait, MaxPending: ahead * cap(t.slots), Since: s.config.Since, Known: t.history(reading),
+				AckWait: ackWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
 			}
 			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.holding(working), d) })
 		})

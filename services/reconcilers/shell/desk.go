@@ -54,6 +54,8 @@ type Desk struct {
 	surveyed  int                  // the newest that has ended
 	attended  time.Time            // when a writer was last heard
 	inHand    map[uint64]time.Time // when a writer last had each turn in hand
+	reached   uint64               // the newest turn of a writer that is given no more
+	crowded   time.Time            // when that was said
 	tally     Tally
 	parked    map[events.Key]*entry
 	suspected map[kinds.Name]time.Time // when the watchers were asked to compare

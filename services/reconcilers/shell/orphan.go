@@ -3,6 +3,7 @@ package shell
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -26,8 +27,12 @@ const crowd = 1024
 // Beat says what a writer has in hand.
 func (d *Desk) Beat(b events.Beat) {
 	d.attended = d.now
-	for _, turn := range b.Turns[d.name] {
+	turns := b.InHand(d.name)
+	for _, turn := range turns {
 		d.inHand[turn] = d.now
+	}
+	if slices.Contains(b.Full, d.name) && len(turns) > 0 {
+		d.reached, d.crowded = slices.Max(turns), d.now
 	}
 	if len(d.inHand) > crowd { // some were said after their outcome had come
 		maps.DeleteFunc(d.inHand, func(_ uint64, at time.Time) bool { return d.now.Sub(at) > d.settings.Orphan })
@@ -58,7 +63,8 @@ func (d *Desk) suspect(e *entry, of events.Lane) {
 	quiet := latest(l.since, d.inHand[l.turn])
 	patience := d.settings.Orphan << min(l.repeats, 5)
 	busy := e.round != nil || e.recalling > 0 || l.repeating
-	if busy || d.now.Before(quiet.Add(patience)) || d.now.Sub(d.attended) > attendance {
+	behind := l.turn > d.reached && d.now.Sub(d.crowded) <= attendance
+	if busy || behind || d.now.Before(quiet.Add(patience)) || d.now.Sub(d.attended) > attendance {
 		d.watch(e, of)
 		return
 	}

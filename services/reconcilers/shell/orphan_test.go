@@ -141,3 +141,33 @@ func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 		t.Errorf("stored %+v", again)
 	}
 }
+
+// What has not come to a writer yet, because it has as much in hand as it is given, is no
+// orphan; nor is what it has in hand and has not looked at.
+func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
+	for name, c := range map[string]struct {
+		beat  events.Beat
+		waits bool
+	}{
+		"behind a crowd":          {events.Beat{Turns: map[string][]uint64{"toy": {8}}, Waiting: map[string][]uint64{"toy": {9}}, Full: []string{"toy"}}, true},
+		"waiting in hand":         {events.Beat{Waiting: map[string][]uint64{"toy": {10}}}, true},
+		"passed over by a crowd":  {events.Beat{Turns: map[string][]uint64{"toy": {8, 11}}, Full: []string{"toy"}}, false},
+		"another one has a crowd": {events.Beat{Turns: map[string][]uint64{"other": {8}}, Full: []string{"other"}}, false},
+	} {
+		o := begun(t, Settings{})
+		for range 21 {
+			o.pass(time.Second)
+			o.desk.Beat(c.beat)
+		}
+		if got := o.takeRecalls(); (len(got) == 0) != c.waits {
+			t.Errorf("%s: %d recalls, and it waits: %t", name, len(got), c.waits)
+		}
+		if !c.waits {
+			continue
+		}
+		o.attend(21*time.Second, 8) // until the writers have room, and do not have it
+		if got := o.takeRecalls(); len(got) == 0 {
+			t.Errorf("%s: it is an orphan by now, and nobody asks", name)
+		}
+	}
+}
