@@ -29,6 +29,10 @@ type Decision struct {
 	// that it may be done while a report is under way. Only a controller that is
 	// StatusBlind is heard.
 	StatusBlind bool
+	// Passing says that what it reports is on its way to something else, for which nobody
+	// waits at each step: where the API server has much to do, that report may wait for
+	// longer, and mostly is of more steps then.
+	Passing bool
 	// Figures are what is worth counting. They are no part of the turn.
 	Figures []Figure
 }
@@ -46,9 +50,10 @@ func Do(because string, commands ...events.Command) Decision {
 
 // Join makes one decision of several: all commands in order, the earliest wake,
 // and the reasons of those that do or wait for something, or else the first
-// reason. It is blind to the status if all are that do something.
+// reason. It is blind to the status if all are that do something, and passing if all are
+// that report something.
 func Join(decisions ...Decision) Decision {
-	joined := Decision{StatusBlind: true}
+	joined := Decision{StatusBlind: true, Passing: true}
 	var reasons []string
 	for _, d := range decisions {
 		joined.Commands = append(joined.Commands, d.Commands...)
@@ -56,6 +61,7 @@ func Join(decisions ...Decision) Decision {
 		joined.Retry = joined.Retry || d.Retry
 		joined.Sure = joined.Sure || d.Sure
 		joined.StatusBlind = joined.StatusBlind && (d.StatusBlind || !d.acts())
+		joined.Passing = joined.Passing && (d.Passing || !d.tells())
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
 			joined.WakeAt = d.WakeAt
 		}
@@ -78,6 +84,11 @@ func Join(decisions ...Decision) Decision {
 // acts tells whether it does more than report.
 func (d Decision) acts() bool {
 	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+}
+
+// tells tells whether it reports.
+func (d Decision) tells() bool {
+	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Tell })
 }
 
 // In gives the part of the decision that travels in a lane. Figures of no command go

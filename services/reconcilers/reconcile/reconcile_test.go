@@ -84,6 +84,14 @@ func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
 			t.Errorf("acts %+v, tells %+v", acts, tells)
 		}
 	}
+	passing := tell
+	passing.Passing = true
+	if d := Join(act, passing, early); !d.Passing {
+		t.Error("the only report is passing, and all of it is not")
+	}
+	if d := Join(passing, tell); d.Passing {
+		t.Error("one report is not passing, and all of it is")
+	}
 	if d := Join(Nothing("first"), Nothing("second")); d.Because != "first" {
 		t.Errorf("because %q", d.Because)
 	}

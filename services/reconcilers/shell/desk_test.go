@@ -309,6 +309,26 @@ func TestAfterASlowReportIsARest(t *testing.T) {
 	o.take(events.Tell)
 }
 
+// What is reported on the way to something else rests for longer, and for no longer than
+// without that where the API server is quick.
+func TestWhatPassesRestsForLonger(t *testing.T) {
+	for took, rest := range map[time.Duration]time.Duration{
+		time.Millisecond: 50 * time.Millisecond, 100 * time.Millisecond: 400 * time.Millisecond, time.Second: 2 * time.Second,
+	} {
+		o := open(t, Settings{Pace: 50 * time.Millisecond})
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, "passes"))
+		o.recalled(Past{}, Past{})
+		o.take(events.Tell)
+		o.answer(events.Tell, 1, nil)
+		o.pass(took)
+		o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+		o.pass(rest - took - time.Millisecond)
+		o.none()
+		o.pass(time.Millisecond)
+		o.take(events.Tell)
+	}
+}
+
 // Of a turn that acts every step could be reported. That would hold up the next
 // one, and the end is reported anyway.
 func TestReportsAreRareWhileActing(t *testing.T) {

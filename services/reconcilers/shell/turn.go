@@ -50,7 +50,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.clear(e)
-	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e, false))) {
+	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e, false, false))) {
 		d.tally.Shut++
 		d.holds(e)
 		d.alarmPaced(e)
@@ -138,7 +138,8 @@ func (d *Desk) carry(e *entry, a answer) {
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends it
 	doAct, actHeld := passes(act, a.act, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
-	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), d.paced(e, doAct && a.decision.StatusBlind)), e.tell.vain.waits(tell.Commands)), d.now)
+	pace := d.paced(e, doAct && a.decision.StatusBlind, a.decision.Passing)
+	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
 	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
 		doTell, tellHeld = false, actHeld
 	}
@@ -363,7 +364,7 @@ func (d *Desk) forget(e *entry, a answer) {
 }
 
 func (d *Desk) alarmPaced(e *entry) {
-	if at := d.paced(e, false); e.mayTell() && d.now.Before(at) {
+	if at := d.paced(e, false, false); e.mayTell() && d.now.Before(at) {
 		d.alarm(e, at)
 	}
 }

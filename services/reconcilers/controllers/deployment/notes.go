@@ -9,6 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 )
 
 // The annotations in which a rollout remembers.
@@ -20,7 +22,7 @@ const (
 	historyNote = "deployment.kubernetes.io/revision-history"
 	// desiredNote is how many replicas the Deployment wanted, and mostNote how
 	// many it allowed, when the set was last scaled.
-	desiredNote = "deployment.kubernetes.io/desired-replicas"
+	desiredNote = replicas.DesiredNote
 	mostNote    = "deployment.kubernetes.io/max-replicas"
 
 	// historyLength bounds historyNote, in characters.

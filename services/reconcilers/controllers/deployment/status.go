@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,21 @@ func (r *rollout) report(rolling bool) reconcile.Decision {
 	if equality.Semantic.DeepEqual(seen.Status, d.Status) && maps.Equal(seen.Annotations, d.Annotations) {
 		return next
 	}
-	return reconcile.Join(reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.Deployments.Kind, seen)), next)
+	told := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+	told.Passing = passing(d, seen.Status)
+	return reconcile.Join(told, next)
+}
+
+// passing tells whether a status will soon be another one, and nobody waits for it:
+// the rollout is not complete, and no condition has changed but in its words.
+func passing(d *appsv1.Deployment, status appsv1.DeploymentStatus) bool {
+	was := d.Status
+	news := func(c appsv1.DeploymentCondition) bool {
+		before, there := find(was.Conditions, c.Type)
+		return !there || before.Status != c.Status
+	}
+	return !complete(d, status) && status.ObservedGeneration == was.ObservedGeneration &&
+		len(status.Conditions) == len(was.Conditions) && !slices.ContainsFunc(status.Conditions, news)
 }
 
 // reported is a Deployment whose status and annotations may be set anew.

@@ -30,6 +30,10 @@ import (
 // Burst is how many births or deaths one turn decides at most.
 const Burst = 500
 
+// DesiredNote is where a Deployment writes on its ReplicaSets how many replicas it wants
+// of all of them together.
+const DesiredNote = "deployment.kubernetes.io/desired-replicas"
+
 // Metrics are those of every controller of sets.
 func Metrics() []reconcile.Metric { return []reconcile.Metric{ageRatio} }
 

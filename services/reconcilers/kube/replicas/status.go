@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,7 +30,21 @@ func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.
 	if equality.Semantic.DeepEqual(status, v.Set.Status) {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("the status has changed", reconcile.UpdateStatus(s.Kind.Kind, s.With(v.Set, status)))
+	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(s.Kind.Kind, s.With(v.Set, status)))
+	d.Passing = v.passing(status)
+	return d
+}
+
+// passing tells whether a status will soon be another one, and nobody waits for it: not
+// all pods are there and available, and it says nothing else that is new. A Deployment
+// that rolls does wait for what each of its sets has.
+func (v View) passing(status appsv1.ReplicaSetStatus) bool {
+	was, wanted := v.Set.Status, int32(v.wanted())
+	if desired, rolls := v.Set.Annotations[DesiredNote]; rolls && desired != strconv.Itoa(int(wanted)) {
+		return false
+	}
+	return (status.Replicas != wanted || status.AvailableReplicas != wanted) &&
+		status.ObservedGeneration == was.ObservedGeneration && len(status.Conditions) == len(was.Conditions)
 }
 
 // count is the numbers of the status.
