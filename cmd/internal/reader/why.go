@@ -50,6 +50,10 @@ controller of ours made: a user's, a node's, or one that is kept no more.`,
 					p.Line("")
 					p.Line("%s %s %s, %s, at %s", p.In(Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, moment(began.Version.Time))
 				}
+				if f := cause.Fight; f != nil {
+					p.Line("%s %s and %s write %s back and forth: %d times in a row it came back to what it was, since %s. Let only one of them set it.",
+						p.In(Red, "Fight:"), f.Hands[0], f.Hands[1], strings.Join(f.Fields, ", "), f.Times, moment(f.Since))
+				}
 				if v := cause.Version; v.Trace != "" {
 					p.Line("%s %s: millrace trace %s --rv=%s", p.In(Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
 				}

@@ -29,7 +29,9 @@ type Cause struct {
 	// Note says why nothing is known behind this, or more than the version does.
 	Note string `json:"note,omitempty"`
 	// Like are how many more versions asked for the same decision in the same way.
-	Like   int      `json:"like,omitempty"`
+	Like int `json:"like,omitempty"`
+	// Fight is the one that the version which is explained is part of, if it is.
+	Fight  *Fight   `json:"fight,omitempty"`
 	Causes []*Cause `json:"causes,omitempty"`
 }
 
@@ -110,7 +112,12 @@ func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Mo
 	if e, err = x.chosen(ctx, e, field); err != nil {
 		return nil, err
 	}
-	return x.explain(ctx, e, "", 0)
+	cause, err := x.explain(ctx, e, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	cause.Fight, err = x.fight(ctx, e)
+	return cause, err
 }
 
 // explanation is one that is being made.
