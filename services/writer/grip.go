@@ -22,6 +22,7 @@ import (
 type grip struct {
 	delivery bus.Delivery // the newest one
 	said     bool         // the others are told of it
+	first    bool         // nothing behind it in the stream was taken before
 	lapses   int          // of the hand, when the grip was last firm
 	until    time.Time    // when that was, once the hand has had another lapse
 	// contested: another writer has said that it has the turn, or may have without
@@ -33,6 +34,9 @@ type grip struct {
 // doubt before it is let go. The bus keeps for longer than this what it could not
 // tell a writer that is stopped.
 const doubt = 8 * time.Second
+
+// mourning is for how long a writer that has fallen silent is remembered.
+const mourning = 2 * doubt
 
 // standing is what can be said of a grip.
 type standing int

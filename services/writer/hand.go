@@ -47,14 +47,15 @@ type hand struct {
 	since     time.Time            // since when beats come back in time
 	lapses    int                  // how often they did not
 	others    map[string]peer
-	bereaved  time.Time // when a turn was last let go by a writer that may have begun it
+	bereaved  time.Time         // when a turn was last let go by a writer that may have begun it
+	newest    map[string]uint64 // the newest turn that was taken, by controller
 }
 
 func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
 		id: id, metrics: m, held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
-		confirmed: now, since: now, others: map[string]peer{},
+		confirmed: now, since: now, others: map[string]peer{}, newest: map[string]uint64{},
 	}
 }
 
@@ -68,7 +69,8 @@ func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func()) {
 	if known {
 		g.delivery = d
 	} else {
-		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses}
+		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses, first: at.sequence > h.newest[at.controller]}
+		h.newest[at.controller] = max(h.newest[at.controller], at.sequence)
 	}
 	h.mu.Unlock()
 	if known {
@@ -131,6 +133,19 @@ func (h *hand) watched(since time.Time) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// alone tells whether a turn was never given to anybody before: nobody else has been
+// heard of for longer than it is there, and this writer comes to it for the first time.
+func (h *hand) alone(at place, since time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.held[at]
+	if !ok || !g.first || len(h.others) > 0 || time.Since(since) >= mourning {
+		return false
+	}
+	g.said = true
 	return true
 }
 
@@ -201,7 +216,7 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 	delete(h.saidAt, h.number-remembered)
 	for id, p := range h.others {
 		switch silent := now.Sub(p.at); {
-		case silent >= 2*doubt:
+		case silent >= mourning:
 			delete(h.others, id)
 		case silent >= lapse && !p.gone:
 			p.gone, h.bereaved = true, now

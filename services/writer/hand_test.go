@@ -119,6 +119,41 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 	}
 }
 
+// A turn that one writer alone comes to for the first time needs not even be looked up.
+func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(mine, theirs *hand)
+		want    bool
+	}{
+		"nobody is there":           {func(*hand, *hand) {}, true},
+		"another turn was taken":    {func(mine, _ *hand) { mine.take(place{"rs", 6}, nothing{}, true, func() {}) }, true},
+		"one of another controller": {func(mine, _ *hand) { mine.take(place{"other", 8}, nothing{}, true, func() {}) }, true},
+		"it is of long ago":         {func(mine, _ *hand) { mine.take(place{"rs", 8}, nothing{}, true, func() {}) }, false},
+		"it was had before": {func(mine, _ *hand) {
+			mine.take(place{"rs", 7}, nothing{}, true, func() {})
+			mine.answer(place{"rs", 7}, func(bus.Delivery) {})
+		}, false},
+		"somebody else is there":  {func(mine, theirs *hand) { talk(mine, theirs) }, false},
+		"somebody else was there": {func(mine, theirs *hand) { talk(mine, theirs); listen(mine, mourning-beat); listen(mine, 0) }, false},
+		"it is hardly remembered": {func(*hand, *hand) { time.Sleep(mourning) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine, theirs, at := newHand("a", newMetrics()), newHand("b", newMetrics()), place{"rs", 7}
+				stored := time.Now()
+				c.happens(mine, theirs)
+				mine.take(at, nothing{}, false, func() {})
+				if got := mine.alone(at, stored); got != c.want {
+					t.Errorf("never given to anybody: %t, want %t", got, c.want)
+				}
+				if mine.alone(place{"rs", 9}, stored) {
+					t.Error("it knows of what it does not have")
+				}
+			})
+		})
+	}
+}
+
 // talk has two hear each other.
 func talk(mine, theirs *hand) {
 	_, said := theirs.beat()

@@ -65,9 +65,13 @@ func (t *taker) age(d bus.Delivery) time.Duration { return t.time.now().Sub(d.Me
 // begun tells whether a turn that nobody has in hand may have been carried out in
 // part. One that has only waited behind many others has not: nobody was given it as
 // far as the bus knows, and had the bus forgotten about somebody, this writer would
-// have heard of that one.
-func (t *taker) begun(d bus.Delivery) bool {
-	return d.Attempt() > 1 || !t.hand.watched(time.Now().Add(-t.age(d)))
+// have heard of that one; untouched tells whether there has been nobody at all.
+func (t *taker) begun(d bus.Delivery) (begun, untouched bool) {
+	stored := time.Now().Add(-t.age(d))
+	if d.Attempt() > 1 || !t.hand.watched(stored) {
+		return true, false
+	}
+	return false, t.hand.alone(place{t.profile.Name, d.Message().Sequence}, stored)
 }
 
 // carry carries a turn out and gives the answer to its delivery.
@@ -83,8 +87,11 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	if lane == events.Park {
 		return bus.Delivery.Done
 	}
-	begun := !fresh && t.begun(d)
+	begun, untouched := false, fresh
 	if !fresh {
+		begun, untouched = t.begun(d)
+	}
+	if !untouched {
 		if answer, known := t.known(ctx, m, lane, key, begun); known {
 			return answer
 		}

@@ -107,7 +107,7 @@ const (
 	deafness          = 5 * time.Second
 	defaultConcurrent = 50
 	// ahead is how many turns are in hand for each that may be carried out.
-	ahead = 4
+	ahead = 2
 )
 
 // Service is a writer.
