@@ -138,11 +138,12 @@ func (h *hand) watched(since time.Time) bool {
 
 // alone tells whether a turn was never given to anybody before: nobody else has been
 // heard of for longer than it is there, and this writer comes to it for the first time.
+// Of one that has waited for longer than that, a desk may have stored a repetition.
 func (h *hand) alone(at place, since time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.held[at]
-	if !ok || !g.first || len(h.others) > 0 || time.Since(since) >= mourning {
+	if !ok || !g.first || len(h.others) > 0 || time.Since(since) >= doubt {
 		return false
 	}
 	g.said = true
