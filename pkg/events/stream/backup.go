@@ -79,7 +79,12 @@ func (r *passage) backup(ctx context.Context) error {
 	if err := r.bus.ask(asking, r.bus.apiSubject(server.JSApiStreamSnapshotT, r.Stream), text, &begun, &begun.ApiResponse); err != nil {
 		return translated(request, err)
 	}
-	return r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupPiece)))
+	err = r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupPiece)))
+	var own *handlerError
+	if err != nil && p.err != nil && !errors.As(err, &own) {
+		return fmt.Errorf("receive a backup: %w", translated(request, p.err)) // who unpacks it says only that it is not whole
+	}
+	return err
 }
 
 // unpack hands over what a backup has of the passage. It begins with an entry that says
@@ -159,12 +164,16 @@ type pieces struct {
 	come   chan *nats.Msg
 	count  int
 	rest   []byte // of the last piece
+	err    error  // why there is no more
 }
 
 func (p *pieces) Read(into []byte) (int, error) {
 	for len(p.rest) == 0 {
-		if err := p.next(); err != nil {
-			return 0, err
+		if p.err == nil {
+			p.err = p.next()
+		}
+		if p.err != nil {
+			return 0, p.err
 		}
 	}
 	n := copy(into, p.rest)
