@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -48,6 +49,8 @@ const (
 	// unused how long after the last time they still are.
 	reviewed = time.Second
 	unused   = 10 * reviewed
+	// atOnce is how many kinds are looked up at a time.
+	atOnce = 16
 )
 
 func newEpochs(b bus.Bus) *epochs {
@@ -58,19 +61,40 @@ func newEpochs(b bus.Bus) *epochs {
 // that nobody watches, or of which nothing is stored, has none.
 func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
 	found := events.Epochs{}
+	var unknown []kinds.Name
 	for _, kind := range some {
-		now, known := e.recent(kind)
-		if !known {
-			var err error
-			if now, err = e.lookUp(ctx, kind); err != nil {
-				return nil, err
-			}
-		}
-		if now.ok {
+		if now, known := e.recent(kind); !known {
+			unknown = append(unknown, kind)
+		} else if now.ok {
 			found[kind] = now.epoch
 		}
 	}
-	return found, nil
+	return found, e.lookAll(ctx, unknown, func(kind kinds.Name, now era) {
+		if now.ok {
+			found[kind] = now.epoch
+		}
+	})
+}
+
+// lookAll looks up kinds, several at a time, and tells of each, one after the other. A
+// turn may rest on all kinds, and should not wait for one after the other.
+func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, era)) error {
+	looking, ctx := errgroup.WithContext(ctx)
+	looking.SetLimit(atOnce)
+	var telling sync.Mutex
+	for _, kind := range some {
+		looking.Go(func() error {
+			now, err := e.lookUp(ctx, kind)
+			if err != nil {
+				return err
+			}
+			telling.Lock()
+			defer telling.Unlock()
+			tell(kind, now)
+			return nil
+		})
+	}
+	return looking.Wait()
 }
 
 func (e *epochs) recent(kind kinds.Name) (now era, known bool) {
@@ -97,11 +121,7 @@ func (e *epochs) keep(ctx context.Context) {
 			}
 		}
 		e.mu.Unlock()
-		for _, kind := range used {
-			if _, err := e.lookUp(ctx, kind); err != nil {
-				break // the bus is away; who asks looks for himself
-			}
-		}
+		_ = e.lookAll(ctx, used, func(kinds.Name, era) {}) // where the bus is away, who asks looks for himself
 	}
 }
 

@@ -57,6 +57,35 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 	is(2, 2)
 }
 
+// TestATurnThatRestsOnManyKindsLooksAtThemTogether: of a turn that rests on many kinds
+// the first is not waited for before the next one is asked for.
+func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &asked{epoch: 1, last: 5, answers: make(chan struct{})}
+		e := newEpochs(b)
+		many := []kinds.Name{kinds.Pods.Name, kinds.Jobs.Name, kinds.Nodes.Name}
+		done := make(chan events.Epochs)
+		go func() {
+			found, err := e.of(t.Context(), many)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- found
+		}()
+		synctest.Wait()
+		if asked := int(b.states.Load()); asked != len(many) {
+			t.Errorf("%d kinds of %d are asked for", asked, len(many))
+		}
+		close(b.answers)
+		found := <-done
+		for _, kind := range many {
+			if found[kind] != 1 {
+				t.Errorf("%s is in epoch %d", kind, found[kind])
+			}
+		}
+	})
+}
+
 // TestACrowdOfTurnsLooksOnce: turns that come together ask for an epoch together.
 func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
