@@ -113,7 +113,7 @@ func silent(r plan.Request) (answer plan.Response, settled bool) {
 // only the record is asked.
 func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
 	request := client.Get().AbsPath(collection(r)...).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
+		SetHeader("Accept", metadataOfAll)
 	if r.InDoubt < plan.Quiet { // nobody asks for the newest before
 		request.Param("fieldSelector", "metadata.name="+r.Name)
 	} else {
@@ -122,18 +122,19 @@ func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
 	var response plan.Response
-	body, err := result.StatusCode(&response.Code).Raw()
+	_, err := result.StatusCode(&response.Code).Raw()
 	if err != nil {
 		response = refusal(err, response.Code)
 	}
 	d.config.Metrics.requested(plan.Look, response, time.Since(began))
-	var list metav1.PartialObjectMetadataList
 	switch {
 	case err != nil && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
 		return plan.Doubt{}, nil
 	case err != nil:
 		return plan.Doubt{}, &response
-	case json.Unmarshal(body, &list) != nil:
+	}
+	list, err := listOf(result)
+	if err != nil {
 		return plan.Doubt{}, nil
 	}
 	doubt.At = list.ResourceVersion

@@ -142,8 +142,10 @@ func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Reques
 	var response plan.Response
 	if err := result.StatusCode(&response.Code).Error(); err != nil {
 		response = refusal(err, response.Code)
-	} else if items, err = itemsOf(result); err != nil {
+	} else if list, err := listOf(result); err != nil {
 		response = plan.Response{Reason: "NoAnswer", Message: err.Error()}
+	} else {
+		items = list.Items
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
@@ -155,21 +157,20 @@ func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Reques
 	}
 }
 
-// itemsOf reads a list of metadata; a server that cannot give that gives whole
+// listOf reads a list of metadata; a server that cannot give that gives whole
 // objects.
-func itemsOf(result rest.Result) ([]metav1.PartialObjectMetadata, error) {
+func listOf(result rest.Result) (*metav1.PartialObjectMetadataList, error) {
 	if obj, err := result.Get(); err == nil {
 		if list, ok := obj.(*metav1.PartialObjectMetadataList); ok {
-			return list.Items, nil
+			return list, nil
 		}
 	}
 	body, err := result.Raw()
 	if err != nil {
 		return nil, err
 	}
-	var list metav1.PartialObjectMetadataList
-	err = json.Unmarshal(body, &list)
-	return list.Items, err
+	list := &metav1.PartialObjectMetadataList{}
+	return list, json.Unmarshal(body, list)
 }
 
 // take adds what there is of a kind.
