@@ -45,6 +45,9 @@ type Controller[V any] struct {
 	// status and say so ([Decision].StatusBlind), so that it is asked while a report is
 	// under way, too.
 	StatusBlind bool
+	// Silent says that it reports nothing: neither a status, nor Events but those that go
+	// with what it does. So nobody has to look whether a report is under way.
+	Silent bool
 	// Remembers says that what its last turns did matters to it when they succeeded,
 	// too: [Snapshot].Last gives their outcomes, unless they are a crowd's in which
 	// nothing was asked.
@@ -158,6 +161,7 @@ type Description struct {
 	Inputs                        []Input
 	Writes                        Writes
 	StatusBlind, Remembers        bool
+	Silent                        bool
 	Metrics                       []Metric
 	Settings                      json.RawMessage
 }
@@ -167,7 +171,7 @@ func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
 		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
-		StatusBlind: c.StatusBlind, Remembers: c.Remembers, Metrics: c.Metrics, Settings: c.Settings,
+		StatusBlind: c.StatusBlind, Remembers: c.Remembers, Silent: c.Silent, Metrics: c.Metrics, Settings: c.Settings,
 	}
 	if d.Identity == "" {
 		d.Identity = c.Name

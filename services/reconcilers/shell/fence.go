@@ -133,10 +133,16 @@ func stale(o events.Outcome) bool {
 
 // recall finds out what the streams know of a key.
 func (d *Desk) recall(e *entry) {
-	e.recalling = 2
-	d.storing += 2
-	d.door.Recall(e.key, events.Act)
-	d.door.Recall(e.key, events.Tell)
+	d.recallLane(e, events.Act)
+	if !d.described.Silent {
+		d.recallLane(e, events.Tell)
+	}
+}
+
+func (d *Desk) recallLane(e *entry, of events.Lane) {
+	e.recalling++
+	d.storing++
+	d.door.Recall(e.key, of)
 }
 
 // Recalled answers [Door.Recall].

@@ -124,6 +124,9 @@ func (d *Desk) breach(decision reconcile.Decision) string {
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
 		}
+		if d.described.Silent && c.Lane() == events.Tell {
+			return fmt.Sprintf("%s of %v (subresource %q) is a report, and the controller is to be silent", c.Verb, c.Ref(), c.Subresource)
+		}
 	}
 	return ""
 }

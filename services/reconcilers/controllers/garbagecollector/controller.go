@@ -41,6 +41,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Any: true},
 		{Verb: events.VerbPatch, Any: true},
 	},
+	Silent:  true,
 	Observe: observe,
 	Decide:  decide,
 }
