@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,7 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // TestHeadersAreReadAsTheClientDoes: whichever way a message comes, its headers are the
@@ -59,5 +64,34 @@ func TestPieces(t *testing.T) {
 	cancel()
 	if _, err := (&pieces{ctx: ended, bus: &Bus{}}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("nobody waits any more: %v", err)
+	}
+}
+
+// TestABackupWithoutItsEnd is not whole, wherever it was cut.
+func TestABackupWithoutItsEnd(t *testing.T) {
+	var whole bytes.Buffer
+	out := archive.NewWriter(&whole)
+	ends := []int{}
+	for _, h := range []archive.Header{{Name: "state.json"}, {Name: "a", Sequence: 1, PayloadSize: 1}, {Name: "b", Sequence: 2, PayloadSize: 1}, {}} {
+		if err := out.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write(make([]byte, h.PayloadSize)); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, whole.Len())
+	}
+	for cut := range whole.Len() + 1 {
+		var got []string
+		r := &passage{Passage: bus.Passage{To: 2}, handle: func(batch []events.Message) error {
+			for _, m := range batch {
+				got = append(got, m.Subject)
+			}
+			return nil
+		}}
+		err := r.unpack(archive.NewReader(bytes.NewReader(whole.Bytes()[:cut])))
+		if (err == nil) != (cut == whole.Len()) || err == nil && strings.Join(got, "") != "ab" {
+			t.Errorf("cut at %d of %v: there are %v, %v", cut, ends, got, err)
+		}
 	}
 }
