@@ -35,12 +35,16 @@ const recollection = 250 * time.Millisecond
 func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
 	doubt, failed := d.stands(ctx, client, r)
 	if failed != nil {
+		failed.Stood = r.Stood
 		return *failed, true
+	}
+	if r.Stood != "" && kinds.CompareVersions(r.Stood, doubt.At) < 0 {
+		doubt.At = r.Stood // unless the API server has gone back meanwhile
 	}
 	var err error
 	doubt.Known, err = d.config.Known(ctx, events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}, r.Seen)
 	if err != nil {
-		return plan.Response{Reason: "NoAnswer", Message: err.Error()}, true // it is asked again
+		return plan.Response{Reason: "NoAnswer", Message: err.Error(), Stood: doubt.At}, true // it is asked again
 	}
 	doubt.Lasts = r.InDoubt
 	switch doubt.Verdict() {
@@ -51,7 +55,7 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 	case plan.Unheard:
 		return d.remembered(ctx, client, r, doubt.Since)
 	case plan.Unclear:
-		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born"}, true
+		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born", Stood: doubt.At}, true
 	default:
 		return plan.Response{}, false
 	}

@@ -98,6 +98,33 @@ func TestWhereNobodyWatches(t *testing.T) {
 	}
 }
 
+// TestTheRecordNeedNotCatchUp: where something happens all the time, the record is always a
+// little behind. It has to come as far as the API server was when it was first asked.
+func TestTheRecordNeedNotCatchUp(t *testing.T) {
+	s := fakeserver.New(t)
+	now := s.Put(podPath+"busy", "u", map[string]any{})
+	told, asked := now, 0
+	s.Hold(func(r fakeserver.Request) {
+		if r.Method == http.MethodGet {
+			now = s.Put(podPath+"busy", "u", map[string]any{})
+		}
+	})
+	door := open(t, s, func(c *apply.Config) {
+		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
+			if asked++; asked > 5 {
+				return plan.Known{Told: "1000000"}, nil // or nobody would ever be born
+			}
+			behind := told
+			told = now
+			return plan.Known{Told: behind}, nil
+		}
+	})
+	r := carry(t, door, plan.Options{Again: true}, births(1)...)[0]
+	if r.Status != events.Applied || asked != 2 {
+		t.Errorf("the result is %+v, after %d questions to the record; want 2", r, asked)
+	}
+}
+
 // TestAFirstBirthAsksNobody: the record is in the way of doubtful births only.
 func TestAFirstBirthAsksNobody(t *testing.T) {
 	s := fakeserver.New(t)

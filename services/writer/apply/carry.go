@@ -21,6 +21,7 @@ type patience struct {
 	until   time.Time
 	pauses  backoff.BackOff
 	doubted time.Time // since when; zero: never
+	stood   string    // see [plan.Request]; of the present doubt
 }
 
 // inDoubt is for how long a command has been in doubt.
@@ -50,7 +51,7 @@ func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bo
 				r := next[0]
 				pause := d.pause(patient, r)
 				if r.Doubtful {
-					r.InDoubt = patient[r.Command].inDoubt()
+					r.InDoubt, r.Stood = patient[r.Command].inDoubt(), patient[r.Command].stood
 				}
 				underWay++
 				go func() { answers <- answered{r.Command, d.after(ctx, pause, a, r, auditID(r.Command, r.Try))} }()
@@ -62,6 +63,7 @@ func (d *Door) Carry(ctx context.Context, a Actor, p *plan.Plan, holds func() bo
 		got := <-answers
 		underWay--
 		until := patient[got.command].until
+		patient[got.command].stood = got.response.Stood // what is sent may begin another doubt
 		got.response.Spent = time.Now().Add(got.response.RetryAfter).After(until)
 		if ctx.Err() != nil && got.response.Code == 0 {
 			continue // interrupted, not answered: the command stays open

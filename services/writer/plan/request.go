@@ -59,6 +59,10 @@ type Request struct {
 	Seen uint64
 	// InDoubt is for how long it has been so; whoever carries out the plan says.
 	InDoubt time.Duration
+	// Stood is where the API server stood when it was first asked since then: the record has
+	// to come as far, and need not catch up with what happens while it does. "" where it has
+	// not been asked.
+	Stood string
 	// Wait is true for a request that repeats one: it waits as long as the API
 	// server asked for (After), or else with backoff.
 	Wait  bool
@@ -88,6 +92,8 @@ type Response struct {
 	// Spent is true when the command has no time left for another try.
 	Spent   bool
 	AuditID string
+	// Stood is the [Request]'s from now on.
+	Stood string
 }
 
 // The reasons that the door itself answers with.
