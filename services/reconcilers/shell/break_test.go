@@ -109,15 +109,19 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 	})
 }
 
-// What somebody waits for goes before what nobody does.
+// What somebody waits for goes before what nobody does, and what only had to be
+// recalled before both.
 func TestTheUrgentGoFirst(t *testing.T) {
 	var q queue
-	idle, urgent, risen := &entry{}, &entry{}, &entry{}
-	q.push(idle, epoch, false)
-	q.push(risen, epoch, false)
-	q.push(urgent, epoch, true)
-	q.push(risen, epoch, true)
-	for i, want := range []*entry{urgent, risen, idle, nil} {
+	unasked, asked, known, risen := &entry{}, &entry{}, &entry{}, &entry{}
+	q.push(unasked, epoch, idly)
+	q.push(risen, epoch, idly)
+	q.push(asked, epoch, urgently)
+	q.push(known, epoch, urgently)
+	q.push(risen, epoch, urgently)
+	q.push(known, epoch, atOnce)
+	q.push(known, epoch, idly)
+	for i, want := range []*entry{known, asked, risen, unasked, nil} {
 		if got := q.pop(); got != want {
 			t.Errorf("number %d is another one", i)
 		}

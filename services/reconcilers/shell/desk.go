@@ -75,17 +75,18 @@ type Tally struct {
 
 // entry is what a desk knows of a key.
 type entry struct {
-	key            events.Key
-	dirty          bool // wants a turn
-	queued, urgent bool
-	queuedAt       time.Time
-	tickets        []*ticket
-	triggers       []events.Trigger
-	trace          events.Trace // of the newest trigger that is traced, and no outcome if it can be
-	changed        bool         // that is none
-	delivery       int          // how often that has been delivered; 0: not known
-	sight          uint64       // the newest cause of the key's own object that has had a turn
-	since          time.Time    // when the bus had the oldest change that waits for a turn
+	key      events.Key
+	dirty    bool // wants a turn
+	queued   bool
+	rank     rank // in the queue
+	queuedAt time.Time
+	tickets  []*ticket
+	triggers []events.Trigger
+	trace    events.Trace // of the newest trigger that is traced, and no outcome if it can be
+	changed  bool         // that is none
+	delivery int          // how often that has been delivered; 0: not known
+	sight    uint64       // the newest cause of the key's own object that has had a turn
+	since    time.Time    // when the bus had the oldest change that waits for a turn
 
 	unasked
 
@@ -265,7 +266,7 @@ func (d *Desk) Ask(keys ...events.Key) {
 	for _, k := range keys {
 		e := d.entry(k)
 		e.first = true
-		d.demand(e, false)
+		d.demand(e, idly)
 	}
 }
 
@@ -385,18 +386,20 @@ func (d *Desk) sorted() []*entry {
 }
 
 // demand makes a key dirty.
-func (d *Desk) demand(e *entry, urgent bool) {
+func (d *Desk) demand(e *entry, as rank) {
 	e.dirty = true
-	if d.queue.push(e, d.now, urgent) {
+	if d.queue.push(e, d.now, as) {
 		d.tally.Adds++
 	}
 }
 
 // revisit puts a key that is dirty already back into the queue, because
 // something that it waited for may have happened.
-func (d *Desk) revisit(e *entry) {
+func (d *Desk) revisit(e *entry) { d.revisitAs(e, urgently) }
+
+func (d *Desk) revisitAs(e *entry, as rank) {
 	if e.dirty {
-		d.queue.push(e, d.now, true)
+		d.queue.push(e, d.now, as)
 	}
 }
 

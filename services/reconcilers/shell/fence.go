@@ -171,7 +171,7 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.clear(e)
 	d.hurry(e)
 	d.repeat(e)
-	d.revisit(e)
+	d.revisitAs(e, atOnce)
 }
 
 // hurry looks at once for effects that came and went before this desk opened.

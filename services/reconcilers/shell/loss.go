@@ -197,6 +197,6 @@ func (d *Desk) Lost(stream string) {
 		d.entry(k).inquire = stream != subject.WakeStream
 	}
 	for _, e := range d.sorted() {
-		d.demand(e, false)
+		d.demand(e, idly)
 	}
 }

@@ -123,6 +123,6 @@ func (d *Desk) Unpark(key events.Key) bool {
 		d.accept(d.keep(&ticket{ref: events.Ref(key)}))
 		return true
 	}
-	d.demand(e, true)
+	d.demand(e, urgently)
 	return true
 }

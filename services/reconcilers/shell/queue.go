@@ -5,15 +5,27 @@ import (
 	"time"
 )
 
-// queue holds the keys that are to be looked at, in the order of their arrival;
-// those that nobody waits for come last.
+// rank is how soon a key is looked at.
+type rank int
+
+// The ranks, the last one first.
+const (
+	idly     rank = iota // nobody waits for it
+	urgently             // a message asks for it
+	atOnce               // it was looked at, and only what the streams know of it was missing
+	ranks
+)
+
+// queue holds the keys that are to be looked at: by their ranks, and those of one rank
+// in the order of their arrival. What has been recalled comes first, so that of a crowd
+// of new keys the first ones are decided before the last ones have been looked at.
 type queue struct {
-	urgent, idle []*entry
-	depth        int
+	lines [ranks][]*entry
+	depth int
 }
 
-func (q *queue) push(e *entry, now time.Time, urgent bool) bool {
-	if e.queued && (e.urgent || !urgent) {
+func (q *queue) push(e *entry, now time.Time, as rank) bool {
+	if e.queued && e.rank >= as {
 		return false
 	}
 	fresh := !e.queued
@@ -21,23 +33,20 @@ func (q *queue) push(e *entry, now time.Time, urgent bool) bool {
 		e.queuedAt = now
 		q.depth++
 	}
-	// An entry that moves up stays in idle as well and is skipped there.
-	e.queued, e.urgent = true, urgent
-	if urgent {
-		q.urgent = append(q.urgent, e)
-	} else {
-		q.idle = append(q.idle, e)
-	}
+	// An entry that moves up stays in its old line as well and is skipped there.
+	e.queued, e.rank = true, as
+	q.lines[as] = append(q.lines[as], e)
 	return fresh
 }
 
 func (q *queue) pop() *entry {
-	for _, line := range []*[]*entry{&q.urgent, &q.idle} {
+	for as := ranks - 1; as >= 0; as-- {
+		line := &q.lines[as]
 		for len(*line) > 0 {
 			e := (*line)[0]
 			(*line)[0] = nil
 			*line = (*line)[1:]
-			if e.queued && e.urgent == (line == &q.urgent) {
+			if e.queued && e.rank == as {
 				e.queued = false
 				q.depth--
 				return e

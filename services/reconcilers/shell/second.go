@@ -60,7 +60,7 @@ func (d *Desk) second() {
 		d.looks = d.looks[1:]
 		if d.unseen[l.key].Equal(l.at) {
 			delete(d.unseen, l.key)
-			d.demand(d.entry(l.key), false)
+			d.demand(d.entry(l.key), idly)
 		}
 	}
 	d.armLook()

@@ -211,7 +211,7 @@ func (d *Desk) assign(t *ticket, e *entry) {
 	d.hold(t, e)
 	e.caused(t)
 	e.asked(t)
-	d.demand(e, true)
+	d.demand(e, urgently)
 }
 
 func (d *Desk) hold(t *ticket, e *entry) {

@@ -337,7 +337,7 @@ func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace ev
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}
 			e.woken(trace)
-			d.demand(e, true)
+			d.demand(e, urgently)
 		}
 	})
 	r.left++
