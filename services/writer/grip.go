@@ -97,6 +97,7 @@ func (h *hand) missed() {
 }
 
 func (h *hand) contest() {
+	h.unheard = time.Now()
 	for _, g := range h.held {
 		g.contested = true
 	}

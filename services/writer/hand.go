@@ -21,7 +21,6 @@ type place struct {
 type peer struct {
 	at     time.Time
 	number uint64 // of that beat
-	gone   bool   // it has been silent for too long
 	turns  map[place]bool
 }
 
@@ -46,6 +45,7 @@ type hand struct {
 	confirmed time.Time            // when that was said
 	since     time.Time            // since when beats come back in time
 	lapses    int                  // how often they did not
+	unheard   time.Time            // when others may last have said something that was not heard
 	others    map[string]peer
 	bereaved  time.Time         // when a turn was last let go by a writer that may have begun it
 	newest    map[string]uint64 // the newest turn that was taken, by controller
@@ -55,7 +55,7 @@ func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
 		id: id, metrics: m, held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
-		confirmed: now, since: now, others: map[string]peer{}, newest: map[string]uint64{},
+		confirmed: now, since: now, unheard: now, others: map[string]peer{}, newest: map[string]uint64{},
 	}
 }
 
@@ -107,8 +107,8 @@ func (h *hand) elsewhere(at place) bool {
 
 func (h *hand) theirs(at place) bool {
 	now := time.Now()
-	if now.Sub(h.confirmed) >= lapse || h.confirmed.Sub(h.since) < attention {
-		return true // it has not listened for long enough to know
+	if !h.listens(now) {
+		return true
 	}
 	for _, p := range h.others {
 		if p.turns[at] && now.Sub(p.at) < lapse {
@@ -118,14 +118,20 @@ func (h *hand) theirs(at place) bool {
 	return false
 }
 
+// listens tells whether this writer hears itself, and has for long enough to have heard
+// everything that the others have said until a moment ago.
+func (h *hand) listens(now time.Time) bool {
+	return now.Sub(h.confirmed) < lapse && h.confirmed.Sub(h.since) >= attention
+}
+
 // watched tells whether nobody can have begun a turn since a moment without this
-// writer knowing: it has heard itself and the others since before then, and none of
-// them has fallen silent, nor has it let go of anything itself.
+// writer knowing: since before then it has heard everything that the others said, if
+// late, and none of them has fallen silent, nor has it let go of anything itself.
 func (h *hand) watched(since time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if now.Sub(h.confirmed) >= lapse || h.since.Add(attention).After(since) || !h.bereaved.Before(since) {
+	if !h.listens(now) || h.unheard.Add(attention).After(since) || !h.bereaved.Before(since) {
 		return false
 	}
 	for _, p := range h.others {
@@ -216,12 +222,11 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 	h.saidAt[h.number] = now
 	delete(h.saidAt, h.number-remembered)
 	for id, p := range h.others {
-		switch silent := now.Sub(p.at); {
-		case silent >= mourning:
-			delete(h.others, id)
-		case silent >= lapse && !p.gone:
-			p.gone, h.bereaved = true, now
-			h.others[id] = p
+		if now.Sub(p.at) < mourning {
+			continue
+		}
+		if delete(h.others, id); p.at.Add(lapse).After(h.bereaved) {
+			h.bereaved = p.at.Add(lapse)
 		}
 	}
 	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}

@@ -72,8 +72,8 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 	})
 }
 
-// A turn that has only waited is known to: as long as this writer has heard
-// everybody since before it was stored, and nobody has let go of anything.
+// A turn that has only waited is known to: as long as this writer has heard all that
+// anybody said since before it was stored, if late, and nobody has let go of anything.
 func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(mine, theirs *hand)
@@ -92,9 +92,30 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 			listen(mine, lapse/2)
 			listen(mine, lapse/2) // and no beat since
 		}, false},
-		"it does not hear itself":  {func(mine, _ *hand) { mine.beat(); time.Sleep(lapse) }, false},
-		"it was stopped meanwhile": {func(mine, _ *hand) { time.Sleep(lapse); listen(mine, 0); listen(mine, beat) }, false},
-		"it lets go of a turn":     {func(mine, _ *hand) { listen(mine, beat); mine.abandon() }, false},
+		"the other one was slow, and is heard again": {func(mine, theirs *hand) {
+			talk(mine, theirs)
+			for range 5 {
+				listen(mine, beat)
+			}
+			talk(mine, theirs)
+		}, true},
+		"the other one is forgotten": {func(mine, theirs *hand) {
+			talk(mine, theirs)
+			for range mourning / beat {
+				listen(mine, beat)
+			}
+			listen(mine, beat)
+		}, false},
+		"something is not heard": {func(mine, theirs *hand) {
+			talk(mine, theirs)
+			theirs.beat()
+			talk(mine, theirs)
+		}, false},
+		"it does not hear itself":      {func(mine, _ *hand) { mine.beat(); time.Sleep(lapse) }, false},
+		"it has hardly listened again": {func(mine, _ *hand) { time.Sleep(lapse); listen(mine, 0); listen(mine, beat) }, false},
+		"it was stopped meanwhile":     {func(mine, _ *hand) { again(mine) }, true},
+		"it was cut off meanwhile":     {func(mine, _ *hand) { mine.missed(); again(mine) }, false},
+		"it lets go of a turn":         {func(mine, _ *hand) { listen(mine, beat); mine.abandon() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -119,13 +119,9 @@ func (x *writer) take(p *delivery, b *book) {
 }
 
 // watched tells whether nobody can have begun a turn since a moment without this
-// writer knowing.
+// writer knowing. One that has stood still hears late what the others said meanwhile.
 func (x *writer) watched(stored time.Time) bool {
-	since := x.since
-	if x.asleep.After(since) {
-		since = x.asleep
-	}
-	return since.Before(stored) && x.world.bereaved.Before(stored) && !slices.ContainsFunc(x.world.writers, func(o *writer) bool { return o.stalled() })
+	return x.since.Before(stored) && x.world.bereaved.Before(stored) && !slices.ContainsFunc(x.world.writers, func(o *writer) bool { return o.stalled() })
 }
 
 // elsewhere tells whether another writer that lives has a turn in hand.
