@@ -35,7 +35,7 @@ const (
 type kubelet struct {
 	zone             string
 	stopped, unready bool
-	renewed          time.Time
+	renewed, before  time.Time // when it was heard last, and the time before that
 	// driving is since when its pods are driven away, zero: they are not; driven until
 	// when they were, the last time that it was for as long as they put up with it.
 	driving, driven time.Time
@@ -143,7 +143,7 @@ func (w *World) beat() {
 		if k.stopped || w.now.Sub(k.renewed) < renewEvery {
 			continue
 		}
-		k.renewed = w.now
+		k.before, k.renewed = k.renewed, w.now
 		w.renew(corev1.NamespaceNodeLease, name)
 		status := corev1.ConditionTrue
 		if k.unready {
@@ -203,7 +203,11 @@ func (g *guard) node(old, now metav1.Object) {
 	}
 	w, k := g.world, g.world.kubelets[n.Name]
 	if c := readiness(n); c != nil && c.Status == corev1.ConditionUnknown && (before == nil || readiness(before) == nil || readiness(before).Status != c.Status) {
-		if silent := w.now.Sub(k.renewed); silent <= grace {
+		heard := k.renewed
+		if heard.Equal(w.now) { // that is on its way to whoever decided this
+			heard = k.before
+		}
+		if silent := w.now.Sub(heard); silent <= grace {
 			g.breaks("F24", "%s is said to be silent, and was heard %v ago", n.Name, silent)
 		}
 	}
