@@ -54,7 +54,8 @@ func TestEveryRecordIsReplayedToTheLetter(t *testing.T) {
 				})
 				total.Turns, total.Same, total.Passes = total.Turns+got.Turns, total.Same+got.Same, max(total.Passes, got.Passes)
 			}
-			if total.Same == 0 || total.Same < total.Turns*2/3 {
+			// In a few worlds one that reads old copies may outweigh the others.
+			if few := total.Turns < 100; total.Same == 0 || !few && total.Same < total.Turns*2/3 {
 				t.Errorf("only %d of %d turns could be judged", total.Same, total.Turns)
 			}
 			t.Logf("%d turns of %d worlds: %d the same; %d passes at most", total.Turns, worlds, total.Same, total.Passes)

@@ -29,11 +29,17 @@ const (
 // look at the object that it is of, and would not know it there.
 const subScale = "scale"
 
+// mostChases is how often a delete is tried anew, in one turn, on an object whose
+// changes leave its owners as they were. One that changes more quickly than that is
+// left to the next turn.
+const mostChases = 5
+
 // deed is one command on its way: the looks before and after its write.
 type deed struct {
 	at      int
 	command events.Command
 	again   bool   // the turn was delivered before
+	version string // that a delete insists on
 	seen    uint64 // how far the turn had read the log of the command's kind
 	refused Refusal
 	dryRun  bool
@@ -42,7 +48,7 @@ type deed struct {
 	owner  int // position in owners
 	tries  int
 	lost   bool // a write's answer was lost: what is there may be ours
-	loose  bool // delete without the resourceVersion condition
+	chases int  // how often a delete has followed an object that changes
 	asked  bool
 	last   Response  // the answer before, when something was asked
 	failed *Response // why a write was given up whose answers were lost
@@ -52,6 +58,9 @@ type deed struct {
 
 func newDeed(at int, c events.Command, body []byte, o Options) *deed {
 	d := &deed{at: at, command: c, body: body, again: o.Again, dryRun: o.DryRun}
+	if c.If != nil {
+		d.version = c.If.ResourceVersion
+	}
 	d.step = d.first()
 	return d
 }
@@ -139,8 +148,8 @@ func (d *deed) options() *metav1.DeleteOptions {
 		o.PropagationPolicy = &c.Propagation
 	}
 	o.Preconditions = &metav1.Preconditions{UID: &c.If.UID}
-	if c.If.ResourceVersion != "" && !d.loose {
-		o.Preconditions.ResourceVersion = &c.If.ResourceVersion
+	if d.version != "" {
+		o.Preconditions.ResourceVersion = &d.version
 	}
 	return o
 }
@@ -372,10 +381,12 @@ func (d *deed) compareDeath(r Response) {
 	switch {
 	case r.notFound() || r.Object.UID != cond.UID:
 		d.removed(r)
-	case !d.loose && cond.ResourceVersion != "" && len(cond.SameOwners) > 0 && sameOwners(cond.SameOwners, r.Object.Owners):
-		// Upstream: the garbage collector deletes again without the version when
-		// the change left the owner references as they were.
-		d.loose, d.step = true, write
+	case d.chases < mostChases && cond.ResourceVersion != "" && len(cond.SameOwners) > 0 && sameOwners(cond.SameOwners, r.Object.Owners):
+		// Upstream: the garbage collector deletes again without the version when the
+		// change left the owner references as they were. Between that look and the
+		// delete the object may get an owner that lives, so we insist on what was seen.
+		d.chases++
+		d.version, d.step = r.Object.ResourceVersion, write
 	case r.Object.Deleting && cond.ResourceVersion == "":
 		d.end(r, events.Unchanged)
 	default:

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	versioned := death("p", "uid")
 	versioned.If.ResourceVersion = "1"
 	versioned.If.SameOwners = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs"}}
-	sameOwners := Response{Code: 200, Object: Object{UID: "uid", Owners: versioned.If.SameOwners}}
+	sameOwners := Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "9", Owners: versioned.If.SameOwners}}
 	put := update("web", "1", `{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":2}}`)
 	put.If.UID = "uid"
 	freed := events.Command{
@@ -98,6 +99,9 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"redelivered, on its way", death("p", "uid"), true, []Response{leaving}, events.Result{Status: events.Unchanged, UID: "uid", Version: "9"}},
 		{"redelivered, still there", death("p", "uid"), true, []Response{live("uid", "9", ""), {Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
 		{"changed, same owners", versioned, false, []Response{moved, sameOwners, {Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"changed again, same owners", versioned, false, []Response{moved, sameOwners, moved, sameOwners, {Code: 200}}, events.Result{Status: events.Applied, UID: "uid", Removed: true}},
+		{"changed again, and its owners", versioned, false, []Response{moved, sameOwners, moved, live("uid", "10", "")}, events.Result{Status: events.Conflict, UID: "uid", Version: "10", Code: 409, Reason: "Conflict"}},
+		{"changes all the time", versioned, false, slices.Concat(slices.Repeat([]Response{moved, sameOwners}, mostChases), []Response{moved, sameOwners}), events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 		{"changed owners", versioned, false, []Response{moved, live("uid", "9", "")}, events.Result{Status: events.Conflict, UID: "uid", Version: "9", Code: 409, Reason: "Conflict"}},
 	} {
 		t.Run(story.name, func(t *testing.T) {

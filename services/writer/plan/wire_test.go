@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a delete insists on is what its request insists on; the version is let go
-// only for a change that left the owners as they were.
+// What a delete insists on is what its request insists on; after a change
+// that left the owners as they were, that is the version which was then seen.
 func TestWhatADeleteInsistsOn(t *testing.T) {
 	c := death("p", "uid")
 	c.If.ResourceVersion = "7"
@@ -22,7 +22,7 @@ func TestWhatADeleteInsistsOn(t *testing.T) {
 	p.Next() // a look
 	p.Answer(0, Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "8", Owners: c.If.SameOwners}})
 	second := p.Next()[0].Delete
-	if *second.Preconditions.UID != "uid" || second.Preconditions.ResourceVersion != nil {
+	if *second.Preconditions.UID != "uid" || *second.Preconditions.ResourceVersion != "8" {
 		t.Errorf("after a change that did not matter it insists on %+v", second.Preconditions)
 	}
 
