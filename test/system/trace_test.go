@@ -63,20 +63,29 @@ func (s *traced) trace(ctx context.Context, namespace, object, version string) (
 	return found, json.Unmarshal(out, found)
 }
 
-// attempts is how often a story is played, where its trace lacks something and the watcher
-// says that it has missed a cause meanwhile: on a machine that has too much to do, a change
-// of ours may be seen so long before its writer has told of it that it begins a trace of its
-// own. Where none was missed the first trace has to be whole.
+// attempts is how often a story is played, where its trace lacks something and a service
+// says why: on a machine that has too much to do, a change of ours may be seen so long
+// before its writer has told of it that it begins a trace of its own, which the watcher
+// counts; and spans may not get to the collector in time, which everybody counts. Where
+// nothing was missed or lost the first trace has to be whole.
 const attempts = 5
 
-// missed are the causes that the watcher has missed so far, as it tells them.
+// missed are the causes that were missed and the spans that were lost so far, as the
+// services tell them.
 func (s *traced) missed(t *testing.T) string {
 	t.Helper()
-	code, page := s.services["watcher"][0].get(t, "/metrics")
-	if code != http.StatusOK {
-		t.Fatalf("the watcher's metrics: %d %s", code, page)
+	counts := regexp.MustCompile(`(?m)^(millrace_watcher_missed_causes_total\S*|millrace_trace_spans_total\{result="(failed|dropped)"\}) .*$`)
+	var all []string
+	for _, service := range []string{"watcher", "reconcilers", "writer"} {
+		code, page := s.services[service][0].get(t, "/metrics")
+		if code != http.StatusOK {
+			t.Fatalf("the metrics of %s: %d %s", service, code, page)
+		}
+		for _, line := range counts.FindAllString(page, -1) {
+			all = append(all, service+": "+line)
+		}
 	}
-	return strings.Join(regexp.MustCompile(`(?m)^millrace_watcher_missed_causes_total.*$`).FindAllString(page, -1), "\n")
+	return strings.Join(all, "\n")
 }
 
 // tells plays until the trace of what was played holds what it must, with every
@@ -97,13 +106,16 @@ func (s *traced) tells(t *testing.T, namespace, object, what string, play func(a
 			if told = found; len(found.Roots) != 1 {
 				return fmt.Sprintf("it has %d roots, %d of them without their parent", len(found.Roots), len(found.Orphans()))
 			}
-			return want.missing(found.Roots)
+			if lacks := want.missing(found.Roots); lacks != "" {
+				return fmt.Sprintf("%s; it begins with %s: %s at %v", lacks, found.Roots[0].Service, found.Roots[0].Name, found.Roots[0].Start)
+			}
+			return ""
 		})
 		if missing == "" {
 			return told
 		}
 		if missed := s.missed(t); attempt == attempts || missed == before {
-			t.Fatalf("not in the trace of %s at version %q, the %d. that was told: %s; the causes that were missed are\n%s", object, version, attempt, missing, missed)
+			t.Fatalf("not in the trace of %s at version %q, the %d. that was told: %s; missed and lost were\n%s", object, version, attempt, missing, missed)
 		}
 	}
 }
