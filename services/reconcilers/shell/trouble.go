@@ -26,12 +26,27 @@ type trouble struct {
 	mu     sync.Mutex
 	err    error
 	damage events.Damage
+	fresh  chan struct{} // holds a token when it has begun
 }
 
 func (t *trouble) begin(err error, d events.Damage) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.err, t.damage = err, d
+	t.mu.Unlock()
+	select {
+	case t.begun() <- struct{}{}:
+	default:
+	}
+}
+
+// begun holds a token when trouble has begun.
+func (t *trouble) begun() chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fresh == nil {
+		t.fresh = make(chan struct{}, 1)
+	}
+	return t.fresh
 }
 
 // end tells whether there was any.
@@ -63,12 +78,26 @@ func (t *trouble) lasting(do func(error)) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// complain asks the watchers to look again, until the context ends. Nobody needs
-// to store that: it is said again until somebody has done it.
+// complain asks the watchers to look again whenever there is trouble, until the
+// context ends. Nobody needs to store that: it is said again until somebody has done
+// it. While there is none, nothing wakes up.
 func (t *trouble) complain(ctx context.Context, b bus.Bus) {
+	begun := t.begun()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-begun:
+			t.insist(ctx, b)
+		}
+	}
+}
+
+// insist says it again and again until it is over or the context ends.
+func (t *trouble) insist(ctx context.Context, b bus.Bus) {
 	tick := time.NewTicker(complainEvery)
 	defer tick.Stop()
-	for {
+	for t.what() != nil {
 		select {
 		case <-ctx.Done():
 			return
