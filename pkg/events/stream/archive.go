@@ -168,9 +168,7 @@ func (r *passage) session(ctx context.Context) error {
 	}
 	feed := newFeed(r.Stream)
 	feed.enough = int(min(readBatch, r.To-max(r.From, 1)+1))
-	consuming, err := source.Consume(feed.receive,
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(r.bus.heartbeat()),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
+	consuming, err := source.Consume(feed.receive, r.bus.pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}

@@ -15,17 +15,9 @@ import (
 // or it goes through its history once more.
 var errAstray = errors.New("the consumer has lost its place")
 
-const (
-	// patrol is how often a consumer's place is compared with its stream in a cluster,
-	// where other servers may go on without what one has lost. One that stands alone
-	// loses nothing while the connection lasts, and a new session looks at once: there
-	// lonePatrol is for what nobody has thought of.
-	patrol     = 5 * time.Second
-	lonePatrol = 30 * time.Second
-	// doubt is how long a consumer may seem to stand beyond its stream: the two may
-	// be told by different servers.
-	doubt = time.Second
-)
+// doubt is how long a consumer may seem to stand beyond its stream: the two may
+// be told by different servers.
+const doubt = time.Second
 
 // trouble ends a session, unless something else has.
 func trouble(broken chan<- error, err error) {
@@ -52,12 +44,10 @@ func (w *worker) history(m jetstream.Msg, p *place) bool {
 	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
 }
 
-// watch ends the session when the consumer stands beyond the end of its stream.
-func (w *worker) watch(ctx context.Context, broken chan<- error) {
-	suspected, usual := false, lonePatrol
-	if w.bus.options.Replicas > 1 {
-		usual = patrol
-	}
+// watch ends the session when the consumer stands beyond the end of its stream. It
+// looks at once and then, usually, every so often.
+func (w *worker) watch(ctx context.Context, broken chan<- error, usual time.Duration) {
+	suspected := false
 	for wait := time.Duration(0); ; {
 		timer := time.NewTimer(wait)
 		select {

@@ -21,20 +21,13 @@ const (
 	// heldMessages and heldBytes bound what waits for the handler.
 	heldMessages = 4000
 	heldBytes    = 32 << 20
-	// clusterHeartbeat is how often a server of a cluster says of a consumer that it is
-	// still there; two missing ones make a reader start anew. Of a server that stands alone
-	// a consumer goes with the connection, and everything that is at rest costs that much
-	// less: so often does loneHeartbeat say it, half as often as is asked for messages.
-	clusterHeartbeat = 2 * time.Second
-	loneHeartbeat    = bus.Lingering / 2
 	// readerIdle is when the server removes the consumer of a reader that died.
 	readerIdle = time.Minute
 	// stuckPoll is how long nothing comes to a reader before the server is asked
 	// whether it still has something, and stuckPolls how often in a row it may say so in a
-	// session. Where it has nothing it is asked less and less often, down to stuckRest:
+	// session. Where it has nothing it is asked less and less often (rhythm.resting):
 	// it is old messages that it cannot read, which are waited for from the beginning.
 	stuckPoll  = 2 * time.Second
-	stuckRest  = 32 * time.Second
 	stuckPolls = 2
 )
 
@@ -96,9 +89,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		return translated(request, err)
 	}
 	feed := newFeed(f.stream)
-	consuming, err := source.Consume(feed.receive,
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes), jetstream.PullHeartbeat(f.bus.heartbeat()),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }))
+	consuming, err := source.Consume(feed.receive, f.bus.pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}
@@ -113,7 +104,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 			if stuck, err = f.stuck(request, source, stuck); err != nil {
 				return translated(request, err)
 			}
-			if rest = min(2*rest, stuckRest); stuck > 0 {
+			if rest = min(2*rest, f.bus.options.rhythm().resting); stuck > 0 {
 				rest = stuckPoll
 			}
 			idle.Reset(rest)
@@ -138,12 +129,14 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	}
 }
 
-// heartbeat is how often the server says of a consumer that it is still there.
-func (b *Bus) heartbeat() time.Duration {
-	if b.options.Replicas > 1 {
-		return clusterHeartbeat
+// pulling is how a reader asks for messages.
+func (b *Bus) pulling(feed *feed) []jetstream.PullConsumeOpt {
+	rhythm := b.options.rhythm()
+	return []jetstream.PullConsumeOpt{
+		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(max(rhythm.asking, jetstream.DefaultExpires)),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }),
 	}
-	return loneHeartbeat
 }
 
 // stuck counts how often in a row the server had something and nothing came. A

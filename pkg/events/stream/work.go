@@ -81,9 +81,10 @@ func (w *worker) session(ctx context.Context) error {
 	w.made = consumer.CachedInfo().Created
 	broken := make(chan error, 1)
 	desk := &desk{worker: w, broken: broken}
+	rhythm := w.bus.options.rhythm()
 	consuming, err := consumer.Consume(desk.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
-		jetstream.PullHeartbeat(w.bus.heartbeat()), jetstream.PullExpiry(bus.Lingering),
+		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.asking),
 		jetstream.PullPriorityGroup(everybody), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { trouble(broken, err) }))
 	if err != nil {
@@ -91,7 +92,7 @@ func (w *worker) session(ctx context.Context) error {
 	}
 	defer drain(consuming)
 	defer desk.close()
-	go w.watch(request, broken)
+	go w.watch(request, broken, rhythm.patrol)
 	select {
 	case <-request.Done():
 		return context.Cause(request)
