@@ -26,8 +26,12 @@ var (
 )
 
 // glanceEvery is how often somebody who reads the log looks whether the state is
-// still there: others will begin with that.
-const glanceEvery = 15 * time.Second
+// still there: others will begin with that. Where nothing has been said since the last
+// look it is done every glanceResting: most kinds are at rest most of the time.
+const (
+	glanceEvery   = 15 * time.Second
+	glanceResting = 2 * time.Minute
+)
 
 // abreast tells whether the log can take over: nothing is in doubt.
 func (f *Follower) abreast() bool {
@@ -71,7 +75,7 @@ func (f *Follower) glance(ctx context.Context, stop context.CancelCauseFunc) {
 	stream := subject.StateStream(f.Kind.Name)
 	tick := time.NewTicker(glanceEvery)
 	defer tick.Stop()
-	before := f.Memory.wholeness(f.Kind.Name)
+	before, looked := f.Memory.wholeness(f.Kind.Name), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,6 +83,10 @@ func (f *Follower) glance(ctx context.Context, stop context.CancelCauseFunc) {
 		case <-tick.C:
 		}
 		now := f.Memory.wholeness(f.Kind.Name)
+		if now.position == before.position && time.Since(looked) < glanceResting {
+			continue
+		}
+		looked = time.Now()
 		state, err := f.Bus.StreamState(ctx, stream)
 		switch {
 		case errors.Is(err, bus.ErrNoStream):

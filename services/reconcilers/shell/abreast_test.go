@@ -125,7 +125,7 @@ func TestAnEmptiedStateIsNoticed(t *testing.T) {
 				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
 				f.Memory.Follow(f.Kind)
 				f.Memory.Fold(f.Kind.Name, logged(1, 2, 3))
-				ctx, cancel := context.WithTimeout(t.Context(), 3*glanceEvery)
+				ctx, cancel := context.WithTimeout(t.Context(), glanceResting+2*glanceEvery)
 				defer cancel()
 				if err := f.log(ctx); errors.Is(err, events.ErrDamaged) != tc.want {
 					t.Errorf("reading the log ended with %v; damage: %v", err, tc.want)
