@@ -101,6 +101,7 @@ type entry struct {
 	listed       []kinds.Name  // the kinds in whose awaiting list it is
 	worried      bool          // a timer looks after effects that stay away
 	acted, told  time.Time     // when this desk last stored a turn that acts, and a report
+	passedOver   time.Time     // since when reports have waited for what was done ahead of them; zero: none has
 	took         time.Duration // the last report, until its outcome was known
 
 	wake    time.Time // the moment that is scheduled

@@ -271,7 +271,7 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 		return
 	}
 	d.tally.Tells++
-	e.told = d.now
+	e.told, e.passedOver = d.now, time.Time{}
 }
 
 // paced is until when a report waits. After one that took long, because the API
@@ -279,16 +279,16 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 // acts is under way, its progress is reported now and then: what comes of it will
 // be reported anyway, and every report takes the API server's time from what acts.
 // For the same reason a report waits for what is about to be done, ahead of it, where
-// that does not rest on it; and after one that took long one that is passing waits for
-// longer still.
+// that does not rest on it, unless reports have been passed over for that long; and one
+// that is passing waits for longer still.
 func (d *Desk) paced(e *entry, ahead, passing bool) time.Time {
 	switch {
 	case !e.act.settled():
 		return latest(e.told, e.acted).Add(d.settings.Progress)
 	case ahead:
-		return e.told.Add(d.settings.Progress)
+		return e.passedOver.Add(d.settings.Progress)
 	case passing:
-		return e.told.Add(max(d.settings.Pace, 4*e.took)) // which is no more than Progress
+		return e.told.Add(max(4*d.settings.Pace, 4*e.took)) // which is no more than Progress
 	}
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }

@@ -141,7 +141,11 @@ func (d *Desk) carry(e *entry, a answer) {
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time // until when a part must wait; zero where an event ends it
 	doAct, actHeld := passes(act, a.act, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
-	pace := d.paced(e, doAct && a.decision.StatusBlind, a.decision.Passing)
+	ahead := doAct && a.decision.StatusBlind
+	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
+		e.passedOver = d.now
+	}
+	pace := d.paced(e, ahead, a.decision.Passing)
 	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
 	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
 		doTell, tellHeld = false, actHeld

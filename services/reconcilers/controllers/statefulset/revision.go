@@ -42,7 +42,7 @@ type history struct {
 // of Kubernetes.
 func (v View) history() (h history, birth *events.Command) {
 	h.past = revision.Sorted(v.Revisions)
-	data, newest := revision.Patch(&v.Set.Spec.Template), int64(0)
+	newest := int64(0)
 	for _, r := range h.past {
 		newest = max(newest, r.Revision)
 		if revision.Holds(r, &v.Set.Spec.Template) {
@@ -51,7 +51,7 @@ func (v View) history() (h history, birth *events.Command) {
 	}
 	switch {
 	case h.update == nil:
-		h.update = v.revision(data, newest+1)
+		h.update = v.revision(revision.Patch(&v.Set.Spec.Template), newest+1)
 		command := reconcile.Create(kinds.ControllerRevisions.Kind, v.Set.Namespace, h.update.Name, reconcile.Body(h.update))
 		birth = &command
 	case h.update != h.past[len(h.past)-1]:

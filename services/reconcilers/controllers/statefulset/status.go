@@ -20,7 +20,18 @@ func (s stage) report() reconcile.Decision {
 	reported := *s.Set // shallow: the parts are only read
 	reported.TypeMeta = metav1.TypeMeta{APIVersion: kinds.StatefulSets.APIVersion(), Kind: kinds.StatefulSets.Kind.Kind}
 	reported.Status = next
-	return reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.StatefulSets.Kind, &reported))
+	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.StatefulSets.Kind, &reported))
+	d.Passing = s.passing(next)
+	return d
+}
+
+// passing tells whether a status will soon be another one, and nobody waits for it: not
+// all pods are there, available and of the update revision, and which ones are born is
+// not read from it.
+func (s stage) passing(next appsv1.StatefulSetStatus) bool {
+	wanted := int32(s.wanted())
+	there := next.Replicas == wanted && next.AvailableReplicas == wanted && next.UpdatedReplicas == wanted
+	return !there && !s.divided() && next.ObservedGeneration == s.Set.Status.ObservedGeneration
 }
 
 // figures are what is compared of a status.

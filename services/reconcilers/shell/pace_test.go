@@ -1,0 +1,93 @@
+package shell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Of a turn that acts every step could be reported. That would hold up the next
+// one, and the end is reported anyway.
+func TestReportsAreRareWhileActing(t *testing.T) {
+	o := begun(t, Settings{Pace: time.Millisecond, Progress: time.Second})
+	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
+	o.pass(999 * time.Millisecond)
+	o.none()
+	o.pass(time.Millisecond)
+	o.take(events.Tell)
+	o.answer(events.Tell, 11, nil)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 1, 1, ""))
+	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
+	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 7))
+	o.pass(time.Millisecond)
+	o.none()
+	o.outcome(events.Act, 10, events.Result{Status: events.Unchanged})
+	o.run()
+	o.take(events.Act) // two are one too many
+	o.take(events.Tell)
+}
+
+// What rests on no report goes ahead of it, whose report comes when that has been seen.
+func TestWhatIsDoneGoesAheadOfItsReport(t *testing.T) {
+	for how, ahead := range map[string]bool{"overlooks": true, "": false} {
+		o := told(t, how)
+		birth := o.birth(3, how)
+		if !ahead {
+			o.take(events.Tell)
+			continue
+		}
+		o.none()
+		o.born(birth, 4, 2)
+		o.take(events.Tell)
+	}
+}
+
+// Where one thing is done after the other, reports are not passed over for ever.
+func TestReportsAreNotPassedOverForEver(t *testing.T) {
+	o := told(t, "overlooks")
+	birth := o.birth(3, "overlooks")
+	for n := range 2 {
+		o.pass(500 * time.Millisecond)
+		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 10+n, int32(2+n), 5, "overlooks"))
+		o.born(birth, 20+n, uint64(2+n))
+		birth = o.take(events.Act).Commands[0]
+		if n == 0 {
+			o.none()
+			o.answer(events.Act, 3, nil)
+		}
+	}
+	o.take(events.Tell)
+}
+
+// told is a desk whose set has been reported on, long ago.
+func told(t *testing.T, how string) *office {
+	o := open(t, Settings{Pace: time.Millisecond, Progress: time.Second})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, how))
+	o.recalled(Past{}, Past{})
+	o.take(events.Tell)
+	o.answer(events.Tell, 1, nil)
+	o.outcome(events.Tell, 1, events.Result{Status: events.Absent})
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, how))
+	o.run()
+	o.pass(time.Hour)
+	o.none()
+	return o
+}
+
+// birth has the set want a pod, which is stored as turn 2.
+func (o *office) birth(version int, how string) events.Command {
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 1, 5, how))
+	born := o.take(events.Act).Commands[0]
+	o.answer(events.Act, 2, nil)
+	return born
+}
+
+// born has the pod of a birth, which was a turn's, come into being and be seen.
+func (o *office) born(birth events.Command, version int, turn uint64) {
+	p := aPod(birth.Name, "web", version)
+	o.outcome(events.Act, turn, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: p.UID, Version: p.ResourceVersion})
+	o.none()
+	o.change(kinds.Pods.Kind, events.Is, p)
+}
