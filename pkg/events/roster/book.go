@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,20 +38,22 @@ type member struct {
 type book struct {
 	id       string
 	standing standing
-	echo     time.Time // when it last heard itself
-	since    time.Time // since when it has heard itself without a break
+	echo     time.Time     // when it last heard itself
+	patience time.Duration // for how long it can be in touch without hearing itself
+	since    time.Time     // since when it has heard itself without a break
 	others   map[string]member
 	silent   map[string]time.Time // since when others have not been heard
 
-	// seen is what the ranks follow from: others and silent as of the last time
-	// that this replica could trust its ears.
+	// seen and shadows are what the ranks follow from: others and silent as of the
+	// last time that this replica could trust its ears. known is its own standing, as
+	// of the last time that anybody was told of a change.
 	seen    map[string]standing
 	shadows int
-	print   string // of all that the ranks follow from
+	known   standing
 }
 
 func newBook(id string) *book {
-	return &book{id: id, standing: fresh, others: map[string]member{}, silent: map[string]time.Time{}}
+	return &book{id: id, standing: fresh, known: fresh, others: map[string]member{}, silent: map[string]time.Time{}}
 }
 
 // hear takes in a heartbeat, and tells whether any rank may have changed.
@@ -63,7 +63,8 @@ func (b *book) hear(said beat, now time.Time) (changed bool) {
 		if !b.inTouch(now) {
 			b.since = now
 		}
-		b.echo = now
+		b.echo, b.patience = now, silence
+		b.relax(now)
 	case said.Bye:
 		delete(b.others, said.ID)
 		delete(b.silent, said.ID)
@@ -88,12 +89,27 @@ func (b *book) turn(now time.Time, fit bool) (changed bool) {
 		}
 		maps.DeleteFunc(b.silent, func(_ string, since time.Time) bool { return now.Sub(since) >= bus.Lingering })
 	}
+	b.relax(now)
 	return b.settle(now)
+}
+
+// relax expects heartbeats as seldom as one that is alone says them. When it is alone
+// no more, that lasts until it hears itself again.
+func (b *book) relax(now time.Time) {
+	if b.alone(now) {
+		b.patience = solitude + silence
+	}
 }
 
 // inTouch: it hears itself, so others hear it, and it would hear them.
 func (b *book) inTouch(now time.Time) bool {
-	return !b.echo.IsZero() && now.Sub(b.echo) < silence
+	return !b.echo.IsZero() && now.Sub(b.echo) < b.patience
+}
+
+// alone: it knows that nobody else is there, so nobody waits for its heartbeats, and
+// there is nobody whose silence it could miss.
+func (b *book) alone(now time.Time) bool {
+	return b.standing != fresh && len(b.others) == 0 && len(b.silent) == 0 && b.trusts(now)
 }
 
 // trusts: it has heard for long enough to know who is not there.
@@ -103,19 +119,25 @@ func (b *book) trusts(now time.Time) bool {
 
 // settle takes over what is known into what the ranks follow from.
 func (b *book) settle(now time.Time) (changed bool) {
-	if b.trusts(now) {
-		b.seen, b.shadows = map[string]standing{}, len(b.silent)
+	if b.trusts(now) && (b.shadows != len(b.silent) || !b.sees()) {
+		b.seen, b.shadows, changed = map[string]standing{}, len(b.silent), true
 		for id, m := range b.others {
 			b.seen[id] = m.standing
 		}
 	}
-	print := []string{fmt.Sprint(b.standing, b.shadows)}
-	for _, id := range slices.Sorted(maps.Keys(b.seen)) {
-		print = append(print, fmt.Sprint(id, b.seen[id]))
+	changed = changed || b.known != b.standing
+	b.known = b.standing
+	return changed
+}
+
+// sees tells whether the ranks follow from those that are there.
+func (b *book) sees() bool {
+	for id, m := range b.others {
+		if s, ok := b.seen[id]; !ok || s != m.standing {
+			return false
+		}
 	}
-	before := b.print
-	b.print = strings.Join(print, " ")
-	return b.print != before
+	return len(b.seen) == len(b.others)
 }
 
 // rank is the number of replicas that come before this one for a piece of work.

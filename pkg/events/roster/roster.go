@@ -1,7 +1,8 @@
 // Package roster divides work among the replicas of a service, without a leader
 // and without a lease.
 //
-// Every replica says a few times a second that it is there. For each piece of
+// Every replica says a few times a second that it is there, or once a second while it
+// is alone. For each piece of
 // work every replica ranks those that are there in the same order (rendezvous
 // hashing), so that all agree on whom it falls to, and when one comes or goes only
 // the work moves that has to. They may disagree for as long as a message is under
@@ -43,6 +44,9 @@ const (
 	silence   = 600 * time.Millisecond
 	// glance is how often a replica looks who is silent.
 	glance = heartbeat / 3
+	// solitude is how often one that is alone says that it is there and looks. Whoever
+	// comes says so, and is answered at once.
+	solitude = time.Second
 )
 
 // Config of a roster.
@@ -56,7 +60,7 @@ type Config struct {
 	// host's network every process is the first.
 	ID string
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
-	// asked at every glance and must not block.
+	// asked at every glance, some times a second, and must not block.
 	Fit func() bool
 }
 
@@ -64,8 +68,11 @@ type Config struct {
 type Roster struct {
 	config Config
 
+	company chan struct{} // holds a token when it is alone no more
+
 	mu      sync.Mutex
 	book    *book
+	said    time.Time     // when the last heartbeat was
 	changed chan struct{} // closed, and replaced, when the book has changed
 }
 
@@ -81,7 +88,7 @@ func New(config Config) *Roster {
 		}
 		config.ID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
 	}
-	return &Roster{config: config, book: newBook(config.ID), changed: make(chan struct{})}
+	return &Roster{config: config, book: newBook(config.ID), company: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // ID is this replica's.
@@ -92,34 +99,44 @@ func (r *Roster) Run(ctx context.Context) {
 	var listening sync.WaitGroup
 	listening.Go(func() { r.listen(ctx) })
 	defer listening.Wait()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for at := 0; ; at++ {
-		r.turn(at%int(heartbeat/glance) == 0)
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			r.say(beat{ID: r.config.ID, Bye: true})
 			return
-		case <-tick.C:
+		case <-r.company:
+		case <-next.C:
 		}
+		next.Reset(r.turn())
 	}
 }
 
-// turn looks who is there. What is new is said before anybody here acts on it:
-// who takes over begins when the others let go.
-func (r *Roster) turn(due bool) {
+// turn looks who is there, and tells when to look again. What is new is said before
+// anybody here acts on it: who takes over begins when the others let go.
+func (r *Roster) turn() (wait time.Duration) {
 	fit := r.config.Fit()
 	r.mu.Lock()
-	before := r.book.standing
-	changed := r.book.turn(time.Now(), fit)
+	now, before := time.Now(), r.book.standing
+	changed := r.book.turn(now, fit)
 	say := beat{ID: r.config.ID, Standing: r.book.standing}
+	wait = glance
+	if r.book.alone(now) {
+		wait = solitude
+	}
+	due := now.Sub(r.said) >= max(wait, heartbeat) || say.Standing != before
+	if due {
+		r.said = now
+	}
 	r.mu.Unlock()
-	if due || say.Standing != before {
+	if due {
 		r.say(say)
 	}
 	if changed {
 		r.tell()
 	}
+	return wait
 }
 
 // say has no error: who is not heard, not even by itself, is cut off.
@@ -136,10 +153,7 @@ func (r *Roster) listen(ctx context.Context) {
 			if json.Unmarshal(data, &b) != nil || b.ID == "" {
 				return
 			}
-			r.mu.Lock()
-			changed := r.book.hear(b, time.Now())
-			r.mu.Unlock()
-			if changed {
+			if r.hear(b) {
 				r.tell()
 			}
 		})
@@ -148,6 +162,22 @@ func (r *Roster) listen(ctx context.Context) {
 		case <-time.After(heartbeat):
 		}
 	}
+}
+
+func (r *Roster) hear(b beat) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	alone := r.book.alone(now)
+	changed = r.book.hear(b, now)
+	if alone && !r.book.alone(now) {
+		r.said = time.Time{} // whoever has come is to hear of this one now
+		select {
+		case r.company <- struct{}{}:
+		default:
+		}
+	}
+	return changed
 }
 
 func (r *Roster) tell() {

@@ -20,10 +20,12 @@ type replica struct {
 	*Roster
 	cut   atomic.Bool
 	unfit atomic.Bool
+	said  atomic.Int64
 	leave func()
 }
 
 func (r *replica) Say(topic string, data []byte) error {
+	r.said.Add(1)
 	if r.cut.Load() {
 		return nil
 	}
@@ -103,6 +105,55 @@ func TestReplicasComeAndGo(t *testing.T) {
 		if got := shares(a); got[0] != 600 {
 			t.Errorf("at once after the goodbye it has %v", got)
 		}
+	})
+}
+
+// TestWhoIsAloneIsQuiet: nobody waits for its heartbeats, and still whoever comes knows
+// of it at once, and it of whoever comes. When that one has gone without a word, and its
+// requests have lapsed, it is alone again.
+func TestWhoIsAloneIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		a := join(t, b, "a")
+		defer a.leave()
+		pass(2 * silence)
+		quiet := func(when string) {
+			t.Helper()
+			before := a.said.Load()
+			pass(20 * time.Second)
+			if got := a.said.Load() - before; got > 21 {
+				t.Errorf("%s it says in 20 s %d times that it is there", when, got)
+			}
+			if err := a.Check(); err != nil || !a.First("work") {
+				t.Errorf("%s: %v; has the work: %t", when, err, a.First("work"))
+			}
+		}
+		quiet("alone")
+		pass(solitude / 2) // somewhere between two heartbeats
+		c := join(t, b, "c")
+		defer c.leave()
+		pass(heartbeat)
+		if c.mu.Lock(); len(c.book.others) != 1 {
+			t.Error("whoever comes has to wait to hear of the one that is there")
+		}
+		c.mu.Unlock()
+		pass(silence + heartbeat)
+		if got := shares(a, c); sum(got) != 600 || got[1] < 200 {
+			t.Errorf("then they have %v", got)
+		}
+		before := a.said.Load()
+		pass(3 * time.Second)
+		if got := a.said.Load() - before; got < 15 {
+			t.Errorf("with another one there it says in 3 s %d times that it is there", got)
+		}
+		c.cut.Store(true)
+		pass(silence + 2*heartbeat)
+		if got := shares(a); got[0] != 600 {
+			t.Errorf("when the other one is silent it has %v", got)
+		}
+		pass(bus.Lingering)
+		quiet("alone again")
 	})
 }
 
