@@ -176,6 +176,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
+		news: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
 	}}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// lookEvery is how often it is asked whether a reader has found damage, and
-	// every so many times the streams are looked at; less often where nothing has been
-	// appended since, as in most kinds most of the time.
+	// lookEvery is how soon it is looked into that a reader has found damage, and
+	// lookStreams how often the streams are looked at; every lookResting where nothing
+	// has been appended since, as in most kinds most of the time.
 	lookEvery   = time.Second
-	lookStreams = 10
-	lookResting = 30
+	lookStreams = 10 * time.Second
+	lookResting = 2 * time.Minute
 	// mendEvery bounds how often a state stream is made anew.
 	mendEvery = time.Minute
 	// followPatience is how long a state that lacks what mends it may stand still.
@@ -52,8 +52,9 @@ func (s *Service) listen(ctx context.Context) {
 // report notes what a reader says; it will say so again if it is not heard.
 func (k *kindWatch) report(d events.Damage) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.reported = &d
+	k.mu.Unlock()
+	knock(k.news)
 }
 
 // distrust has everything listed and compared, and says what was found.
@@ -82,11 +83,13 @@ func (k *kindWatch) look(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
 	}
-	k.looks++
-	if k.looks < lookStreams || k.looks < lookResting && k.appender.Last() == k.looked {
+	if k.lookedAt.IsZero() { // the session has just read them
+		k.lookedAt = time.Now()
+	}
+	if since := time.Since(k.lookedAt); since < lookStreams || since < lookResting && k.atRest() {
 		return nil
 	}
-	k.looks, k.looked = 0, k.appender.Last()
+	k.lookedAt, k.looked = time.Now(), k.appender.Last()
 	if err := k.flush(ctx); err != nil {
 		return err
 	}

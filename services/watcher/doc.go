@@ -26,8 +26,8 @@
 //
 // Every delta says how many objects there are behind it and what their hashes
 // come to, and which message it was stored behind. The watcher holds log and state
-// against that when a session begins, and their ends every ten seconds, or every thirty
-// where nothing has been appended; readers who find that something does not fit say so, and it looks again. What is wrong
+// against that when a session begins, and their ends every ten seconds, or every two
+// minutes where nothing has been appended; readers who find that something does not fit say so, and it looks again. What is wrong
 // is mended by a relist: the state is told what it lacks or has wrong, or is made
 // anew where it cannot be read, and the Gap says why and which messages were lost.
 // Slowly the whole log is read through. See docs/adr/0009.

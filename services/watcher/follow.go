@@ -36,8 +36,8 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
 	defer keyframes.Stop()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	look := newLookout()
+	defer look.timer.Stop()
 	for {
 		clean := k.dirty.IsZero()
 		select {
@@ -69,16 +69,20 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 				return err
 			}
 			keyframes.Reset(again)
-		case <-look.C:
+		case <-k.news:
+			look.wake()
+		case <-look.timer.C:
 			if err := k.look(ctx); err != nil {
 				return err
 			}
+			look.again(k.atRest())
 			if k.crowded(&k.window) || k.pressed() {
 				keyframes.Reset(0)
 			}
 		}
 		if clean && !k.dirty.IsZero() {
 			flush.Reset(flushAfter)
+			look.wake()
 		}
 	}
 }

@@ -34,14 +34,20 @@ func (k *kindWatch) suspectPast() {
 	}
 	k.searched = true
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.before = k.window.Since()
+	k.mu.Unlock()
+	knock(k.bygone)
 }
 
 // searchPast looks for ghosts whenever the past is suspected, until the context ends.
 func (k *kindWatch) searchPast(ctx context.Context, kind kinds.Name) {
-	for ctx.Err() == nil {
-		pause(ctx, behindAfter)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.bygone:
+			pause(ctx, behindAfter)
+		}
 		k.mu.Lock()
 		since := k.before
 		k.before = 0
@@ -57,6 +63,7 @@ func (k *kindWatch) searchPast(ctx context.Context, kind kinds.Name) {
 			k.mu.Lock()
 			k.before = since
 			k.mu.Unlock()
+			knock(k.bygone)
 		case ghost != nil:
 			k.report(*ghost)
 		}

@@ -63,6 +63,9 @@ type kindWatch struct {
 	before   uint64         // what lies before it is to be read through; 0: nothing
 	reported *events.Damage // by a reader, and not looked at yet
 	findings []events.Hole  // of the scrubber, and not recorded yet
+
+	news   chan struct{} // holds a token when something has been reported, found or told
+	bygone chan struct{} // and when what lies before the window is to be read through
 }
 
 func (k *kindWatch) status() (synced bool, err error) {

@@ -32,7 +32,7 @@ type ledger struct {
 	heard    time.Time   // when a reader's report was followed last
 	renew    bool        // the next reading of the state makes it anew
 	renewed  time.Time   // when that was done last
-	looks    int         // since the streams were looked at, and what had been appended then
+	lookedAt time.Time   // when the streams were looked at, and what had been appended then
 	looked   uint64
 	behind   uint64 // where the state stood when it was behind, and since when
 	behindAt time.Time

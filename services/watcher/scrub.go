@@ -58,6 +58,7 @@ func (k *kindWatch) scrub(ctx context.Context, kind kinds.Name) {
 		k.mu.Lock()
 		k.findings = append(k.findings, found...)
 		k.mu.Unlock()
+		knock(k.news)
 	}
 }
 
