@@ -33,6 +33,7 @@ type Bus interface {
 	Streams
 	Publisher
 	Reader
+	Looker
 	Peers
 	// Healthy is nil while the bus can be used; the error says what is wrong.
 	Healthy() error
@@ -141,6 +142,14 @@ type Reader interface {
 	Last(ctx context.Context, stream, subject string) (m events.Message, ok bool, err error)
 	// At is the message at a sequence; ok is false when it is not there (any more).
 	At(ctx context.Context, stream string, sequence uint64) (m events.Message, ok bool, err error)
+}
+
+// Looker looks up many subjects at once.
+type Looker interface {
+	// LastOf is Last of many subjects: the newest message of each, by subject, without
+	// those that have none. Each is the newest of its subject at some moment of the
+	// call, not all at the same. Many cost little more than one.
+	LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error)
 }
 
 // skew is how far the clocks of the servers may be apart that stamp messages.

@@ -111,3 +111,26 @@ func BenchmarkStore(b *testing.B) {
 	}
 	perSecond(b)
 }
+
+// BenchmarkLastOf looks up keys of which there is nothing, so many together.
+func BenchmarkLastOf(b *testing.B) {
+	for _, together := range []int{1, 2, 8, 64, 512} {
+		b.Run(fmt.Sprint(together), func(b *testing.B) {
+			on := openBench(b)
+			if _, err := on.Store(b.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "there"}), Data: podBody}, 0); err != nil {
+				b.Fatal(err)
+			}
+			subjects := make([]string, together)
+			for i := range subjects {
+				subjects[i] = subject.Turn("c", events.Act, events.Key{Namespace: "default", Name: fmt.Sprint("pod-", i)})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := on.LastOf(b.Context(), subject.TurnStream("c"), subjects); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together), "ns/key")
+		})
+	}
+}

@@ -99,6 +99,11 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	if !errors.Is(err, errRead) {
 		t.Errorf("followed %d messages: %v", got, err)
 	}
+	state, other := subject.StateStream("pods"), podDelta("pod-7", 0).Subject
+	found, err := g.LastOf(t.Context(), state, []string{middle.Subject, other, "ev.pods.0.default.none"})
+	if err != nil || len(found) != 2 || found[middle.Subject].Sequence == 0 || found[other].Sequence == 0 {
+		t.Errorf("of three subjects a guest finds %d, %v", len(found), err)
+	}
 	if _, _, err := g.Last(t.Context(), "EV_none", "x"); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a stream that is not there: %v", err)
 	}

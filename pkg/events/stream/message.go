@@ -67,9 +67,9 @@ func delivered(stream string, m jetstream.Msg, p place) events.Message {
 	}
 }
 
-// told are the headers with which a server that is asked for one message says where
-// it is. They are not the message's: it has none of them when it is read in a row.
-var told = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, "Nats-Time-Stamp", "Nats-Num-Pending"}
+// told are the headers with which a server that is asked for messages says where
+// each is. They are not the message's: it has none of them when it is read in a row.
+var told = []string{jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, "Nats-Time-Stamp", "Nats-Num-Pending", lookupLast}
 
 func stored(stream string, m *jetstream.RawStreamMsg) events.Message {
 	for _, key := range told {

@@ -44,6 +44,11 @@ func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Messag
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return events.Message{}, false, nil
 	}
+	return events.Message{}, false, b.unread(ctx, request, stream, err)
+}
+
+// unread says why a stream could not be read with a request.
+func (b *Bus) unread(ctx, request context.Context, stream string, err error) error {
 	// A stream that is gone does not answer direct gets at all.
 	if unanswered(err) {
 		if _, lookup := b.handle(ctx, stream); errors.Is(lookup, bus.ErrNoStream) {
@@ -54,7 +59,7 @@ func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Messag
 	if final(err) {
 		b.handles.Delete(stream)
 	}
-	return events.Message{}, false, fmt.Errorf("read stream %s: %w", stream, err)
+	return fmt.Errorf("read stream %s: %w", stream, err)
 }
 
 // reading gives a handle that has been looked up before, where there is one:

@@ -17,6 +17,27 @@ func (b *Bus) Last(ctx context.Context, name, subject string) (events.Message, b
 	return b.get(ctx, name, func(s *stream) uint64 { return s.newest[subject] })
 }
 
+// LastOf is the newest message of each of many subjects; see [bus.Looker].
+func (b *Bus) LastOf(ctx context.Context, name string, subjects []string) (map[string]events.Message, error) {
+	found := make(map[string]events.Message, len(subjects))
+	err := b.do(ctx, func() error {
+		s, err := b.stream(name)
+		if err != nil {
+			return err
+		}
+		for _, subject := range subjects {
+			if m, ok := s.messages[s.newest[subject]]; ok {
+				found[subject] = clone(m)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 // At is the message at a sequence; see [bus.Reader].
 func (b *Bus) At(ctx context.Context, name string, sequence uint64) (events.Message, bool, error) {
 	return b.get(ctx, name, func(*stream) uint64 { return sequence })

@@ -1,0 +1,193 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Many subjects are looked up together: the server is asked once, finds the newest
+// message of each in one go, and sends what there is in the order of the sequences, with
+// a word at the end (ADR-31 of NATS). A thousand keys of whose past there is nothing, as
+// mostly, are one question and one answer.
+
+const (
+	// lookupMost is how many subjects are asked for at once. The server gives up at more
+	// than 1,024.
+	lookupMost = 512
+	// lookupBytes is about how much the server sends for one question, so that a crowd of
+	// large messages is not more than a connection takes in at once. What is left is asked
+	// for again.
+	lookupBytes = 1 << 20
+	// lookupLast, in a message of an answer, is the sequence of the message before it.
+	lookupLast = "Nats-Last-Sequence"
+)
+
+// errNotTogether: the server does not answer for many subjects together, or cannot read
+// one of the messages.
+var errNotTogether = errors.New("no answer for many subjects together")
+
+// LastOf is the newest message of each of many subjects; see [bus.Looker].
+func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error) {
+	found := make(map[string]events.Message, len(subjects))
+	together, err := b.together(ctx, stream, len(subjects))
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(subjects, lookupMost) {
+		if together {
+			err = b.lookUp(ctx, stream, some, found)
+		}
+		if !together || errors.Is(err, errNotTogether) {
+			err = b.oneByOne(ctx, stream, some, found)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// together tells whether so many subjects of a stream are looked up together. A guest's
+// question goes through another account, which lets one message of the answer through.
+func (b *Bus) together(ctx context.Context, stream string, subjects int) (bool, error) {
+	if subjects < 2 || b.options.APIPrefix != "" {
+		return false, nil
+	}
+	handle, err := b.reading(ctx, stream)
+	return err == nil && handle.CachedInfo().Config.AllowDirect, err
+}
+
+func (b *Bus) oneByOne(ctx context.Context, stream string, subjects []string, found map[string]events.Message) error {
+	for _, subject := range subjects {
+		if _, known := found[subject]; known {
+			continue
+		}
+		m, ok, err := b.Last(ctx, stream, subject)
+		if err != nil {
+			return err
+		}
+		if ok {
+			found[subject] = m
+		}
+	}
+	return nil
+}
+
+// lookUp asks for the newest messages of subjects until nothing is left of them.
+func (b *Bus) lookUp(ctx context.Context, stream string, subjects []string, found map[string]events.Message) error {
+	request, done := b.guarded(ctx, stream)
+	defer done()
+	request, cancel := context.WithTimeout(request, b.options.Timeout)
+	defer cancel()
+	l := lookup{bus: b, stream: stream, shaken: b.whenShaken(), come: make(chan *nats.Msg, len(subjects)+1), found: found}
+	inbox := b.conn.NewInbox()
+	sub, err := b.conn.ChanSubscribe(inbox, l.come)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+	}
+	for left := uint64(1); left > 0 && err == nil; {
+		var question []byte
+		if question, err = json.Marshal(server.JSApiMsgGetRequest{MultiLastFor: subjects, MaxBytes: lookupBytes}); err == nil {
+			err = b.conn.PublishRequest(b.apiSubject(server.JSDirectMsgGetT, stream), inbox, question)
+		}
+		if err == nil {
+			left, err = l.receive(request)
+		}
+		subjects = slices.DeleteFunc(slices.Clone(subjects), func(s string) bool { _, known := found[s]; return known })
+	}
+	if err == nil || errors.Is(err, errNotTogether) {
+		return err
+	}
+	return b.unread(ctx, request, stream, err)
+}
+
+// lookup is a question about many subjects.
+type lookup struct {
+	bus    *Bus
+	stream string
+	shaken <-chan struct{}
+	come   chan *nats.Msg
+	found  map[string]events.Message
+}
+
+// receive takes one answer to its end, and tells how many messages are left.
+func (l *lookup) receive(ctx context.Context) (left uint64, err error) {
+	for last := uint64(0); ; {
+		m, err := l.next(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 {
+			return l.end(m, status, last)
+		}
+		if before, _ := number(m.Header.Get(lookupLast)); before != last {
+			return 0, fmt.Errorf("%w: message %d came behind %d", errShaken, before, last)
+		}
+		found, err := lookedUp(l.stream, m)
+		if err != nil {
+			return 0, err
+		}
+		last = found.Sequence
+		l.found[found.Subject] = found
+	}
+}
+
+func (l *lookup) next(ctx context.Context) (*nats.Msg, error) {
+	select {
+	case m := <-l.come:
+		return m, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-l.bus.closed:
+		return nil, bus.ErrClosed
+	case <-l.shaken:
+		return nil, errShaken
+	}
+}
+
+// end reads the word at the end of an answer.
+func (l *lookup) end(m *nats.Msg, status string, last uint64) (left uint64, err error) {
+	switch what := m.Header.Get("Description"); {
+	case status == "503":
+		return 0, nats.ErrNoResponders
+	case status == "404" && what == "No Results":
+		return 0, nil
+	case status != "204":
+		return 0, fmt.Errorf("%w: %s %s", errNotTogether, status, what)
+	}
+	if at, _ := number(m.Header.Get(lookupLast)); at != last {
+		return 0, fmt.Errorf("%w: the last message is %d, and %d was received", errShaken, at, last)
+	}
+	left, ok := number(m.Header.Get("Nats-Num-Pending"))
+	if !ok || left > 0 && last == 0 {
+		return 0, fmt.Errorf("%w: %d messages are left, and none came", errNotTogether, left)
+	}
+	return left, nil
+}
+
+// lookedUp is a message of an answer.
+func lookedUp(stream string, m *nats.Msg) (events.Message, error) {
+	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return events.Message{}, fmt.Errorf("read the sequence of a message: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return events.Message{}, fmt.Errorf("read the time of message %d: %w", sequence, err)
+	}
+	return stored(stream, &jetstream.RawStreamMsg{
+		Subject: m.Header.Get(jetstream.SubjectHeader), Sequence: sequence, Header: m.Header, Data: m.Data, Time: at,
+	}), nil
+}
