@@ -24,6 +24,7 @@ import (
 
 // sizes is how much work is done.
 type sizes struct {
+	Rounds      int `json:"rounds"`      // of each of the shorter scenarios, of which the median is told
 	Burst       int `json:"burst"`       // replicas of the one Deployment
 	Deployments int `json:"deployments"` // of 5 replicas each
 	Heals       int `json:"heals"`       // Pods deleted one after the other
@@ -39,8 +40,8 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000, Rest: 60, Completions: 1000, Ordered: 50, Held: 2000}
-	small = sizes{Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200, Rest: 8, Completions: 50, Ordered: 5, Held: 100}
+	full  = sizes{Rounds: 3, Burst: 500, Deployments: 200, Heals: 200, Kills: 4, Pods: 10_000, Direct: 2000, Past: 1_000_000, Scales: 1000, Rest: 60, Completions: 1000, Ordered: 50, Held: 2000}
+	small = sizes{Rounds: 1, Burst: 100, Deployments: 20, Heals: 20, Kills: 1, Pods: 1000, Direct: 200, Past: 20_000, Scales: 200, Rest: 8, Completions: 50, Ordered: 5, Held: 100}
 )
 
 func main() {

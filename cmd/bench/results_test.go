@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,13 @@ func TestQuantile(t *testing.T) {
 	}
 	if got := quantile([]time.Duration{7}, 0.5); got != 7 {
 		t.Errorf("quantile of one value = %v", got)
+	}
+}
+
+func TestOfRoundsTheMiddleOneIsTold(t *testing.T) {
+	got := medians([][]metric{{{"up", "s", 3}, {"down", "s", 1}}, {{"up", "s", 1}, {"down", "s", 2}}, {{"up", "s", 2}, {"down", "s", 9}}})
+	if want := []metric{{"up", "s", 2}, {"down", "s", 2}}; !slices.Equal(got, want) {
+		t.Errorf("the medians are %v, want %v", got, want)
 	}
 }
 

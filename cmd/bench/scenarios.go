@@ -24,17 +24,17 @@ type scenario struct {
 // other, so that usage is that of the three before it.
 var scenarios = []scenario{
 	{name: "wall", run: wall, what: func(s sizes) string { return fmt.Sprintf("%d Pods created directly", s.Direct) }},
-	{name: "burst", run: inNamespace((*field).alone, burst), what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
-	{name: "many", run: inNamespace((*field).alone, many), what: func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }},
+	{name: "burst", run: inNamespaces((*field).alone, burst), what: func(s sizes) string { return fmt.Sprintf("one Deployment of %d", s.Burst) }},
+	{name: "many", run: inNamespaces((*field).alone, many), what: func(s sizes) string { return fmt.Sprintf("%d Deployments of 5", s.Deployments) }},
 	{name: "heal", run: heal, what: func(s sizes) string { return fmt.Sprintf("a Pod deleted, %d times", s.Heals) }},
 	{name: "usage", run: used, what: func(sizes) string { return "processor time and memory since the start" }},
 	{name: "kill", run: kill, what: func(s sizes) string { return fmt.Sprintf("SIGKILL with a second replica there, %d times", s.Kills) }},
 	{name: "rest", run: rest, what: func(s sizes) string {
 		return fmt.Sprintf("nothing to do, with %d Pods in %d namespaces", s.Pods, s.Pods/perNamespace)
 	}},
-	{name: "job", run: inNamespace((*field).wide, job), what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
-	{name: "statefulset", run: inNamespace((*field).wide, stateful), what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
-	{name: "namespace", run: inNamespace((*field).wide, emptied), what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
+	{name: "job", run: inNamespaces((*field).wide, job), what: func(s sizes) string { return fmt.Sprintf("a Job of %d completions", s.Completions) }},
+	{name: "statefulset", run: stateful, what: func(s sizes) string { return fmt.Sprintf("a StatefulSet of %d", s.Ordered) }},
+	{name: "namespace", run: inNamespaces((*field).wide, emptied), what: func(s sizes) string { return fmt.Sprintf("a namespace of %d objects deleted", s.Held) }},
 	{name: "restart", run: restart, what: func(s sizes) string { return fmt.Sprintf("a start with %d Pods", s.Pods) }},
 	{name: "history", run: past, what: func(s sizes) string { return fmt.Sprintf("starts on %d messages of history", s.Past) }},
 	{name: "tracing", run: tracing, what: func(s sizes) string { return fmt.Sprintf("%d scale operations, with and without traces", s.Scales) }},
@@ -49,21 +49,36 @@ var scenarios = []scenario{
 	}},
 }
 
-// inNamespace gives each play a namespace of its own, served as it needs.
-func inNamespace(
-	serve func(*field, context.Context) error, play func(context.Context, *field, *arena.Arena, sizes) ([]metric, error),
-) func(context.Context, *field, sizes) ([]metric, error) {
+// play is a scenario, or a part of one, in a namespace of its own.
+type play func(context.Context, *field, *arena.Arena, sizes) ([]metric, error)
+
+// inNamespaces plays something several times, each in a namespace of its own, served as
+// it needs, and tells the medians.
+func inNamespaces(serve func(*field, context.Context) error, play play) func(context.Context, *field, sizes) ([]metric, error) {
 	return func(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		if err := serve(f, ctx); err != nil {
 			return nil, err
 		}
-		a, err := f.open(ctx)
-		if err != nil {
-			return nil, err
+		var rounds [][]metric
+		for range work.Rounds {
+			measured, err := f.play(ctx, play, work)
+			if err != nil {
+				return nil, err
+			}
+			rounds = append(rounds, measured)
 		}
-		defer a.Close()
-		return play(ctx, f, a, work)
+		return medians(rounds), nil
 	}
+}
+
+// play plays something once, in a namespace of its own.
+func (f *field) play(ctx context.Context, play play, work sizes) ([]metric, error) {
+	a, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	return play(ctx, f, a, work)
 }
 
 // played are the scenarios that nobody has to ask for.

@@ -127,14 +127,35 @@ func job(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, e
 	return []metric{seconds("until it is complete", done.Sub(begun)), seconds("until all Pods are gone", gone.Sub(deleted))}, nil
 }
 
-// stateful is a StatefulSet of ordered Pods, which are born one after the other.
-func stateful(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
-	begun := time.Now()
-	if err := a.StatefulSet(ctx, "db", image, work.Ordered); err != nil {
+// stateful is a StatefulSet of ordered Pods: it goes up several times, and down once,
+// which takes a second for each Pod.
+func stateful(ctx context.Context, f *field, work sizes) ([]metric, error) {
+	up, err := inNamespaces((*field).wide, ascending)(ctx, f, work)
+	if err != nil {
 		return nil, err
 	}
-	ready, err := a.Until(ctx, arena.Ready(work.Ordered))
+	down, err := f.play(ctx, descending, work)
+	return append(up, down...), err
+}
+
+// ascending is how long ordered Pods take that are born one after the other.
+func ascending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
+	took, err := ordered(ctx, a, work)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.DeleteStatefulSet(ctx, "db"); err != nil {
+		return nil, err
+	}
+	if _, err := a.Until(ctx, arena.NoPods()); err != nil {
+		return nil, err
+	}
+	return []metric{seconds("until all are ready", took)}, nil
+}
+
+// descending is how long they take to go, the highest number first.
+func descending(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metric, error) {
+	if _, err := ordered(ctx, a, work); err != nil {
 		return nil, err
 	}
 	shrunk := time.Now()
@@ -145,7 +166,17 @@ func stateful(ctx context.Context, _ *field, a *arena.Arena, work sizes) ([]metr
 	if err != nil {
 		return nil, err
 	}
-	return []metric{seconds("until all are ready", ready.Sub(begun)), seconds("until all are gone, in order", gone.Sub(shrunk))}, nil
+	return []metric{seconds("until all are gone, in order", gone.Sub(shrunk))}, nil
+}
+
+// ordered creates a StatefulSet and says how long it took until all Pods were ready.
+func ordered(ctx context.Context, a *arena.Arena, work sizes) (time.Duration, error) {
+	begun := time.Now()
+	if err := a.StatefulSet(ctx, "db", image, work.Ordered); err != nil {
+		return 0, err
+	}
+	ready, err := a.Until(ctx, arena.Ready(work.Ordered))
+	return ready.Sub(begun), err
 }
 
 // emptied is a namespace that is deleted with all that it holds: half of it Pods.

@@ -66,6 +66,15 @@ func (a *Arena) StatefulSet(ctx context.Context, name, image string, replicas in
 	return nil
 }
 
+// DeleteStatefulSet deletes a StatefulSet; its Pods are the garbage collector's work.
+func (a *Arena) DeleteStatefulSet(ctx context.Context, name string) error {
+	background := metav1.DeletePropagationBackground
+	if err := a.client.AppsV1().StatefulSets(a.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		return fmt.Errorf("delete stateful set %s: %w", name, err)
+	}
+	return nil
+}
+
 // ScaleStatefulSet changes the number of a StatefulSet's replicas.
 func (a *Arena) ScaleStatefulSet(ctx context.Context, name string, replicas int) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
