@@ -74,8 +74,9 @@ func (b *book) put(o events.Outcome) {
 func (b *book) known(t events.Turn) (last map[events.Lane]events.Outcome, missing events.Lane) {
 	last = map[events.Lane]events.Outcome{}
 	for of, heard := range t.Heard {
-		o, found := among(b.last[lane{t.Key, of}], heard)
-		if !found {
+		all := b.last[lane{t.Key, of}]
+		o, found := among(all, heard)
+		if !found || len(all) == remembered && all[0].Turn > heard.Turn { // those look alike, and it may have been before them
 			missing = of
 			continue
 		}
