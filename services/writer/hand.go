@@ -35,6 +35,7 @@ type hand struct {
 	id      string
 	metrics *metrics
 	turns   sync.WaitGroup
+	taken   chan struct{} // holds a token when a turn has been taken into an empty hand
 
 	mu        sync.Mutex
 	held      map[place]*grip
@@ -54,7 +55,7 @@ type hand struct {
 func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
-		id: id, metrics: m, held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
+		id: id, metrics: m, taken: make(chan struct{}, 1), held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
 		confirmed: now, since: now, unheard: now, others: map[string]peer{}, newest: map[string]uint64{},
 	}
 }
@@ -69,6 +70,9 @@ func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func()) {
 	if known {
 		g.delivery = d
 	} else {
+		if len(h.held) == 0 {
+			h.hurry()
+		}
 		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses, first: at.sequence > h.newest[at.controller]}
 		h.newest[at.controller] = max(h.newest[at.controller], at.sequence)
 	}
@@ -195,12 +199,39 @@ func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 		if err := b.Say(events.Writers, said.Encode()); err != nil {
 			log.Debug("cannot say what is in hand", "err", err)
 		}
-		wait(ctx, beat)
+		h.pause(ctx)
 	}
 	// What has been handed back must not seem to be in hand for another while.
 	_, said := h.beat()
 	if err := b.Say(events.Writers, said.Encode()); err != nil {
 		log.Debug("cannot say that nothing is in hand", "err", err)
+	}
+}
+
+// pause is between two beats: twice as long while nothing is in hand, of which nobody
+// has to be told. The grip on a turn that is taken then is firm all the same, since a
+// lapse is longer than that, and it is said as soon as ever.
+func (h *hand) pause(ctx context.Context) {
+	wait(ctx, beat)
+	h.mu.Lock()
+	idle := len(h.held) == 0
+	h.mu.Unlock()
+	if !idle {
+		return
+	}
+	timer := time.NewTimer(beat)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-h.taken:
+	case <-timer.C:
+	}
+}
+
+func (h *hand) hurry() {
+	select {
+	case h.taken <- struct{}{}:
+	default:
 	}
 }
 

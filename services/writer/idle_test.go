@@ -1,0 +1,64 @@
+package writer
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+)
+
+// TestAnEmptyHandSaysSoLessOften: and what is taken into it is said as soon as anything
+// that is taken, and is firmly held from the beginning.
+func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		h, at := newHand("a", newMetrics()), place{"rs", 7}
+		var mu sync.Mutex
+		var heard []events.Beat
+		go func() {
+			_ = b.Listen(t.Context(), events.Writers, func(text []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				said, _ := events.DecodeBeat(text)
+				heard = append(heard, said)
+			})
+		}()
+		go h.keep(t.Context(), bus.Peers(b), slog.New(slog.DiscardHandler))
+		during := func(d time.Duration) []events.Beat {
+			mu.Lock()
+			heard = nil
+			mu.Unlock()
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return heard
+		}
+		if got := len(during(40 * beat)); got > 21 {
+			t.Errorf("with nothing in hand it beats %d times in %v", got, 40*beat)
+		}
+		during(beat + beat/2) // it rests
+		release := make(chan struct{})
+		h.take(at, nothing{}, true, func() { <-release })
+		if got := h.standing(at); got != firm {
+			t.Errorf("what was taken after a rest stands %v", got)
+		}
+		if said := during(beat / 4); len(said) != 1 || len(said[0].Turns["rs"]) != 1 {
+			t.Errorf("of what was taken after a rest was said %v", said)
+		}
+		if got := len(during(40 * beat)); got < 39 {
+			t.Errorf("with a turn in hand it beats %d times in %v", got, 40*beat)
+		}
+		if got := h.standing(at); got != firm {
+			t.Errorf("then it stands %v", got)
+		}
+		close(release)
+		h.answer(at, bus.Delivery.Done)
+	})
+}
