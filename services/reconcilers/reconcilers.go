@@ -44,7 +44,6 @@ type Service struct {
 	memory  *shell.Memory
 	loops   []*shell.Loop
 	roster  *roster.Roster
-	company *company
 	metrics *metrics
 
 	integrity *integrity
@@ -62,7 +61,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("configure reconcilers: no bus")
 	}
 	s := &Service{
-		config: config, memory: shell.NewMemory(), company: newCompany(), integrity: newIntegrity(), followed: map[kinds.Name]bool{},
+		config: config, memory: shell.NewMemory(), integrity: newIntegrity(), followed: map[kinds.Name]bool{},
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
@@ -97,7 +96,6 @@ func (s *Service) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { s.roster.Run(ctx) })
-	all.Go(func() { s.company.keep(ctx, s.roster) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		var once sync.Once
@@ -248,11 +246,11 @@ func (s *Service) follow(ctx context.Context, all *sync.WaitGroup, a audience) {
 	ctx, cancel := context.WithCancel(ctx) // the tickets of a kind end with its stream
 	defer cancel()
 	for _, l := range a.attending {
-		all.Go(func() { s.company.during(ctx, func(ctx context.Context) { l.Attend(ctx, a.kind.Name) }) })
+		all.Go(func() { l.Attend(ctx, a.kind.Name) })
 	}
 	follower := shell.Follower{
-		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Attending: a.attending, Alone: s.company.alone,
-		Folded: s.metrics.folded(a.kind.Name), Troubled: s.integrity.troubled(ctx, a.kind.Name),
+		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
+		Troubled: s.integrity.troubled(ctx, a.kind.Name),
 	}
 	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // they can do without it

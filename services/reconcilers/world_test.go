@@ -23,7 +23,6 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // copies wants one "copy" ServiceAccount in every namespace that has a
@@ -69,8 +68,6 @@ type world struct {
 	bus     bus.Bus
 	connect func() bus.Bus // for one replica, who loses it when it is killed
 	tracer  *trace.Tracer  // of all replicas
-	// settings of the desks of replicas that are started from now on.
-	settings shell.Settings
 
 	mu      sync.Mutex
 	trace   events.Trace // of what is said from now on
@@ -272,7 +269,7 @@ func (w *world) start(ctx context.Context, controllers ...reconcile.Any) replica
 		controllers = []reconcile.Any{copies()}
 	}
 	b := w.connect()
-	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: "test", Trace: w.tracer, Settings: w.settings})
+	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: "test", Trace: w.tracer})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -70,10 +70,6 @@ func (r *replica) hear() {
 	}
 }
 
-// alone tells whether the one replica writes its tickets itself, and takes none of
-// the bus.
-func (w *World) alone() bool { return w.options.Replicas == 1 }
-
 // leave ends a replica in good order: it hands back its tickets.
 func (r *replica) leave() {
 	for _, d := range r.desks {
@@ -160,12 +156,7 @@ func (f *follower) act() {
 		for _, m := range batch {
 			f.marked = f.marked || m.Get(events.HeaderOp) == string(events.Mark)
 		}
-		var slips []shell.Slip
-		if f.opened && f.replica.world.alone() {
-			slips = shell.Slips(batch)
-		}
 		for _, d := range f.desks {
-			d.Slips(slips)
 			d.Folded(kind)
 		}
 	}
@@ -323,9 +314,7 @@ func (d *desk) actors() []actor {
 	return append(all, inspecting{d}, hearing{d}, verdict{d}, waking{d}, turning{d}, asking{d}, answering{d})
 }
 
-func (d ticketing) ready() bool {
-	return !d.replica.world.alone() && d.durable.some() && !d.replica.stalled()
-}
+func (d ticketing) ready() bool { return d.durable.some() && !d.replica.stalled() }
 
 func (d ticketing) act() {
 	p := d.replica.world.pick(d.durable)

@@ -241,11 +241,7 @@ func drawStanding(p *Paper, s *record.Standing) {
 func looked(s *record.Standing) string {
 	switch l := s.Looked; {
 	case l == nil:
-		return "it does not read this kind, or has made no turn"
-	case l.Alone && s.Object != nil && l.Answered >= l.Position:
-		return "yes, its newest turn was made later"
-	case l.Alone:
-		return fmt.Sprintf("up to message %d when it made its newest turn; the object's newest is %d, and one replica alone does not say what it looked at since", l.Answered, l.Position)
+		return "it does not read this kind"
 	case s.Object != nil && l.Answered >= l.Position:
 		return "yes, and all that it was asked has been answered"
 	case l.Pending == 0:

@@ -107,30 +107,3 @@ func TestLagsAreOfWhoeverWorks(t *testing.T) {
 		synctest.Wait()
 	})
 }
-
-func TestWhoDecidesAloneHasLookedAsFarAsItsNewestTurn(t *testing.T) {
-	tell(t, func(w *world) {
-		w.is(pod("a"), "x", nil)
-		if s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets); err != nil || s.Looked != nil {
-			w.Errorf("without a turn it has looked at %+v, %v", s.Looked, err)
-		}
-		decided := func(seen events.Position) {
-			key := events.Key{Namespace: "shop", Name: "set"}
-			m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Seen: seen}, events.Trace{})
-			w.must(err)
-			m.Subject = subject.Turn(replicaSets, events.Act, key)
-			_, err = w.bus.Put(w.Context(), m, fmt.Sprint(seen))
-			w.must(err)
-		}
-		decided(events.Position{"pods": 7})
-		s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
-		w.must(err)
-		if want := (record.Look{Answered: 7, Position: 1, Alone: true}); s.Looked == nil || *s.Looked != want {
-			w.Errorf("it has looked at %+v, want %+v", s.Looked, want)
-		}
-		decided(events.Position{"nodes": 9})
-		if s, err = w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets); err != nil || s.Looked != nil {
-			w.Errorf("of a kind that it does not read it has looked at %+v, %v", s.Looked, err)
-		}
-	})
-}

@@ -35,10 +35,6 @@ type Look struct {
 	Answered uint64 `json:"answered"`
 	Position uint64 `json:"position"`
 	Pending  int    `json:"pending"`
-	// Alone: one replica decides without tickets, so that nobody counts its answers.
-	// Answered then is how far it had read when it made its newest turn of any key, and
-	// Pending is 0.
-	Alone bool `json:"alone,omitempty"`
 }
 
 // Last is the last turn of a key in a lane, and its outcome.
@@ -115,30 +111,7 @@ func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64, con
 			return &Look{Answered: c.Answered, Position: position, Pending: c.Pending + c.Unanswered}, nil
 		}
 	}
-	return r.lookAlone(ctx, kind, position, controller)
-}
-
-// lookAlone is what the newest turn of a controller says of a kind; nil where it says
-// nothing, which mostly is because the controller does not read it.
-func (r *Record) lookAlone(ctx context.Context, kind kinds.Kind, position uint64, controller string) (*Look, error) {
-	stream := subject.TurnStream(controller)
-	state, err := r.bus.StreamState(ctx, stream)
-	if err != nil {
-		return nil, fmt.Errorf("look for the newest turn of %s: %w", controller, err)
-	}
-	m, ok, err := r.bus.At(ctx, stream, state.Last)
-	if err != nil || !ok {
-		return nil, err
-	}
-	var t events.Turn
-	if events.DecodeJSON(m, &t) != nil {
-		return nil, nil // its reader is told so where turns are shown
-	}
-	read, reads := t.Seen[kind.Name]
-	if !reads {
-		return nil, nil
-	}
-	return &Look{Answered: read, Position: position, Alone: true}, nil
+	return nil, nil // it does not read this kind
 }
 
 func (r *Record) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {

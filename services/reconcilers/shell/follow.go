@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,11 +25,6 @@ type Follower struct {
 	Memory *Memory
 	Kind   kinds.Kind
 	Loops  []*Loop
-	// Attending are those of the loops whose turns the kind's changes make.
-	Attending []*Loop
-	// Alone tells whether this is the only replica, which writes the tickets of the
-	// changes itself (alone.go); nil: it is not.
-	Alone func() bool
 	// Folded is told how old the newest message of each batch was; not before
 	// the desks have been opened, since what was stored long ago says nothing
 	// about now. May be nil.
@@ -124,7 +118,7 @@ func (f *Follower) session(ctx context.Context) (err error) {
 func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
 	f.Memory.Fold(f.Kind.Name, batch)
-	f.folded(batch)
+	f.tell(func(d *Desk) { d.Folded(f.Kind.Name) })
 	if err := f.judge(ctx); err != nil {
 		return err
 	}
@@ -135,24 +129,6 @@ func (f *Follower) take(ctx context.Context, batch []events.Message) error {
 		f.Folded(time.Since(stored))
 	}
 	return nil
-}
-
-// folded tells the desks what has been folded. Before they are open there are no
-// tickets: whoever opens asks about every key.
-func (f *Follower) folded(batch []events.Message) {
-	var slips []Slip
-	if f.opened && f.Alone != nil && f.Alone() {
-		slips = Slips(batch)
-	}
-	for _, l := range f.Loops {
-		attends := slices.Contains(f.Attending, l)
-		l.Tell(func(d *Desk) {
-			if attends {
-				d.Slips(slips)
-			}
-			d.Folded(f.Kind.Name)
-		})
-	}
 }
 
 // judge is ErrDamaged when what has been folded cannot be the truth. While there
