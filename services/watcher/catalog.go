@@ -17,8 +17,41 @@ import (
 func (s *Service) discover(ctx context.Context) {
 	for s.config.Every && ctx.Err() == nil {
 		s.search(ctx)
-		pause(ctx, discoverEvery)
+		timer := time.NewTimer(s.untilDiscovery(time.Now()))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-s.stir:
+			pause(ctx, discoverEvery/4) // it takes a moment to be served
+		}
+		timer.Stop()
 	}
+}
+
+// untilDiscovery is when to look at the catalog again. Another watcher may be the one
+// that sees the kinds change of which kinds are made.
+func (s *Service) untilDiscovery(now time.Time) time.Duration {
+	others := s.roster.Others()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if others > 0 || s.waiting || s.finding != nil || now.Sub(s.stirred) < discoverSettled {
+		return discoverEvery
+	}
+	return discoverResting
+}
+
+// makers are the kinds of which kinds are made.
+var makers = map[kinds.Name]bool{
+	kinds.NameOf("apiextensions.k8s.io", "customresourcedefinitions"): true,
+	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
+}
+
+// unsettle says that a kind of which kinds are made has changed.
+func (s *Service) unsettle(now time.Time) {
+	s.mu.Lock()
+	s.stirred = now
+	s.mu.Unlock()
+	knock(s.stir)
 }
 
 func (s *Service) search(ctx context.Context) {
@@ -178,6 +211,9 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
 		news: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
 	}}
+	if makers[kind.Name] {
+		r.watch.changed = func() { s.unsettle(time.Now()) }
+	}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)
 	go func() {

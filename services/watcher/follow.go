@@ -117,6 +117,9 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 		return err
 	}
 	k.cursor.Version = version
+	if k.changed != nil {
+		k.changed()
+	}
 	return nil
 }
 

@@ -52,7 +52,7 @@ func (s *Service) gossip(ctx context.Context) {
 			for name, k := range s.kinds {
 				if name != r.Kind {
 					k.watch.learn(r)
-				knock(k.watch.news)
+					knock(k.watch.news)
 				}
 			}
 		})

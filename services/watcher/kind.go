@@ -64,8 +64,10 @@ type kindWatch struct {
 	reported *events.Damage // by a reader, and not looked at yet
 	findings []events.Hole  // of the scrubber, and not recorded yet
 
-	news   chan struct{} // holds a token when something has been reported, found or told
-	bygone chan struct{} // and when what lies before the window is to be read through
+	// changed is told of each change that a watch brings; may be nil.
+	changed func()
+	news    chan struct{} // holds a token when something has been reported, found or told
+	bygone  chan struct{} // and when what lies before the window is to be read through
 }
 
 func (k *kindWatch) status() (synced bool, err error) {

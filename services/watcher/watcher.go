@@ -28,16 +28,22 @@ var (
 )
 
 const (
-	// discoverEvery is cheap: an API server with no news answers in a few bytes.
-	discoverEvery  = 2 * time.Second
-	startPatience  = time.Minute
-	refusalsBefore = 8
+	// discoverEvery is cheap: an API server with no news answers in a few bytes. Where
+	// this watcher watches everything, and so the kinds that kinds are made of, and
+	// none of those has changed for discoverSettled, it is done every discoverResting.
+	discoverEvery   = 2 * time.Second
+	discoverResting = 10 * time.Second
+	discoverSettled = time.Minute
+	startPatience   = time.Minute
+	refusalsBefore  = 8
 	// defaultLogAge is taken for the age of a log that says none.
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
 	// probeEvery and probeTimeout bound how long a watcher that has lost the API
-	// server keeps its kinds from those that have not.
+	// server keeps its kinds from those that have not. Where there are no others it is
+	// looked for the sake of readiness alone, every probeAlone.
 	probeEvery   = time.Second
+	probeAlone   = 5 * time.Second
 	probeTimeout = 2 * time.Second
 	// goneAfter is how long a kind must be missing before its objects are
 	// reported gone: an API server that has just started serves custom kinds a
@@ -75,8 +81,9 @@ type Service struct {
 	api      error // of the newest probe
 	finding  error // of the newest discovery
 	catalog  source.Catalog
-	searched bool // discovery has answered, or is not needed
-	waiting  bool // a kind is missing, and may have to be retired
+	searched bool      // discovery has answered, or is not needed
+	waiting  bool      // a kind is missing, and may have to be retired
+	stirred  time.Time // when a kind of which kinds are made was last seen to change
 	kinds    map[kinds.Name]*running
 
 	// missing is since when a kind has not been served, and retired whether that
@@ -87,6 +94,7 @@ type Service struct {
 	// warm are the kinds whose streams were seen to be there; likewise.
 	warm    map[kinds.Name]bool
 	changed chan struct{} // the catalog changed
+	stir    chan struct{} // it is about to
 }
 
 type running struct {
@@ -111,7 +119,7 @@ func New(config Config) (*Service, error) {
 	service := &Service{
 		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]bool{},
-		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1),
+		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
 	service.roster = roster.New(roster.Config{Bus: config.Bus, Service: "watchers", ID: config.ID, Fit: service.fit})
 	return service, nil
@@ -181,6 +189,10 @@ func (s *Service) reach(ctx context.Context) error {
 func (s *Service) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.note(ctx, &s.api, s.ask(ctx))
+		if s.fit() && s.roster.Others() == 0 {
+			pause(ctx, probeAlone)
+			continue
+		}
 		pause(ctx, probeEvery)
 	}
 }

@@ -14,8 +14,10 @@ import (
 
 const (
 	// probeEvery and probeTimeout bound how long a writer that has lost the API
-	// server keeps turns from those that have not.
+	// server keeps turns from those that have not. Where there are no others it is
+	// looked for the sake of readiness alone, every probeAlone.
 	probeEvery   = time.Second
+	probeAlone   = 5 * time.Second
 	probeTimeout = 2 * time.Second
 	// heardBy is when the other writers have heard that this one is of no use.
 	heardBy = 300 * time.Millisecond
@@ -60,6 +62,10 @@ func (s *share) run(ctx context.Context) {
 			if s.Roster.Others() > 0 {
 				s.release()
 			}
+		}
+		if s.fit() && s.Roster.Others() == 0 {
+			wait(ctx, probeAlone)
+			continue
 		}
 		wait(ctx, probeEvery)
 	}
