@@ -137,16 +137,19 @@ func (s *Service) prepare(ctx context.Context) error {
 const (
 	// eager is how often kinds are looked for while some are missing.
 	eager = 100 * time.Millisecond
-	// patient is how often kinds are looked for otherwise: a new one needs its
-	// first objects seen, but nobody waits for them.
+	// patient is how often kinds are looked for otherwise, as long as turns are being
+	// stored, of which some may be about a kind that is not known yet.
 	patient = time.Second
+	// resting is how often when nothing happens: a new kind needs its first objects
+	// seen, but nobody waits for them.
+	resting = 5 * time.Second
 )
 
 // discover starts a follower for each kind that a controller reads, as soon as
 // its streams exist.
 func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
-		wait := eager
+		stored, complete := s.stored(), false
 		s.tell((*shell.Desk).Survey)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
 			// All are shut before the first is opened, so that nobody decides on
@@ -161,17 +164,35 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 			for _, a := range fresh {
 				all.Go(func() { s.follow(ctx, all, a) })
 			}
-			if s.complete() {
-				wait = patient
-			}
+			complete = s.complete()
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
+		if !complete {
+			wait(ctx, eager)
+			continue
 		}
-		timer.Stop()
+		wait(ctx, patient)
+		for at := patient; at < resting && s.stored() == stored; at += patient {
+			wait(ctx, patient)
+		}
 	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// stored is how many turns have been.
+func (s *Service) stored() (n int) {
+	for _, l := range s.loops {
+		t := l.Tally()
+		n += t.Acts + t.Tells + t.Repeats
+	}
+	return n
 }
 
 // fit: whoever has not folded yet what there is leaves the work to those that have.
