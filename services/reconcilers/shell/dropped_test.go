@@ -18,16 +18,16 @@ type shelves struct {
 	outcomes bus.State
 }
 
-func (s shelves) Last(_ context.Context, stream, _ string) (events.Message, bool, error) {
+func (s shelves) LastOf(_ context.Context, stream string, subjects []string) (map[string]events.Message, error) {
 	if stream == subject.TurnStream("toy") {
-		return s.turn, true, nil
+		return map[string]events.Message{subjects[0]: s.turn}, nil
 	}
 	if s.outcome == nil {
-		return events.Message{}, false, nil
+		return nil, nil
 	}
 	m, err := events.EncodeJSON(*s.outcome, events.Trace{})
-	m.Time = s.turn.Time.Add(time.Second)
-	return m, true, err
+	m.Sequence, m.Time = 1, s.turn.Time.Add(time.Second)
+	return map[string]events.Message{subjects[0]: m}, err
 }
 
 func (s shelves) StreamState(context.Context, string) (bus.State, error) { return s.outcomes, nil }
@@ -54,9 +54,12 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 		"as old as the oldest, or about": {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Second / 2), Now: later}, false},
 	} {
 		s := shelves{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
-		past, err := recall(t.Context(), s, "toy", web, events.Act)
-		if err != nil || past.Dropped != c.want || past.Sequence != 10 {
-			t.Errorf("%s: dropped is %t, want %t (%v)", name, past.Dropped, c.want, err)
+		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.Act}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if past := pasts[0]; past.Dropped != c.want || past.Sequence != 10 {
+			t.Errorf("%s: dropped is %t, want %t", name, past.Dropped, c.want)
 		}
 	}
 }

@@ -21,8 +21,12 @@ type Loop struct {
 	clock   func() time.Time
 	settled chan struct{} // closed when Run has returned
 	calls   chan struct{} // bounds the calls under way
-	recalls chan struct{} // likewise, of those that recall keys
 	ledger  *ledger
+
+	// sought are lanes that are to be recalled, and seeking is how many recalls are under
+	// way. Both are the loop's own.
+	sought  []laneOf
+	seeking int
 
 	mu       sync.Mutex
 	tally    Tally
@@ -37,7 +41,6 @@ type Loop struct {
 const (
 	inboxSize   = 4096
 	maxCalls    = 256
-	maxRecalls  = 64
 	callTimeout = 5 * time.Second
 	drainTime   = 3 * time.Second
 	// burst is the number of turns that are made before the inbox is read again.
@@ -49,7 +52,7 @@ const (
 func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Settings, worked func(time.Duration)) *Loop {
 	l := &Loop{
 		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
-		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), recalls: make(chan struct{}, maxRecalls), worked: worked,
+		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
 	l.desk = NewDesk(controller, memory, &door{loop: l}, settings, l.clock())
@@ -100,6 +103,7 @@ func (l *Loop) Run(ctx context.Context) {
 		l.desk.Advance(l.clock())
 		l.drain()
 		busy := l.steps()
+		l.seek()
 		l.publish()
 		if busy {
 			continue
@@ -168,6 +172,7 @@ func (l *Loop) end() {
 	limit := time.NewTimer(drainTime)
 	defer limit.Stop()
 	for l.desk.Storing() > 0 {
+		l.seek()
 		select {
 		case say := <-l.inbox:
 			say()
@@ -239,21 +244,20 @@ func (l *Loop) Busy() time.Duration {
 
 // call runs what may block beside the desk, bounded in number. The answer is
 // told to the desk.
-func (l *Loop) call(run func(ctx context.Context) func(*Desk)) { l.callIn(l.calls, run) }
-
-// recall is call for keys that are recalled, which are many where an owner goes: the
-// first of them have their turns stored before the last of them are known.
-func (l *Loop) recall(run func(ctx context.Context) func(*Desk)) { l.callIn(l.recalls, run) }
-
-func (l *Loop) callIn(bound chan struct{}, run func(ctx context.Context) func(*Desk)) {
+func (l *Loop) call(run func(ctx context.Context) func(*Desk)) {
 	go func() {
-		bound <- struct{}{}
-		defer func() { <-bound }()
-		// A turn under way is finished even while the process is ending.
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		defer cancel()
-		l.Tell(run(ctx))
+		l.calls <- struct{}{}
+		defer func() { <-l.calls }()
+		l.answer(run)
 	}()
+}
+
+// answer runs what may block, and tells the desk what came of it.
+func (l *Loop) answer(run func(ctx context.Context) func(*Desk)) {
+	// A turn under way is finished even while the process is ending.
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	l.Tell(run(ctx))
 }
 
 // suspect has the watchers compare a kind with the API server.
@@ -282,10 +286,7 @@ func (o *door) Store(t events.Turn, expect uint64) {
 }
 
 func (o *door) Recall(key events.Key, lane events.Lane) {
-	o.loop.recall(func(ctx context.Context) func(*Desk) {
-		past, err := recall(ctx, o.loop.bus, o.loop.Name(), key, lane)
-		return func(d *Desk) { d.Recalled(key, lane, past, err) }
-	})
+	o.loop.sought = append(o.loop.sought, laneOf{key, lane})
 }
 
 func (o *door) Schedule(w events.Wake) {

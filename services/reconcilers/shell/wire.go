@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,59 +31,6 @@ func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint6
 		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
 	}
 	return sequence, nil
-}
-
-// recall reads the last turn before the last outcome: an outcome that comes in
-// between is of a turn that is known or of a later one, never a missing one.
-func recall(ctx context.Context, b recaller, controller string, key events.Key, lane events.Lane) (Past, error) {
-	var past Past
-	turn, ok, err := b.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
-	if err != nil {
-		return past, fmt.Errorf("recall turn of %s for %v: %w", controller, key, err)
-	}
-	if ok {
-		past.Sequence = turn.Sequence
-		// A turn that cannot be read still has its place in the order.
-		if t := new(events.Turn); events.DecodeJSON(turn, t) == nil {
-			past.Turn = t
-		}
-	}
-	m, ok, err := b.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
-	if err != nil && !errors.Is(err, events.ErrDamaged) {
-		return past, fmt.Errorf("recall outcome of %s for %v: %w", controller, key, err)
-	}
-	// An outcome that cannot be read is as good as none: the turn will be repeated
-	// and found done.
-	if o := new(events.Outcome); err == nil && ok && events.DecodeJSON(m, o) == nil {
-		if bus.Before(m, turn) && o.Turn >= turn.Sequence {
-			o.Turn = turn.Sequence - 1 // of a turn that was lost, and whose place this one has taken
-		}
-		past.Outcome = o
-	}
-	if ok := past.Outcome != nil && past.Outcome.Turn >= past.Sequence; !ok && past.Sequence > 0 {
-		past.Dropped, err = dropped(ctx, b, controller, turn)
-	}
-	return past, err
-}
-
-// recaller is what a recall asks of a bus.
-type recaller interface {
-	Last(ctx context.Context, stream, subject string) (events.Message, bool, error)
-	StreamState(ctx context.Context, stream string) (bus.State, error)
-}
-
-// dropped tells whether the outcomes do not reach back to a turn any more: they are
-// bounded by size, as turns are, and may take up more. A turn that old is carried out
-// by nobody, and what had come of it has come back long ago.
-func dropped(ctx context.Context, b recaller, controller string, turn events.Message) (bool, error) {
-	s, err := b.StreamState(ctx, subject.OutcomeStream(controller))
-	if err != nil {
-		return false, fmt.Errorf("look how far the outcomes of %s reach back: %w", controller, err)
-	}
-	if s.Now.Sub(turn.Time) < outcomesSince || s.Last == 0 {
-		return false, nil
-	}
-	return s.Messages == 0 || bus.Before(turn, events.Message{Time: s.Begins}), nil
 }
 
 // edge is how far a stream reaches.

@@ -1,0 +1,185 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// library is a bus that is looked up, and stores turns. An answer waits until it is let go.
+type library struct {
+	bus.Bus // nil: nothing else is asked of it
+	turns   map[string]events.Message
+	refuse  error
+
+	mu     sync.Mutex
+	asked  []string // stream and number of subjects
+	states int
+	stored []events.Message
+	hold   chan struct{} // nil: answers at once
+}
+
+func (b *library) LastOf(_ context.Context, stream string, subjects []string) (map[string]events.Message, error) {
+	b.mu.Lock()
+	hold := b.hold
+	b.asked = append(b.asked, fmt.Sprint(stream, " ", len(subjects)))
+	b.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	found := map[string]events.Message{}
+	for _, s := range subjects {
+		if m, ok := b.turns[s]; ok {
+			found[s] = m
+		}
+	}
+	return found, b.refuse
+}
+
+func (b *library) StreamState(context.Context, string) (bus.State, error) {
+	b.states++
+	return bus.State{}, nil
+}
+
+func (b *library) Store(_ context.Context, m events.Message, _ uint64) (uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stored = append(b.stored, m)
+	return uint64(len(b.stored)), nil
+}
+
+// multitude is a loop with so many sets that all want pods, and of whose past nothing is known.
+func multitude(b bus.Bus, sets int) *Loop {
+	memory := NewMemory()
+	memory.Follow(kinds.ReplicaSets.Kind)
+	memory.Follow(kinds.Pods.Kind)
+	memory.Register(toy().Describe())
+	for i := range sets {
+		set := aSet(fmt.Sprint("web-", i), 1, 1, 0, "")
+		memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, set, uint64(i+1))})
+	}
+	l := NewLoop(b, toy(), memory, Settings{}, nil)
+	l.desk.AskAll()
+	return l
+}
+
+// TestACrowdIsRecalledTogether: many keys are few questions, a bounded number of which is
+// under way; and each key has its turn.
+func TestACrowdIsRecalledTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sets = 2000
+		b := &library{hold: make(chan struct{})}
+		l := multitude(b, sets)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); l.Run(ctx) }()
+		synctest.Wait()
+		if len(b.asked) != maxRecalls || len(b.stored) > 0 {
+			t.Errorf("before anything is answered, it asks %q", b.asked)
+		}
+		close(b.hold)
+		synctest.Wait()
+		cancel()
+		<-done
+		outcomes, lanes := 0, 0
+		for _, question := range b.asked {
+			var n int
+			stream, number, _ := strings.Cut(question, " ")
+			if _, err := fmt.Sscan(number, &n); err != nil || n > recallMost {
+				t.Errorf("%s of %s lanes at once, %v", stream, number, err)
+			}
+			if lanes += n; stream == subject.OutcomeStream("toy") {
+				outcomes++
+			}
+		}
+		// An act and a report of each, their turns and their outcomes.
+		if least := (2*sets + recallMost - 1) / recallMost; lanes != 4*sets || outcomes < least || outcomes > least+2*maxRecalls {
+			t.Errorf("it asked for the outcomes %d times, and for %d lanes in all; want about %d, and %d", outcomes, lanes, least, 4*sets)
+		}
+		acts := 0
+		for _, m := range b.stored {
+			if _, lane, _, err := subject.ParseTurn(m.Subject); err == nil && lane == events.Act {
+				acts++
+			}
+		}
+		if acts != sets {
+			t.Errorf("%d acts were stored, want %d", acts, sets)
+		}
+	})
+}
+
+// TestWhatIsSoughtAtTheEnd: what waits to be recalled is recalled while a loop ends, so that
+// it need not wait for answers that nobody will give.
+func TestWhatIsSoughtAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &library{}
+		l := multitude(b, 2)
+		for l.desk.Step() {
+		}
+		if len(l.sought) != 4 || l.desk.Storing() != 4 {
+			t.Fatalf("sought are %v", l.sought)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		l.Run(ctx)
+		if len(b.asked) != 2 || l.desk.Storing() > 0 {
+			t.Errorf("it asked %q, and waits for %d answers", b.asked, l.desk.Storing())
+		}
+	})
+}
+
+// TestAFailedRecallIsTriedAgain: each of the keys, with its backoff.
+func TestAFailedRecallIsTriedAgain(t *testing.T) {
+	b := &library{refuse: errors.New("away")}
+	l := multitude(b, 3)
+	for l.desk.Step() {
+	}
+	l.seek()
+	say := <-l.inbox
+	say()
+	if l.desk.Tally().Retries != 3 || l.seeking != 0 || l.desk.Storing() != 0 {
+		t.Errorf("%d retries, %d under way, %d answers to come", l.desk.Tally().Retries, l.seeking, l.desk.Storing())
+	}
+}
+
+// TestEachLaneHasItsOwnPast: what is recalled together is not mixed up, and how far the
+// outcomes reach back is asked once.
+func TestEachLaneHasItsOwnPast(t *testing.T) {
+	b := &library{turns: map[string]events.Message{}}
+	var lanes []laneOf
+	for i := range 9 {
+		at := laneOf{events.Key{Namespace: "default", Name: fmt.Sprint("web-", i)}, []events.Lane{events.Act, events.Tell, events.Park}[i%3]}
+		lanes = append(lanes, at)
+		if i%2 == 0 {
+			m, err := events.EncodeJSON(events.Turn{Controller: "toy", Key: at.key, Lane: at.lane}, events.Trace{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Sequence = uint64(i + 1)
+			b.turns[subject.Turn("toy", at.lane, at.key)] = m
+		}
+	}
+	pasts, err := recall(t.Context(), b, "toy", lanes)
+	if err != nil || len(pasts) != len(lanes) || b.states != 1 {
+		t.Fatalf("%d pasts, asked %d times how far the outcomes reach back (%v)", len(pasts), b.states, err)
+	}
+	for i, past := range pasts {
+		known := past.Turn != nil && past.Turn.Key == lanes[i].key && past.Turn.Lane == lanes[i].lane && past.Sequence == uint64(i+1)
+		if known != (i%2 == 0) || past.Outcome != nil {
+			t.Errorf("of %v is remembered %+v", lanes[i], past)
+		}
+	}
+	if want := []string{"TURN_toy 9", "OUTCOME_toy 9"}; !slices.Equal(b.asked, want) {
+		t.Errorf("it asked %q, want %q", b.asked, want)
+	}
+}
