@@ -168,7 +168,7 @@ func TestBookmarksAreStoredButNotEach(t *testing.T) {
 	}
 	log := logOf(t, b)
 	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != fmt.Sprint(s.version) {
-		t.Errorf("after a minute a bookmark of %d is stored as %s of %s", s.version, newest.Op, newest.ResourceVersion)
+		t.Errorf("after %v a bookmark of %d is stored as %s of %s", markEvery, s.version, newest.Op, newest.ResourceVersion)
 	}
 }
 
