@@ -29,23 +29,24 @@ type Desk struct {
 	door       Door
 	settings   Settings
 
-	now      time.Time
-	entries  map[events.Key]*entry
-	queue    queue
-	timers   timers
-	waiting  map[kinds.Name][]*ticket
-	awaiting map[kinds.Name][]*entry
-	reaching map[kinds.Name]bool
-	shut     map[kinds.Name]bool
-	epochs   map[kinds.Name]uint64    // of the kinds that were opened
-	turning  map[kinds.Name]bool      // shut because a new epoch is being told
-	unseen   map[events.Key]time.Time // keys that changed and have not had a turn since, and when they are looked at
-	looks    []look
-	news     map[events.Key]events.Trigger // the newest change of a key in unseen that is traced
-	looking  bool
-	hand     []*ticket
-	held     map[events.Ref]int // tickets in hand, by object
-	renewing bool
+	now       time.Time
+	entries   map[events.Key]*entry
+	queue     queue
+	timers    timers
+	waiting   map[kinds.Name][]*ticket
+	awaiting  map[kinds.Name][]*entry
+	rechecked map[kinds.Name]uint64 // deltas folded of a kind when its awaiting keys were last looked at
+	reaching  map[kinds.Name]bool
+	shut      map[kinds.Name]bool
+	epochs    map[kinds.Name]uint64    // of the kinds that were opened
+	turning   map[kinds.Name]bool      // shut because a new epoch is being told
+	unseen    map[events.Key]time.Time // keys that changed and have not had a turn since, and when they are looked at
+	looks     []look
+	news      map[events.Key]events.Trigger // the newest change of a key in unseen that is traced
+	looking   bool
+	hand      []*ticket
+	held      map[events.Ref]int // tickets in hand, by object
+	renewing  bool
 	// squinting are keys that would act and wait for a view of one moment.
 	squinting []*entry
 	askedAll  bool
@@ -146,7 +147,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
 		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]time.Time{}, news: map[events.Key]events.Trigger{}, waiting: map[kinds.Name][]*ticket{},
-		awaiting: map[kinds.Name][]*entry{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
+		awaiting: map[kinds.Name][]*entry{}, rechecked: map[kinds.Name]uint64{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
 		epochs:    map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
@@ -196,6 +197,7 @@ func (d *Desk) Open(kind kinds.Name) {
 		d.date(&e.act)
 		d.date(&e.tell)
 	}
+	d.recheck(kind)
 	d.Folded(kind)
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true

@@ -71,12 +71,21 @@ func (d *Desk) awaitKind(e *entry, kind kinds.Name) {
 
 // recheck looks which keys that waited for a kind need it no longer.
 func (d *Desk) recheck(kind kinds.Name) {
+	d.recheckIf(kind, func(*entry) bool { return true })
+}
+
+// recheckIf is recheck of those keys that may have changed.
+func (d *Desk) recheckIf(kind kinds.Name, may func(*entry) bool) {
 	list := d.awaiting[kind]
 	if len(list) == 0 {
 		return
 	}
-	var still []*entry
+	still := list[:0]
 	for _, e := range list {
+		if !may(e) {
+			still = append(still, e)
+			continue
+		}
 		act, tell := e.act.settled(), e.tell.settled()
 		if d.clear(e); e.awaits(kind) {
 			still = append(still, e)
@@ -87,6 +96,7 @@ func (d *Desk) recheck(kind kinds.Name) {
 			d.revisit(e)
 		}
 	}
+	clear(list[len(still):])
 	d.awaiting[kind] = still
 }
 

@@ -124,6 +124,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		return change{}, false
 	}
 	k.tally.Fold(d)
+	k.moved.add(d, k.epoch)
 	k.epoch = max(k.epoch, d.Epoch)
 	k.reached = k.reached.later(momentOf(d))
 	if d.At.After(k.newest) {

@@ -49,6 +49,7 @@ type kindMemory struct {
 	broken  error         // the last message whose sums did not hold
 	// blurred: what is held is of no one moment.
 	blurred bool
+	moved   moved
 
 	all          shelf
 	namespaces   index[string]

@@ -50,7 +50,7 @@ func (d *Desk) Ticket(ref events.Ref, sequence uint64, trace events.Trace, handl
 func (d *Desk) Folded(kind kinds.Name) {
 	d.turnOver(kind)
 	d.admit(kind)
-	d.recheck(kind)
+	d.recheckMoved(kind)
 	keys, news := d.memory.touched(d.name)
 	maps.Copy(d.news, news)
 	d.note(keys)

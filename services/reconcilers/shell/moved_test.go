@@ -1,0 +1,171 @@
+package shell
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestWhoseDeltasWereFolded: as long as it is known whose they were, and nothing among
+// them concerned everybody.
+func TestWhoseDeltasWereFolded(t *testing.T) {
+	of := func(name string, epoch uint64) events.Delta {
+		return events.Delta{Ref: events.Ref{Namespace: "default", Name: name}, Epoch: epoch}
+	}
+	var m moved
+	for i := range 5 * movedMost {
+		m.add(of(strconv.Itoa(i), 1), 1)
+	}
+	if names, some := m.since(5*movedMost - 2); !some || !slices.Equal(names, []name{{"default", "1278"}, {"default", "1279"}}) {
+		t.Errorf("the last two are %v, %t", names, some)
+	}
+	if names, some := m.since(5 * movedMost); !some || len(names) != 0 {
+		t.Errorf("behind the last are %v, %t", names, some)
+	}
+	if names, some := m.since(4 * movedMost); !some || len(names) != movedMost {
+		t.Errorf("it knows %d of the last %d, %t", len(names), movedMost, some)
+	}
+	if len(m.names) > movedTwice {
+		t.Errorf("it remembers %d", len(m.names))
+	}
+	for what, count := range map[string]uint64{"long ago": 1, "of a memory that was forgotten": 6 * movedMost} {
+		if _, some := m.since(count); some {
+			t.Errorf("%s: it says that it knows whose", what)
+		}
+	}
+	for what, d := range map[string]events.Delta{"a mark": {Op: events.Mark, Epoch: 1}, "a new epoch": of("a", 2)} {
+		m.add(d, 1)
+		if _, some := m.since(m.count - 1); some {
+			t.Errorf("%s: it says that it concerns one object", what)
+		}
+		m.add(of("b", 1), 1)
+		if names, some := m.since(m.count - 1); !some || len(names) != 1 {
+			t.Errorf("behind %s: %v, %t", what, names, some)
+		}
+	}
+}
+
+// TestWhoWaitsIsLookedAtInTime: whatever is folded, a desk that looks only at the keys that
+// it may concern finds all that has come back.
+func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
+	kept := 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		o, version, epoch := open(t, Settings{}), 0, uint64(1)
+		for range 60 {
+			switch version++; r.IntN(6) {
+			case 0, 1:
+				o.awaits(r, version, epoch)
+			case 2:
+				o.reached(r)
+			default:
+				var batch []events.Message
+				for range 1 + r.IntN(3) {
+					if r.IntN(40) == 0 {
+						epoch++
+					}
+					o.sequence[kinds.Pods.Name]++
+					batch = append(batch, anything(r, version, epoch, o.sequence[kinds.Pods.Name]))
+					version++
+				}
+				o.memory.Fold(kinds.Pods.Name, batch)
+				o.desk.Folded(kinds.Pods.Name)
+				if slices.ContainsFunc(o.desk.awaiting[kinds.Pods.Name], func(e *entry) bool { return !e.awaits(kinds.Pods.Name) }) {
+					t.Fatalf("seed %d: who waits for nothing is still listed", seed)
+				}
+			}
+			before := o.desk.dues()
+			for _, e := range o.desk.sorted() {
+				o.desk.clear(e)
+			}
+			after := o.desk.dues()
+			if before != after {
+				t.Fatalf("seed %d: %d effects were awaited, of which %d had come back", seed, before, before-after)
+			}
+			kept += after
+		}
+	}
+	if kept < 2000 {
+		t.Errorf("next to nothing was awaited: %d", kept)
+	}
+}
+
+// dues is how many effects are awaited.
+func (d *Desk) dues() (n int) {
+	for _, e := range d.entries {
+		n += len(e.act.dues) + len(e.tell.dues)
+	}
+	return n
+}
+
+// awaits has one of a few keys wait for something of one of a few pods.
+func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
+	e := o.desk.entry(events.Key{Namespace: "default", Name: fmt.Sprint("web-", r.IntN(6))})
+	pod := fmt.Sprint("pod-", r.IntN(5))
+	result := events.Result{Status: events.Applied, Ref: podOf(pod), UID: types.UID("uid-" + pod)}
+	switch r.IntN(3) {
+	case 0:
+		result.Removed = true
+	default:
+		result.Version = strconv.Itoa(version + r.IntN(12))
+	}
+	l := e.lane([]events.Lane{events.Act, events.Tell}[r.IntN(2)])
+	o.desk.learn(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
+	if r.IntN(4) == 0 {
+		kind, at := kinds.Pods.Name, o.desk.position(kinds.Pods.Name)
+		o.desk.sight(e, l, &events.Turn{Seen: events.Position{kind: at + uint64(r.IntN(6))}})
+	}
+	o.desk.clear(e)
+}
+
+// reached tells the desk, as if it had asked, that the state ends about where it was folded.
+func (o *office) reached(r *rand.Rand) {
+	for _, e := range o.desk.entries {
+		for _, l := range []*lane{&e.act, &e.tell} {
+			for i := range l.dues {
+				l.dues[i].asked = true
+			}
+		}
+	}
+	o.desk.Reached(kinds.Pods.Name, o.desk.position(kinds.Pods.Name)+uint64(r.IntN(4)), nil)
+}
+
+func podOf(name string) events.Ref {
+	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
+}
+
+// anything is a delta of one of a few pods: its life, its end, one whose body cannot be
+// read, or a mark.
+func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message {
+	if r.IntN(12) == 0 {
+		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(version), Epoch: epoch})
+		m.Subject, m.Sequence = subject.Mark(kinds.Pods.Name), sequence
+		return m
+	}
+	pod := aPod(fmt.Sprint("pod-", r.IntN(5)), "", version)
+	body, err := kinds.Encode(kinds.Pods.Kind, pod)
+	if err != nil {
+		panic(err)
+	}
+	d := events.Delta{
+		Kind: kinds.Pods.Name, Ref: podOf(pod.Name), Op: events.Is, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Epoch: epoch,
+		ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
+	}
+	switch r.IntN(5) {
+	case 0:
+		d.Op = events.Gone
+	case 1:
+		d.Body = []byte("nonsense")
+	}
+	m := events.EncodeDelta(d)
+	m.Subject, m.Sequence = subject.Delta(d.Ref), sequence
+	return m
+}
