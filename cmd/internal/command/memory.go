@@ -56,7 +56,8 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 	for {
 		before := limit
 		alive, allocated := heap()
-		if limit = memoryLimit(alive, p.room(time.Now(), allocated)); limit != before { // telling the runtime stops the world
+		limit = roomy(memoryLimit(alive, p.room(time.Now(), allocated)), alive, gaps(), leastRoom/2)
+		if limit != before { // telling the runtime stops the world
 			debug.SetMemoryLimit(limit)
 		}
 		wait = nextLook(wait, before, limit)
