@@ -1,6 +1,8 @@
 package deployment
 
 import (
+	"bytes"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +23,19 @@ func nameOf(d *appsv1.Deployment, hash string) string {
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	x, y := *a, *b // shallow: the parts are only read
 	x.Labels, y.Labels = withoutHash(a.Labels), withoutHash(b.Labels)
-	return equality.Semantic.DeepEqual(&x, &y)
+	return sameBytes(&x, &y) || equality.Semantic.DeepEqual(&x, &y)
+}
+
+// sameBytes tells whether two templates are written in the same bytes. Then they are the
+// same, as they nearly always are, and to find that out so takes a third of the time.
+// Where they are not, as when a quantity is written in two ways, they may be so as well.
+func sameBytes(a, b *corev1.PodTemplateSpec) bool {
+	x, err := a.Marshal()
+	if err != nil {
+		return false
+	}
+	y, err := b.Marshal()
+	return err == nil && bytes.Equal(x, y)
 }
 
 // withoutHash is the labels that a user gave.

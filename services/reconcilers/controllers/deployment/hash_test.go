@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -37,6 +38,31 @@ func TestTemplatesAreTheSameButForTheHash(t *testing.T) {
 	b.Spec.Containers[0].Image = "nginx:2"
 	if sameTemplate(&a, &b) {
 		t.Error("another image made no difference")
+	}
+}
+
+// TestTemplatesAreTheSameHoweverTheyAreWritten: what is written in other bytes is
+// compared by what it means.
+func TestTemplatesAreTheSameHoweverTheyAreWritten(t *testing.T) {
+	a, b := plain(), plain()
+	for template, limit := range map[*corev1.PodTemplateSpec]string{&a: "1Gi", &b: "1073741824"} {
+		template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
+	}
+	if sameBytes(&a, &b) {
+		t.Error("the quantities are written in one way")
+	}
+	if !sameTemplate(&a, &b) {
+		t.Error("a quantity that is written in another way made a difference")
+	}
+}
+
+func BenchmarkSameTemplate(b *testing.B) {
+	x, y := plain(), plain()
+	y.Labels[hashLabel] = "abc"
+	for b.Loop() {
+		if !sameTemplate(&x, &y) {
+			b.Fatal("not the same")
+		}
 	}
 }
 
