@@ -50,12 +50,17 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(spacious))
 	var p pulse
+	var e ebb
 	limit, wait := int64(0), measureSoon
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		before := limit
 		alive, allocated := heap()
+		if e.due(time.Now(), allocated) {
+			giveBack()
+			alive, allocated = heap()
+		}
 		limit = roomy(memoryLimit(alive, p.room(time.Now(), allocated)), alive, gaps(), leastRoom/2)
 		if limit != before { // telling the runtime stops the world
 			debug.SetMemoryLimit(limit)
