@@ -38,7 +38,10 @@ func (c Census) Of(kind kinds.Name) uint64 {
 	var h xxhash.Digest
 	h.Reset()
 	_, _ = h.WriteString(string(kind))
-	_, _ = h.WriteString("\x00" + strconv.FormatUint(c.Objects, 10) + "\x00" + hex(c.Digest))
+	var room [64]byte // a turn's digest is of up to a hundred kinds
+	digest := digits(c.Digest)
+	text := strconv.AppendUint(append(room[:0], 0), c.Objects, 10)
+	_, _ = h.Write(append(append(text, 0), digest[:]...))
 	return h.Sum64()
 }
 
