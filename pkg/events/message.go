@@ -53,21 +53,22 @@ const (
 
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
-	h := map[string][]string{
-		HeaderOp:          {string(d.Op)},
-		HeaderRV:          {d.ResourceVersion},
-		HeaderAt:          {d.At.UTC().Format(time.RFC3339Nano)},
-		"ce-specversion":  {"1.0"},
-		"ce-id":           {d.ID()},
-		"ce-source":       {"/millrace/watcher"},
-		"ce-type":         {"io.k8s." + string(d.Kind) + "." + string(d.Op)},
-		HeaderContentType: {d.ContentType},
-	}
+	const most = 28 // headers, with those of its seal and of its trace
+	h, values := make(map[string][]string, most), make([]string, 0, most)
 	set := func(key, value string, wanted bool) {
 		if wanted {
-			h[key] = []string{value}
+			values = append(values, value)
+			h[key] = values[len(values)-1 : len(values) : len(values)]
 		}
 	}
+	set(HeaderOp, string(d.Op), true)
+	set(HeaderRV, d.ResourceVersion, true)
+	set(HeaderAt, d.At.UTC().Format(time.RFC3339Nano), true)
+	set("ce-specversion", "1.0", true)
+	set("ce-id", d.ID(), true)
+	set("ce-source", "/millrace/watcher", true)
+	set("ce-type", "io.k8s."+string(d.Kind)+"."+string(d.Op), true)
+	set(HeaderContentType, d.ContentType, true)
 	set("ce-subject", d.Ref.String(), d.Ref.Name != "")
 	set(HeaderUID, string(d.UID), d.UID != "")
 	set(HeaderGeneration, strconv.FormatInt(d.Generation, 10), d.Generation != 0)
@@ -183,7 +184,7 @@ func EncodeJSON(value any, trace Trace) (Message, error) {
 }
 
 // asBefore has bodies read as encoding/json reads them, by the library that is to
-// succeed it: that takes a third of the time. They are not written by it, for what it
+// succeed it: that takes half the time. They are not written by it, for what it
 // writes is not the same in every byte.
 var asBefore = jsonv1.DefaultOptionsV1()
 
