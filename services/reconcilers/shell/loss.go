@@ -20,10 +20,13 @@ import (
 // holds something else where the witness was, every key is asked again.
 
 // inspected is how often the streams are held against what is known of them, and
-// restInspected how often where nothing was stored since the last time.
+// restInspected how often where nothing was stored since the last time. The witness
+// of a stream that is what it was to the byte is read again after restRead: the
+// server has to load a block of up to 8 MB for it.
 const (
 	inspected     = 5 * time.Second
 	restInspected = 20 * time.Second
+	restRead      = 10 * time.Minute
 )
 
 // witness is what is known of a stream.
@@ -35,6 +38,16 @@ type witness struct {
 	// none as yet.
 	sequence uint64
 	subject  string
+	// read is when that message was last read, and state what the stream was like.
+	read  time.Time
+	state bus.State
+}
+
+// stands tells whether there is no need to read the witness: it was read not long ago,
+// and nothing has been added to the stream since, nor taken away.
+func (w witness) stands(now bus.State) bool {
+	return now.Created.Equal(w.state.Created) && now.First == w.state.First && now.Last == w.state.Last &&
+		now.Messages == w.state.Messages && now.Bytes == w.state.Bytes && time.Since(w.read) < restRead
 }
 
 // ledger is the witnesses of a loop's streams.
@@ -58,7 +71,7 @@ func (l *ledger) saw(stream string, sequence uint64, subject string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.witnesses[stream]; w != nil && sequence >= w.sequence {
-		w.sequence, w.subject = sequence, subject
+		w.sequence, w.subject, w.read = sequence, subject, time.Time{}
 	}
 }
 
@@ -73,6 +86,15 @@ func (l *ledger) suspect() {
 	select {
 	case l.suspicion <- struct{}{}:
 	default:
+	}
+}
+
+// doubt has every witness read again.
+func (l *ledger) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.witnesses {
+		w.read = time.Time{}
 	}
 }
 
@@ -92,6 +114,15 @@ func (l *ledger) note(stream string, s bus.State, lost bool) {
 		*w = witness{}
 	}
 	w.known, w.created, w.last = true, s.Created, max(w.last, s.Last)
+}
+
+// proved takes in that a stream still had its witness, unless it has another one by now.
+func (l *ledger) proved(stream string, w witness, s bus.State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of := l.witnesses[stream]; of.sequence == w.sequence {
+		of.read, of.state = time.Now(), s
+	}
 }
 
 // loss is what a stream has lost, as far as its witness can tell; nil for nothing.
@@ -139,6 +170,7 @@ func (l *Loop) inspect(ctx context.Context) {
 			return
 		case <-l.ledger.suspicion:
 			all = true
+			l.ledger.doubt()
 		case <-tick.C:
 			all = false
 		}
@@ -173,7 +205,12 @@ func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, er
 	if now, err = l.bus.StreamState(ctx, stream); err != nil {
 		return now, nil, err
 	}
-	lost, err = loss(ctx, l.bus, stream, w, now)
+	if w.stands(now) {
+		return now, nil, nil
+	}
+	if lost, err = loss(ctx, l.bus, stream, w, now); lost == nil && err == nil {
+		l.ledger.proved(stream, w, now)
+	}
 	return now, lost, err
 }
 
