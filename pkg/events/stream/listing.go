@@ -15,9 +15,9 @@ import (
 )
 
 // listingAge is how long it is believed that the streams of a name are for the same
-// kind. Kinds are looked for every second, and to have all streams described each time
+// kind. Kinds are looked for every few seconds, and to have all streams described each time
 // is a tenth of what a cluster at rest costs; their names are not.
-const listingAge = 15 * time.Second
+const listingAge = time.Minute
 
 // listing is what kinds were found the last time. It is forgotten as soon as this
 // connection has reason to believe that streams have been made anew.
