@@ -30,7 +30,7 @@
 //	one listener per desk       what writers have in hand            -> its desk
 //	one inspector per desk      TURN, OUTCOME, WAKE: is it all there? -> its desk
 //	one goroutine per desk      its events, one after the other
-//	short-lived ones            one Store, Recall, Schedule or Reach of a Door
+//	short-lived ones            one Store, Schedule or Reach of a Door, or many Recalls
 //
 // Locks: Memory has one RWMutex; the keys owed to each desk have a mutex of
 // their own that is taken inside it, never around it.
