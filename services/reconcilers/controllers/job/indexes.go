@@ -131,7 +131,11 @@ func (x indexes) free(count, limit int) []int {
 
 // indexOf is the index that a pod was born with; ok is false when it has none.
 func indexOf(p *corev1.Pod) (index int, ok bool) {
-	index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
+	text, some := p.Annotations[batchv1.JobCompletionIndexAnnotation]
+	if !some {
+		return 0, false // as every pod of most Jobs, each of which would cost an error
+	}
+	index, err := strconv.Atoi(text)
 	return index, err == nil && index >= 0
 }
 
