@@ -25,6 +25,8 @@
 //   - A log is never read through direct gets: its mirror would answer them
 //     too, without the messages that it has coalesced away. So EV has
 //     allow_direct off, and STATE inherits mirror_direct off from it.
+//   - Many subjects are looked up with one question ([Bus.LastOf]); each message of
+//     the answer says which one is before it, so that none can be missing unnoticed.
 //   - What is stored is sealed with sums, which readers verify on decode
 //     ([events.Verify]). The server itself leaves damaged messages out without a
 //     word, and at a block that it cannot unpack it stands still: a reader asks,
