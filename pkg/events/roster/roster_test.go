@@ -130,7 +130,9 @@ func TestWhoIsAloneIsQuiet(t *testing.T) {
 			}
 		}
 		quiet("alone")
-		pass(solitude / 2) // somewhere between two heartbeats
+		for before := a.said.Load(); a.said.Load() == before; {
+			pass(heartbeat / 10)
+		} // the next heartbeat would be a long time coming
 		c := join(t, b, "c")
 		defer c.leave()
 		pass(heartbeat)
