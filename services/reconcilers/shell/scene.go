@@ -148,7 +148,11 @@ func (s scene) Sight(kind kinds.Name) events.Sight {
 
 // seen is how far each kind that the controller reads has been folded.
 func (s scene) seen() events.Position {
-	p := events.Position{}
+	many := len(s.reader.inputs)
+	if len(s.reader.every) > 0 {
+		many = len(s.memory.kinds)
+	}
+	p := make(events.Position, many)
 	for at, k := range s.memory.kinds {
 		if s.reader.reads(at) {
 			p[at] = k.position
