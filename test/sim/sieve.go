@@ -152,6 +152,7 @@ func (b *Blow) lose(w *World) {
 	case ClockJump:
 		w.note("fault: the clock of the reconcilers jumps")
 		w.replicas[0].skew += time.Hour
+		w.replicas[0].advance() // what was due before is due now
 	case Restore:
 		w.Restore(int64(b.By))
 	}
