@@ -64,7 +64,7 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 			return client.BatchV1().Jobs(namespace).Watch(ctx, from)
 		},
 	} {
-		w, err := open(metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
+		w, err := open(since(pods.ResourceVersion))
 		if err != nil {
 			return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
 		}
@@ -76,18 +76,26 @@ func watchNamespace(ctx context.Context, client kubernetes.Interface, namespace 
 // opener opens a watch.
 type opener func(metav1.ListOptions) (watch.Interface, error)
 
+// since is what is asked for of a watch. Bookmarks say how far it has come where nothing
+// happens, so that it can be opened again there when much has happened elsewhere.
+func since(version string) metav1.ListOptions {
+	return metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true}
+}
+
 // follow takes every event. The API server ends a watch whose reader falls behind
 // for a moment, as happens on a busy machine: it is opened again where it ended, and
 // nothing is missed.
 func (v *view) follow(ctx context.Context, open opener, w watch.Interface, version string) {
 	for {
 		for event := range w.ResultChan() {
-			v.take(event, time.Now())
+			if event.Type != watch.Bookmark {
+				v.take(event, time.Now())
+			}
 			if object, err := meta.Accessor(event.Object); err == nil {
 				version = object.GetResourceVersion()
 			}
 		}
-		again, err := open(metav1.ListOptions{ResourceVersion: version})
+		again, err := open(since(version))
 		if err != nil || ctx.Err() != nil {
 			v.mu.Lock()
 			defer v.mu.Unlock()

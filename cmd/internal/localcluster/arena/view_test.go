@@ -116,6 +116,7 @@ func TestFollowGoesOnWhereAWatchEnded(t *testing.T) {
 			a, b := pod("a", "x", true), pod("b", "x", true)
 			a.ResourceVersion, b.ResourceVersion = "7", "9"
 			first.Add(a)
+			first.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8"}})
 			first.Stop()
 			second.Add(b)
 			second.Stop()
@@ -126,8 +127,8 @@ func TestFollowGoesOnWhereAWatchEnded(t *testing.T) {
 		if _, err := v.Until(t.Context(), Ready(3)); !errors.Is(err, errBroken) {
 			t.Errorf("error is %v, want %v", err, errBroken)
 		}
-		if len(from) != 2 || from[0] != "7" || from[1] != "9" {
-			t.Errorf("the watch was opened again from %v, want from 7 and 9", from)
+		if len(from) != 2 || from[0] != "8" || from[1] != "9" {
+			t.Errorf("the watch was opened again from %v, want from 8, which a bookmark said, and 9", from)
 		}
 	})
 }
