@@ -123,7 +123,10 @@ func (w *world) append(m events.Message) {
 func (w *world) put(name string) *corev1.ConfigMap {
 	w.version++
 	version := strconv.Itoa(w.version)
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
+	// No two that bear a name one after the other have the same uid: the end of the first
+	// would be taken for what came of the second.
+	uid := types.UID("uid-" + name + "-" + version)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, ResourceVersion: version}}
 	w.objects[name] = object
 	w.tell(events.Is, object)
 	return object
