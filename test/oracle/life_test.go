@@ -109,13 +109,14 @@ func (l *life) rest(who string, world []runtime.Object, upstream bool) ([]runtim
 		if len(effects) == 0 {
 			return world, told
 		}
+		before := slices.Clone(told)
 		for _, e := range effects {
 			line := fmt.Sprintf("%s %s: %s %s %s", l.now.Format(time.TimeOnly), who, e.Verb, e.Resource, e.Name)
 			if e.Resource == "events" {
 				// Upstream says it once more when it looks again because a write was
 				// refused, which its own report before can bring about: equal Events
 				// are one, which counts.
-				if !upstream || !slices.Contains(told, e) {
+				if !upstream || !slices.Contains(before, e) {
 					told = append(told, e)
 				}
 				line += " " + e.Body
