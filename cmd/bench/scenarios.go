@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -61,7 +62,7 @@ func inNamespaces(serve func(*field, context.Context) error, play play) func(con
 		}
 		var rounds [][]metric
 		for range work.Rounds {
-			measured, err := f.play(ctx, play, work)
+			measured, err := f.accounted(ctx, play, work)
 			if err != nil {
 				return nil, err
 			}
@@ -79,6 +80,28 @@ func (f *field) play(ctx context.Context, play play, work sizes) ([]metric, erro
 	}
 	defer a.Close()
 	return play(ctx, f, a, work)
+}
+
+// accounted plays something once, and tells also what it has asked of the API server.
+func (f *field) accounted(ctx context.Context, play play, work sizes) ([]metric, error) {
+	before, err := f.client.Ledger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	measured, err := f.play(ctx, play, work)
+	if err != nil {
+		return nil, err
+	}
+	after, err := f.client.Ledger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	since := after.Since(before)
+	fmt.Fprintf(os.Stderr, "    asked of the API server: %v\n", since)
+	return append(measured,
+		metric{"requests to the API server", "", float64(since.Asked())},
+		metric{"changes that it told", "", float64(since.Told)},
+		metric{"its processor time", "s", since.Processor}), nil
 }
 
 // played are the scenarios that nobody has to ask for.

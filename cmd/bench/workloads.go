@@ -60,14 +60,14 @@ func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 // quiet waits until so long a time has passed in which nobody wrote anything.
 func (f *field) quiet(ctx context.Context, long time.Duration) error {
 	for {
-		before, err := f.client.Writes(ctx)
+		before, err := f.client.Ledger(ctx)
 		if err != nil {
 			return err
 		}
 		if err := arena.Rest(ctx, long); err != nil {
 			return fmt.Errorf("wait until nobody writes: %w", err)
 		}
-		if after, err := f.client.Writes(ctx); err != nil || after == before {
+		if after, err := f.client.Ledger(ctx); err != nil || after.Writes() == before.Writes() {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) 
 	if err != nil {
 		return nil, err
 	}
-	written, err := f.client.Writes(ctx)
+	ledger, err := f.client.Ledger(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) 
 	if err != nil {
 		return nil, err
 	}
-	writes, err := f.client.Writes(ctx)
+	written, err := f.client.Ledger(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (f *field) idle(ctx context.Context, long time.Duration) ([]metric, error) 
 	return []metric{
 		{"processor at rest", "%", 100 * (after.cpu - before.cpu) / took.Seconds()},
 		{"memory at rest", "MB", after.resident},
-		{"writes at rest", "1/min", float64(writes-written) / took.Minutes()},
+		{"writes at rest", "1/min", float64(written.Since(ledger).Writes()) / took.Minutes()},
 	}, nil
 }
 

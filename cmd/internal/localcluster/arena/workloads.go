@@ -1,12 +1,8 @@
 package arena
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -121,46 +117,4 @@ func Told(n int) Condition {
 		}
 		return len(v.deployments) > 0
 	}}
-}
-
-// Writes is how many requests the API server has had that change something, but for
-// those by which nodes and components say that they live, and for Events.
-func (c *Client) Writes(ctx context.Context) (int, error) {
-	text, err := c.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("read the API server's metrics: %w", err)
-	}
-	return writesIn(text)
-}
-
-func writesIn(metrics []byte) (int, error) {
-	sum := 0
-	lines := bufio.NewScanner(bytes.NewReader(metrics))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		labels, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "apiserver_request_total{"), "} ")
-		if !ok || !strings.HasPrefix(lines.Text(), "apiserver_request_total{") || !changes(labels) {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read the API server's metrics: %w", err)
-		}
-		sum += int(n)
-	}
-	return sum, lines.Err()
-}
-
-func changes(labels string) bool {
-	for _, resource := range []string{"leases", "nodes", "events", "tokenreviews", "subjectaccessreviews"} {
-		if strings.Contains(labels, `resource="`+resource+`"`) {
-			return false
-		}
-	}
-	for _, verb := range []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"} {
-		if strings.Contains(labels, `verb="`+verb+`"`) {
-			return true
-		}
-	}
-	return false
 }

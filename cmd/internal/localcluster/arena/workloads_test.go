@@ -35,21 +35,3 @@ func TestConditionsOfWorkloads(t *testing.T) {
 		}
 	}
 }
-
-func TestWritesAreCounted(t *testing.T) {
-	n, err := writesIn([]byte(`# TYPE apiserver_request_total counter
-apiserver_request_total{code="201",resource="pods",verb="POST"} 40
-apiserver_request_total{code="200",resource="pods",subresource="status",verb="PATCH"} 2
-apiserver_request_total{code="200",resource="pods",verb="LIST"} 9
-apiserver_request_total{code="200",resource="leases",verb="PUT"} 100
-apiserver_request_total{code="201",resource="events",verb="POST"} 100
-apiserver_request_total{code="200",resource="nodes",subresource="status",verb="PATCH"} 100
-apiserver_request_slo_total{verb="POST"} 7
-`))
-	if err != nil || n != 42 {
-		t.Errorf("there were %d writes, %v; want 42", n, err)
-	}
-	if _, err := writesIn([]byte(`apiserver_request_total{verb="PUT"} many`)); err == nil {
-		t.Error("a count that is no number was accepted")
-	}
-}
