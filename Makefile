@@ -9,13 +9,15 @@ PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 OUTSIDE := test/oracle test/observability/rules
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
 IMAGE ?= millrace:dev
+# What the program spends its time on at work, for the compiler; make profile takes it anew.
+PROFILE := cmd/millrace/work.pgo
 SEED ?= 1
 N ?= 300
 FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
+.PHONY: help build release profile image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,9 +27,16 @@ build: ## build bin/millrace, which is a plug-in of kubectl under another name
 	@ln -sf millrace bin/kubectl-millrace && ln -sf millrace bin/kubectl_complete-millrace
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 
+release: ## build bin/millrace as its image has it: what it does most is compiled with more care (some minutes)
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+
+profile: build ## find out anew what millrace does most: at work, on a local control plane
+	$(GO) run ./cmd/bench --contenders=millrace --scenarios=burst,many,heal,job,statefulset,namespace --out=.millrace/bench/profiled.json --profile=$(PROFILE)
+
 image: ## build the image of every service, and see that it starts (docker)
 	@mkdir -p bin/linux
-	CGO_ENABLED=0 GOOS=linux $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
+	CGO_ENABLED=0 GOOS=linux $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
 	docker build --file deployments/image/Dockerfile --tag $(IMAGE) .
 	docker run --rm --network none $(IMAGE) --version
 
@@ -74,7 +83,7 @@ e2e: build ## Kubernetes' own e2e tests for our controllers
 torture: ## kill, stop and cut off real processes under load, and judge what came of it: make torture SEED=7 FAULTS=500 TIME=15m
 	$(GO) run ./cmd/torture --seed=$(SEED) --faults=$(FAULTS) --time=$(TIME)
 
-bench: build ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
+bench: release ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
 
 mutants: ## break the code in five hundred small ways, one at a time: how many does a test notice?

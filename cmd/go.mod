@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/go-logr/logr v1.4.4
+	github.com/google/pprof v0.0.0-20261016150608-1facf8f91b50
 	github.com/millrace/millrace/pkg/events v0.0.0
 	github.com/millrace/millrace/services/reconcilers v0.0.0
 	github.com/millrace/millrace/services/watcher v0.0.0

@@ -52,7 +52,7 @@ func (b *bench) contender(name string) (contender, error) {
 		if _, err := os.Stat(b.binary); err != nil {
 			return nil, fmt.Errorf("find millrace (make build): %w", err)
 		}
-		return millrace{b.binary}, nil
+		return millrace{b.binary, b.profiler}, nil
 	default:
 		return nil, fmt.Errorf("unknown contender %q; there are %s", name, strings.Join(contenderNames(), ", "))
 	}
@@ -94,7 +94,10 @@ func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...
 }
 
 // millrace is what this repository is about.
-type millrace struct{ binary string }
+type millrace struct {
+	binary   string
+	profiler *profiler
+}
 
 func (m millrace) name() string { return "millrace" }
 
@@ -145,7 +148,11 @@ func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...st
 		if err != nil {
 			return nil, err
 		}
-		return p, p.Ready(ctx, "http://"+health+"/readyz")
+		if err := p.Ready(ctx, "http://"+health+"/readyz"); err != nil {
+			return p, err
+		}
+		m.profiler.follow(health)
+		return p, nil
 	}}
 }
 

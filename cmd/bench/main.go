@@ -52,6 +52,7 @@ func main() {
 	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")
 	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
 	binary := flag.String("binary", "bin/millrace", "the millrace program")
+	profile := flag.String("profile", "", "file for a profile of what millrace's processes did, for go build -pgo, such as cmd/millrace/work.pgo")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,8 +60,14 @@ func main() {
 	if *few {
 		b.work = small
 	}
+	if *profile != "" {
+		b.profiler = &profiler{}
+	}
 	b.results = newResults(b.work)
 	err := b.run(ctx, words(*contenders), *out, *doc, *add)
+	if err == nil && *profile != "" {
+		err = b.profiler.save(*profile)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -73,6 +80,7 @@ type bench struct {
 	work      sizes
 	scenarios []string
 	binary    string
+	profiler  *profiler
 	results   results
 }
 
