@@ -104,6 +104,7 @@ type entry struct {
 	acted, told  time.Time     // when this desk last stored a turn that acts, and a report
 	passedOver   time.Time     // since when reports have waited for what was done ahead of them; zero: none has
 	took         time.Duration // the last report, until its outcome was known
+	unsure       time.Time     // when a report last had to wait until it is known what became of an act
 
 	wake    time.Time // the moment that is scheduled
 	alarm   time.Time // the earliest timer that looks at it again

@@ -293,6 +293,13 @@ func (d *Desk) paced(e *entry, ahead, passing bool) time.Time {
 	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
+// progress is until when nobody asks what could be reported while a turn that acts is
+// under way. Where the answer was a report that has to be sure, it will be that again:
+// it costs a look at everything, and comes to nothing.
+func (d *Desk) progress(e *entry) time.Time {
+	return latest(d.paced(e, false, false), e.unsure.Add(d.settings.Progress))
+}
+
 // later has a key wait because the bus did not answer as it should.
 func (d *Desk) later(e *entry) {
 	e.retries++

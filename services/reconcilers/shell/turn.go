@@ -50,7 +50,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.clear(e)
-	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.paced(e, false, false))) {
+	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.progress(e))) {
 		d.tally.Shut++
 		d.holds(e)
 		d.alarmPaced(e)
@@ -109,7 +109,9 @@ func (d *Desk) ask(e *entry) (a answer) {
 			a.act, a.tell = false, false
 			d.squinting = append(d.squinting, e)
 		}
-		a.tell = a.tell && (a.act || !a.decision.Sure)
+		if a.tell && !a.act && a.decision.Sure {
+			a.tell, e.unsure = false, d.now
+		}
 		a.seen, a.epochs = s.seen(), s.epochs()
 		a.digest, a.heard = s.digest(a.seen), e.heard()
 		own := d.own(e.key)
@@ -371,7 +373,7 @@ func (d *Desk) forget(e *entry, a answer) {
 }
 
 func (d *Desk) alarmPaced(e *entry) {
-	if at := d.paced(e, false, false); e.mayTell() && d.now.Before(at) {
+	if at := d.progress(e); e.mayTell() && d.now.Before(at) {
 		d.alarm(e, at)
 	}
 }

@@ -139,21 +139,31 @@ func endedAt(p *corev1.Pod) time.Time {
 //
 // Upstream: one that runs beside and has not ended hides what the others say.
 func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
-	statuses := slices.Clone(p.Status.ContainerStatuses)
-	for _, c := range p.Status.InitContainerStatuses {
-		if slices.ContainsFunc(p.Spec.InitContainers, func(spec corev1.Container) bool {
-			return spec.Name == c.Name && spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		}) {
-			statuses = append(statuses, c)
-		}
-	}
-	for _, c := range statuses {
+	ended := func(c *corev1.ContainerStatus) bool {
 		if c.State.Terminated == nil || c.State.Terminated.FinishedAt.IsZero() {
+			return false
+		}
+		last, ok = later(last, c.State.Terminated.FinishedAt.Time), true
+		return true
+	}
+	for i := range p.Status.ContainerStatuses {
+		if !ended(&p.Status.ContainerStatuses[i]) {
 			return time.Time{}, false
 		}
-		last = later(last, c.State.Terminated.FinishedAt.Time)
 	}
-	return last, len(statuses) > 0
+	for i := range p.Status.InitContainerStatuses {
+		if c := &p.Status.InitContainerStatuses[i]; runsBeside(p, c.Name) && !ended(c) {
+			return time.Time{}, false
+		}
+	}
+	return last, ok
+}
+
+// runsBeside tells whether a container that is started first goes on beside the others.
+func runsBeside(p *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(spec corev1.Container) bool {
+		return spec.Name == name && spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
 }
 
 // failuresOf is how often the index of a pod had failed before it, and ignoredOf

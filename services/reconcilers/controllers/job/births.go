@@ -89,8 +89,15 @@ func (s *sight) birth(name string, body json.RawMessage) events.Command {
 	))
 }
 
+// taken tells whether a pod has a name.
 func (s *sight) taken(name string) bool {
-	return slices.ContainsFunc(s.view.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+	if s.names == nil {
+		s.names = make(map[string]bool, len(s.view.Pods))
+		for _, p := range s.view.Pods {
+			s.names[p.Name] = true
+		}
+	}
+	return s.names[name]
 }
 
 // inherited is how often an index has failed, and how often that was ignored, the

@@ -37,6 +37,8 @@ type sight struct {
 	retained map[int]*corev1.Pod
 	// end is why the Job is to end; nil while it is not.
 	end *ending
+	// names are those of all pods that are seen; nil until one is asked for.
+	names map[string]bool
 }
 
 // look takes in what is seen. pods are those that the Job controls and selects.
