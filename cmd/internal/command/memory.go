@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -11,6 +12,13 @@ const (
 	// leastRoom is how much may be allocated between two collections even where
 	// little is alive: small heaps are cheap to collect, but not for nothing.
 	leastRoom = 64 << 20
+	// respite is how far apart collections should be where much is allocated, as far as
+	// no more than Go's own share of room, as much again as is alive, is needed for it:
+	// each costs a look at all that is alive.
+	respite = 3 * time.Second
+	// step is what the room for that goes up and down by: telling the runtime stops the
+	// world.
+	step = 16 << 20
 	// beside is what the runtime needs beside that: stacks, its own books, and the
 	// gaps in the heap.
 	beside = 40 << 20
@@ -22,8 +30,8 @@ const (
 	measureSoon, measureEvery = 20 * time.Millisecond, time.Second
 )
 
-// boundMemory lets the process use half as much again as is alive, instead of
-// the twice as much that Go uses otherwise, until the context ends. The embedded
+// boundMemory lets the process use half as much again as is alive, and where much is
+// allocated up to the twice as much that Go uses otherwise, until the context ends. The embedded
 // server keeps blocks of several megabytes for a while after every write, and what
 // is freed of them would not be given back. The limit always leaves room above what
 // is alive, so that it never makes the collector work without end.
@@ -35,7 +43,10 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 			return
 		}
 	}
-	var e ebb
+	var (
+		e ebb
+		f flow
+	)
 	limit, wait := int64(0), measureSoon
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -46,7 +57,7 @@ func boundMemory(ctx context.Context, lookup func(string) (string, bool)) {
 			giveBack()
 			alive, allocated = heap()
 		}
-		limit = roomy(memoryLimit(alive), alive, gaps(), leastRoom/2)
+		limit = roomy(memoryLimit(alive), alive, gaps(), room(alive, f.measure(time.Now(), allocated)))
 		if limit != before { // telling the runtime stops the world
 			debug.SetMemoryLimit(limit)
 		}
@@ -72,6 +83,33 @@ func nextLook(wait time.Duration, before, now int64) time.Duration {
 // memoryLimit is the limit for what is alive.
 func memoryLimit(alive int64) int64 {
 	return max(alive+max(alive/2, leastRoom)+beside, leastLimit)
+}
+
+// room is how much there must be above what is alive and all that lies beside it,
+// where so much is allocated in a second.
+func room(alive int64, perSecond float64) int64 {
+	wanted := int64(math.Ceil(perSecond*respite.Seconds()/step)) * step
+	return max(leastRoom/2, min(wanted, max(alive, 2*leastRoom)))
+}
+
+// flow is how much has lately been allocated in a second. The zero value is ready.
+type flow struct {
+	at        time.Time
+	allocated int64
+	perSecond float64
+}
+
+// lately is how long ago what was allocated still counts, roughly.
+const lately = 5 * time.Second
+
+// measure is to be told now and then how much has ever been allocated.
+func (f *flow) measure(now time.Time, allocated int64) (perSecond float64) {
+	if took := now.Sub(f.at).Seconds(); !f.at.IsZero() && took > 0 {
+		news := 1 - math.Exp(-took/lately.Seconds())
+		f.perSecond += news * (float64(allocated-f.allocated)/took - f.perSecond)
+	}
+	f.at, f.allocated = now, allocated
+	return f.perSecond
 }
 
 // heap is how much the last collection found in use, and how much has ever been
