@@ -27,6 +27,33 @@ func TestASureReportWaitsForTheAct(t *testing.T) {
 	o.take(events.Tell)
 }
 
+// It costs a look at everything, and while the act is under way comes to nothing: what
+// changes meanwhile does not have it asked for again and again.
+func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
+	settings, _, asked := figured()
+	settings.Pace, settings.Progress = time.Millisecond, time.Second
+	o := open(t, settings)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
+	o.recalled(Past{}, Past{})
+	birth := o.take(events.Act).Commands[0]
+	o.answer(events.Act, 1, nil)
+	for second := range 3 {
+		o.pass(time.Second)
+		before := len(*asked)
+		for n := range 100 {
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 100*second+n+2, 1, 5, "counts"))
+		}
+		if got := len(*asked) - before; got > 1 {
+			t.Errorf("in second %d it was asked %d times", second, got)
+		}
+	}
+	o.none()
+	born := aPod(birth.Name, "web", 1000)
+	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: birth.Ref(), UID: born.UID, Version: "1000"})
+	o.change(kinds.Pods.Kind, events.Is, born)
+	o.take(events.Tell)
+}
+
 // What users are told of an act is told with it. While the act rests after a failure nothing
 // changes, and so it would be told again and again.
 func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
