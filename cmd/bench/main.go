@@ -52,11 +52,12 @@ func main() {
 	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")
 	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
 	binary := flag.String("binary", "bin/millrace", "the millrace program")
+	turns := flag.Int("turns", 1, "how often each contender takes part, one after the other; of every number the median is told")
 	profile := flag.String("profile", "", "file for a profile of what millrace's processes did, for go build -pgo, such as cmd/millrace/work.pgo")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	b := &bench{work: full, scenarios: words(*chosen), binary: *binary}
+	b := &bench{work: full, scenarios: words(*chosen), binary: *binary, turns: *turns}
 	if *few {
 		b.work = small
 	}
@@ -80,6 +81,7 @@ type bench struct {
 	work      sizes
 	scenarios []string
 	binary    string
+	turns     int
 	profiler  *profiler
 	results   results
 }
@@ -90,6 +92,9 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string, add bo
 			return fmt.Errorf("unknown scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
 		}
 	}
+	if b.turns < 1 {
+		return fmt.Errorf("--turns=%d: everybody has to take part once at least", b.turns)
+	}
 	var err error
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return fmt.Errorf("find %s: %w", b.binary, err)
@@ -99,12 +104,26 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string, add bo
 			return err
 		}
 	}
-	failure := b.measureAll(ctx, names)
+	failure := b.takeTurns(ctx, names)
 	b.results.print(os.Stdout) // what was measured is not lost because something else failed
 	if err := errors.Join(failure, b.results.save(out)); err != nil || doc == "" {
 		return err
 	}
 	return b.results.document(doc)
+}
+
+// takeTurns has everybody play several times, one after the other: a machine may be a
+// sixth faster or slower a few minutes later.
+func (b *bench) takeTurns(ctx context.Context, names []string) error {
+	for turn := range b.turns {
+		if b.turns > 1 {
+			fmt.Fprintf(os.Stderr, "\nturn %d of %d\n", turn+1, b.turns)
+		}
+		if err := b.measureAll(ctx, names); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *bench) measureAll(ctx context.Context, names []string) error {

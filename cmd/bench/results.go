@@ -78,6 +78,9 @@ type row struct {
 	Name     string             `json:"name"`
 	Unit     string             `json:"unit"`
 	Values   map[string]float64 `json:"values"`
+	// Turns are the numbers of each turn, of which Values has the median; nil where there
+	// was one.
+	Turns map[string][]float64 `json:"turns,omitempty"`
 }
 
 func newResults(work sizes) results {
@@ -101,14 +104,25 @@ func machine() string {
 // median is the middle one of the values.
 func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
+// add takes in a number, or one more of a later turn.
 func (r *results) add(scenario, contender string, m metric) {
-	for i := range r.Rows {
-		if r.Rows[i].Scenario == scenario && r.Rows[i].Name == m.Name {
-			r.Rows[i].Values[contender] = m.Value
-			return
-		}
+	at := slices.IndexFunc(r.Rows, func(w row) bool { return w.Scenario == scenario && w.Name == m.Name })
+	if at < 0 {
+		at = len(r.Rows)
+		r.Rows = append(r.Rows, row{Scenario: scenario, Name: m.Name, Unit: m.Unit, Values: map[string]float64{}})
 	}
-	r.Rows = append(r.Rows, row{scenario, m.Name, m.Unit, map[string]float64{contender: m.Value}})
+	w := &r.Rows[at]
+	if before, again := w.Values[contender]; again {
+		if w.Turns == nil {
+			w.Turns = map[string][]float64{}
+		}
+		if w.Turns[contender] == nil {
+			w.Turns[contender] = []float64{before}
+		}
+		w.Turns[contender] = append(w.Turns[contender], m.Value)
+		m.Value = quantile(w.Turns[contender], 0.5)
+	}
+	w.Values[contender] = m.Value
 }
 
 // ratio compares two contenders; below 1, a needs less than b.
@@ -170,6 +184,7 @@ func (r *results) load(file string, now []string) error {
 	for _, w := range earlier.Rows {
 		for _, name := range now {
 			delete(w.Values, name)
+			delete(w.Turns, name)
 		}
 		if len(w.Values) > 0 {
 			r.Rows = append(r.Rows, w)
@@ -203,11 +218,50 @@ func (r *results) document(file string) error {
 			fmt.Fprintln(&b, "|"+strings.Repeat(" --- |", len(line)))
 		}
 	}
+	r.turnByTurn(&b)
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil
 }
+
+// turnByTurn tells every number where contenders took turns.
+func (r *results) turnByTurn(w io.Writer) {
+	told := false
+	for _, row := range r.Rows {
+		tuned, ours := row.Turns["kcm-tuned"], row.Turns["millrace"]
+		if len(tuned) != len(ours) || len(ours) == 0 || row.Unit != "s" {
+			continue
+		}
+		if !told {
+			fmt.Fprint(w, turnsHead)
+			told = true
+		}
+		var ratios []string
+		for turn := range ours {
+			ratios = append(ratios, fmt.Sprintf("%.2fx", ours[turn]/tuned[turn]))
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", row.Scenario, row.Name, numbers(tuned), numbers(ours), strings.Join(ratios, ", "))
+	}
+}
+
+func numbers(values []float64) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, number(v))
+	}
+	return strings.Join(texts, ", ")
+}
+
+const turnsHead = `
+## Turn by turn
+
+Here kcm-tuned and Millrace took turns (` + "`--turns`" + `), each time on a fresh control plane. The table above has the medians; these are
+the seconds of each turn.
+
+| scenario | what | kcm-tuned | millrace | millrace/tuned |
+| --- | --- | --- | --- | --- |
+`
 
 const pageHead = `# Benchmarks
 

@@ -37,6 +37,51 @@ func TestOfRoundsTheMiddleOneIsTold(t *testing.T) {
 	}
 }
 
+// What was measured several times stands in the table with its median, and on the page
+// with all of its numbers.
+func TestOfTurnsTheMiddleOneIsToldAndEachIsShown(t *testing.T) {
+	r := newResults(full)
+	for turn := range 3 {
+		r.add("job", "kcm-tuned", metric{"until it is complete", "s", []float64{20, 26, 22}[turn]})
+		r.add("job", "millrace", metric{"until it is complete", "s", []float64{22, 25, 11}[turn]})
+		r.add("job", "kcm", metric{"requests to the API server", "", float64(turn)})
+	}
+	r.add("wall", "kcm-tuned", metric{"creates", "1/s", 500})
+	file := filepath.Join(t.TempDir(), "results.json")
+	if err := r.save(file); err != nil {
+		t.Fatal(err)
+	}
+	kept := newResults(full)
+	if err := kept.load(file, nil); err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "benchmarks.md")
+	if err := kept.document(page); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| job | until it is complete | s | - | 22.0 | 22.0 | - | 1.00x |",
+		"| job | requests to the API server |  | 1.00 | - | - | - | - |",
+		"| job | until it is complete | 20.0, 26.0, 22.0 | 22.0, 25.0, 11.0 | 1.10x, 0.96x, 0.50x |",
+	} {
+		if strings.Count(string(data), want) != 1 {
+			t.Errorf("page lacks %q:\n%s", want, data)
+		}
+	}
+	again := newResults(full)
+	if err := again.load(file, []string{"millrace"}); err != nil {
+		t.Fatal(err)
+	}
+	again.add("job", "millrace", metric{"until it is complete", "s", 40})
+	if got := again.Rows[0]; got.Values["millrace"] != 40 || got.Turns["millrace"] != nil {
+		t.Errorf("what was measured before is mixed with what is measured now: %+v", got)
+	}
+}
+
 func TestTableComparesContenders(t *testing.T) {
 	r := newResults(full)
 	r.add("heal", "kcm-tuned", metric{"p50", "ms", 10})
