@@ -92,8 +92,8 @@ type View struct {
 	// LetGo is when pods that are not there any more had something taken off them,
 	// if that was the last thing that was done for the Job.
 	LetGo *time.Time `json:"letGo,omitempty"`
-	// Surplus are the pods, still on their way out, that were let go and deleted because
-	// they were too many.
+	// Surplus are the pods, still on their way out, that were deleted because they were
+	// too many.
 	Surplus []types.UID `json:"surplus,omitempty"`
 	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
 	// finished.

@@ -124,14 +124,23 @@ func TestObserve(t *testing.T) {
 // Three pods at work are to be two, one, and then three again, while those that were too
 // many take their time to go. Two failures of long ago are in the status, and nowhere else.
 // None of the two that were too many may be taken for one of those, or the next births wait.
+// Whether something held them back until they were counted makes no difference.
 func TestSurplusIsRememberedForMoreThanATurn(t *testing.T) {
+	t.Run("counted", func(t *testing.T) { surplusIsRemembered(t) })
+	t.Run("free", func(t *testing.T) {
+		surplusIsRemembered(t, func(p *corev1.Pod) { p.Finalizers = nil })
+	})
+}
+
+func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
+	t.Helper()
 	job := aJob(func(j *batchv1.Job) {
 		j.Spec.Parallelism, j.Spec.Completions = of(int32(3)), of(int32(9))
 		j.Status.Failed, j.Status.StartTime = 2, &metav1.Time{Time: now.Add(-time.Hour)}
 	})
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
 	for _, name := range []string{"a", "b", "c"} {
-		world.Put(kinds.Pods.Kind, aPod(name, corev1.PodRunning))
+		world.Put(kinds.Pods.Kind, aPod(name, corev1.PodRunning, with...))
 	}
 	turn := func(parallelism int32) (because string, births, deaths int) {
 		t.Helper()

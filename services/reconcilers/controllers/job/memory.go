@@ -17,19 +17,41 @@ type note struct {
 	Surplus []types.UID `json:"surplus,omitempty"`
 }
 
-// handOn has the next turn know which pods were too many before this one.
+// handOn has the next turn know which pods were too many before this one, and which that
+// need not be let go are deleted by it: of those that are let go as well, their two results
+// tell.
 func (v View) handOn(d reconcile.Decision) reconcile.Decision {
 	at := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
-	if at < 0 || len(v.Surplus) == 0 {
+	if at < 0 {
+		return d
+	}
+	surplus := slices.Concat(v.Surplus, v.deletedFree(d.Commands))
+	if len(surplus) == 0 {
 		return d
 	}
 	d.Commands = slices.Clone(d.Commands)
-	d.Commands[at].Note = reconcile.Body(note{v.Surplus})
+	d.Commands[at].Note = reconcile.Body(note{surplus})
 	return d
 }
 
-// with adds to pods that were too many those that were so before, as far as they are
-// still there.
+// deletedFree are the pods that commands delete and that nothing holds back.
+func (v View) deletedFree(commands []events.Command) (deleted []types.UID) {
+	free := map[string]types.UID{}
+	for _, p := range v.Pods {
+		if !counted(p) {
+			free[p.Name] = p.UID
+		}
+	}
+	for _, c := range commands {
+		if uid, ok := free[c.Name]; ok && c.Verb == events.VerbDelete {
+			deleted = append(deleted, uid)
+		}
+	}
+	return deleted
+}
+
+// with adds to pods that were too many those that were handed on as such, as far as they
+// are still there, and on their way out: a delete may have been refused.
 func (v View) with(surplus []types.UID, results []events.Result) []types.UID {
 	for _, r := range results {
 		var n note
@@ -37,8 +59,8 @@ func (v View) with(surplus []types.UID, results []events.Result) []types.UID {
 			continue
 		}
 		for _, uid := range n.Surplus {
-			there := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid })
-			if there && !slices.Contains(surplus, uid) {
+			leaving := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && p.DeletionTimestamp != nil })
+			if leaving && !slices.Contains(surplus, uid) {
 				surplus = append(surplus, uid)
 			}
 		}
