@@ -132,7 +132,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Attempt = last.Turn
 		}
 		missed, surplus := became(s, last.Results)
-		if v.Surplus = v.with(surplus, last.Results); missed {
+		handed := handedOn(last.Results)
+		if v.Surplus = v.with(surplus, handed.Surplus); missed && !handed.Claims {
 			v.LetGo = &last.At
 		}
 	}

@@ -210,3 +210,27 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 		}
 	}
 }
+
+// Three failures of long ago are in the status. A pod that failed just now has the labels of
+// another Job: it is released, and gone with that. It was none of the three, so the births
+// do not wait.
+func TestWhoIsReleasedWasNotCounted(t *testing.T) {
+	job := aJob(func(j *batchv1.Job) {
+		j.Spec.Parallelism, j.Spec.Completions = of(int32(1)), of(int32(9))
+		j.Status.Failed, j.Status.StartTime = 3, &metav1.Time{Time: now.Add(-time.Hour)}
+	})
+	stranger := aPod("a", corev1.PodFailed, reconciletest.Deleted[*corev1.Pod](now), func(p *corev1.Pod) { p.Labels = nil })
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job).Put(kinds.Pods.Kind, stranger)
+	v, _ := observe(world, sum)
+	d := decide(v, now).In(events.Act)
+	if len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbPatch || d.Commands[0].Name != "a" {
+		t.Fatalf("%s: %v, want the stranger released", d.Because, d.Commands)
+	}
+	released := events.Result{Status: events.Applied, UID: stranger.UID, Ref: d.Commands[0].Ref(), Answer: &events.Answer{Note: d.Commands[0].Note}}
+	world = reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
+	world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 1, At: now, Results: []events.Result{released}})
+	v, _ = observe(world, sum)
+	if d := decide(v, now).In(events.Act); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbCreate {
+		t.Errorf("%s: %v, want a pod born", d.Because, d.Commands)
+	}
+}

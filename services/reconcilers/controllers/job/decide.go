@@ -14,11 +14,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-func decide(v View, now time.Time) reconcile.Decision { return v.handOn(v.judge(now)) }
-
-// judge claims the pods that are the Job's, has pods born or deleted, lets go of
+// decide claims the pods that are the Job's, has pods born or deleted, lets go of
 // those that are counted, and reports what is there.
-func (v View) judge(now time.Time) reconcile.Decision {
+func decide(v View, now time.Time) reconcile.Decision {
 	if v.Stray != nil {
 		return v.free()
 	}
@@ -38,10 +36,11 @@ func (v View) judge(now time.Time) reconcile.Decision {
 		Kind: kinds.Jobs.Kind, Owner: v.Job, Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
 	}, kinds.Pods, v.Pods)
 	if len(claim.Commands) > 0 {
-		return reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...)
+		return v.handOn(reconcile.Do("pods change hands", claim.Commands[:min(len(claim.Commands), Burst)]...), claims)
 	}
 	s := look(v, claim.Mine, now)
-	return reconcile.Join(s.counted(s.scale()), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
+	d := reconcile.Join(s.counted(s.scale()), s.letGo(), s.report(), s.nextDeadline(), reconcile.Nothing("as many pods as wanted"))
+	return v.handOn(d, note{})
 }
 
 // known tells whether a completion mode is one that this controller knows. The API

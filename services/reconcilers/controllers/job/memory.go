@@ -15,22 +15,27 @@ import (
 // remembered. A pod takes its time to go, and meanwhile others may be born, or be too many.
 type note struct {
 	Surplus []types.UID `json:"surplus,omitempty"`
+	// Claims is set where pods only changed hands: whoever is gone since was not counted.
+	Claims bool `json:"claims,omitempty"`
 }
 
-// handOn has the next turn know which pods were too many before this one, and which that
-// need not be let go are deleted by it: of those that are let go as well, their two results
-// tell.
-func (v View) handOn(d reconcile.Decision) reconcile.Decision {
+// claims is the note of a turn in which pods change hands.
+var claims = note{Claims: true}
+
+// handOn has the next turn know, besides what n says, which pods were too many before this
+// one, and which that need not be let go are deleted by it: of those that are let go as
+// well, their two results tell.
+func (v View) handOn(d reconcile.Decision, n note) reconcile.Decision {
 	at := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
 	if at < 0 {
 		return d
 	}
-	surplus := slices.Concat(v.Surplus, v.deletedFree(d.Commands))
-	if len(surplus) == 0 {
+	n.Surplus = slices.Concat(v.Surplus, v.deletedFree(d.Commands))
+	if len(n.Surplus) == 0 && !n.Claims {
 		return d
 	}
 	d.Commands = slices.Clone(d.Commands)
-	d.Commands[at].Note = reconcile.Body(note{surplus})
+	d.Commands[at].Note = reconcile.Body(n)
 	return d
 }
 
@@ -50,19 +55,26 @@ func (v View) deletedFree(commands []events.Command) (deleted []types.UID) {
 	return deleted
 }
 
-// with adds to pods that were too many those that were handed on as such, as far as they
-// are still there, and on their way out: a delete may have been refused.
-func (v View) with(surplus []types.UID, results []events.Result) []types.UID {
+// handedOn is what the notes of a turn say together.
+func handedOn(results []events.Result) (all note) {
 	for _, r := range results {
 		var n note
 		if r.Answer == nil || json.Unmarshal(r.Answer.Note, &n) != nil {
 			continue
 		}
-		for _, uid := range n.Surplus {
-			leaving := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && p.DeletionTimestamp != nil })
-			if leaving && !slices.Contains(surplus, uid) {
-				surplus = append(surplus, uid)
-			}
+		all.Surplus = append(all.Surplus, n.Surplus...)
+		all.Claims = all.Claims || n.Claims
+	}
+	return all
+}
+
+// with adds to pods that were too many those that were handed on as such, as far as they
+// are still there, and on their way out: a delete may have been refused.
+func (v View) with(surplus, handed []types.UID) []types.UID {
+	for _, uid := range handed {
+		leaving := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && p.DeletionTimestamp != nil })
+		if leaving && !slices.Contains(surplus, uid) {
+			surplus = append(surplus, uid)
 		}
 	}
 	return surplus
