@@ -181,17 +181,25 @@ func (c *crowd) share(requests map[string]int64) (percent int32, each int64, err
 	return int32(used * 100 / requested), used / pods, nil
 }
 
-// requests is how much of a resource each pod requests, or one container of it.
+// requests is how much of a resource each pod requests, or one container of it. Of several
+// that do not say so the first by name is blamed.
 //
 // Upstream: calculateRequests.
 func (j judged) requests(of corev1.ResourceName, container string) (map[string]int64, error) {
-	requests := make(map[string]int64, len(j.view.Pods))
+	var (
+		requests = make(map[string]int64, len(j.view.Pods))
+		blamed   *corev1.Pod
+		failure  error
+	)
 	for _, p := range j.view.Pods {
 		request, err := requestOf(p, of, container)
-		if err != nil {
-			return nil, err
+		if err != nil && (blamed == nil || p.Name < blamed.Name) {
+			blamed, failure = p, err
 		}
 		requests[p.Name] = request
+	}
+	if failure != nil {
+		return nil, failure
 	}
 	return requests, nil
 }
