@@ -41,6 +41,9 @@ func (v View) handOn(d reconcile.Decision, n note) reconcile.Decision {
 
 // deletedFree are the pods that commands delete and that nothing holds back.
 func (v View) deletedFree(commands []events.Command) (deleted []types.UID) {
+	if !slices.ContainsFunc(commands, func(c events.Command) bool { return c.Verb == events.VerbDelete }) {
+		return nil // as a rule, and there may be thousands that ended
+	}
 	free := map[string]types.UID{}
 	for _, p := range v.Pods {
 		if !counted(p) {
