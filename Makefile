@@ -68,7 +68,7 @@ oracle: ## the same decisions as upstream's own controllers
 	cd test/oracle && GOWORK=off $(GO) test -timeout 20m ./...
 
 system: build ## real etcd, kube-apiserver and JetStream, built on first use
-	$(GO) test ./test/system/... ./test/trace/... ./test/shadow/... -p 1 -timeout 40m
+	$(GO) test ./test/system/... ./test/trace/... ./test/shadow/... -p 1 -timeout 60m
 
 observability: ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...

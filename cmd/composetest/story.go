@@ -99,7 +99,7 @@ var errNotProven = errors.New("the record is not proven")
 
 // playDemo is what a user would do next.
 func playDemo(ctx context.Context, s *stage) (string, error) {
-	cmd := s.command(ctx, "go", "run", "./cmd/demo", "--kubeconfig="+s.kubeconfig(), "--deadline=2m")
+	cmd := s.command(ctx, "go", "run", "./cmd/demo", "--kubeconfig="+s.kubeconfig(), "--deadline=4m")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

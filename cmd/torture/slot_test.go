@@ -14,8 +14,9 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
-// place is a slot for shell scripts, kept until the test ends.
-func place(t *testing.T, script string) *slot {
+// place is a slot for shell scripts, kept until the test ends. Where there is a gate,
+// the second process and those after it begin once that is closed.
+func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 	t.Helper()
 	shell, err := exec.LookPath("bash")
 	if err != nil {
@@ -26,6 +27,12 @@ func place(t *testing.T, script string) *slot {
 		t.Fatal(err)
 	}
 	s := &slot{name: "script", start: func(life int) (*localcluster.Process, error) {
+		if life > 1 && gate != nil {
+			select {
+			case <-gate:
+			case <-t.Context().Done():
+			}
+		}
 		return cluster.Run(fmt.Sprintf("script.%d", life), shell, "-c", script)
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +65,8 @@ func (s *slot) life(t *testing.T, n int) *localcluster.Process {
 const forever = "while true; do sleep 0.02; done"
 
 func TestSlotComesBackAfterAKill(t *testing.T) {
-	s := place(t, forever)
+	gate := make(chan struct{})
+	s := place(t, forever, gate)
 	first := s.life(t, 1)
 	begun := time.Now()
 	if err := s.kill(false, 200*time.Millisecond); err != nil {
@@ -70,6 +78,7 @@ func TestSlotComesBackAfterAKill(t *testing.T) {
 	if err := s.kill(false, 0); !errors.Is(err, errAway) {
 		t.Errorf("killed while nobody was there: %v", err)
 	}
+	close(gate)
 	s.life(t, 2)
 	if away := time.Since(begun); away < 200*time.Millisecond {
 		t.Errorf("its place was empty for %v, want at least 200 ms", away)
@@ -81,11 +90,20 @@ func TestSlotComesBackAfterAKill(t *testing.T) {
 
 // TestSlotNotesCrashes: what ends by itself is started again, and told of.
 func TestSlotNotesCrashes(t *testing.T) {
-	s := place(t, "echo the reason; exit 3")
-	s.life(t, 2)
+	s := place(t, "echo the reason; exit 3", nil)
+	again := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.lives >= 2 && len(s.crashes) > 0
+	}
+	for deadline := time.Now().Add(5 * time.Minute); !again(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not started again")
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.crashes) == 0 || !strings.Contains(s.crashes[0], "code 3: the reason") {
+	if !strings.Contains(s.crashes[0], "code 3: the reason") {
 		t.Errorf("the ends are %q", s.crashes)
 	}
 }
@@ -93,7 +111,7 @@ func TestSlotNotesCrashes(t *testing.T) {
 // TestSlotPauses: a stopped process makes no progress until the last of its pauses
 // is over.
 func TestSlotPauses(t *testing.T) {
-	s := place(t, "n=0; while true; do n=$((n+1)); echo $n; sleep 0.02; done")
+	s := place(t, "n=0; while true; do n=$((n+1)); echo $n; sleep 0.02; done", nil)
 	p := s.life(t, 1)
 	ticks := func() int {
 		text, err := os.ReadFile(p.Log)

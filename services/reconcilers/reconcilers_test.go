@@ -63,12 +63,12 @@ func TestWorkSurvivesReplicas(t *testing.T) {
 			onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 				w.writing(ctx, t, 5*time.Millisecond)
 				for i := range namespaces {
+					before := len(w.births())
 					w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "map")
 					if i%10 != 0 {
 						continue
 					}
 					r := w.start(ctx, controller)
-					before := len(w.births())
 					eventually(t, "a birth", func() bool { return len(w.births()) > before })
 					r.end()
 				}
@@ -86,12 +86,12 @@ func TestWorkSurvivesKills(t *testing.T) {
 		w.writing(ctx, t, 2*time.Millisecond)
 		w.start(ctx)
 		for i := range namespaces {
+			before := len(w.births())
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "map")
 			if i%10 != 5 {
 				continue
 			}
 			r := w.start(ctx)
-			before := len(w.births())
 			eventually(t, "a birth", func() bool { return len(w.births()) > before })
 			r.kill()
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "another")

@@ -23,8 +23,9 @@ const (
 	lookResting = 2 * time.Minute
 	// mendEvery bounds how often a state stream is made anew.
 	mendEvery = time.Minute
-	// followPatience is how long a state that lacks what mends it may stand still.
-	followPatience = 3 * time.Second
+	// followLooks is how often a state that lacks what mends it may be seen to stand still,
+	// which comes to three seconds. A machine that stood still itself has not looked.
+	followLooks = int(3 * time.Second / mirrorPoll)
 )
 
 // listen passes on what readers say of damage, until the context ends.

@@ -167,7 +167,10 @@ func TestReadersAreHeard(t *testing.T) {
 				t.Fatal(err)
 			}
 			log := logOf(t, b)
-			return len(log) >= 4 && strings.Contains(hole(t, log[len(log)-2]).Reason, reason)
+			if len(log) < 4 || log[len(log)-2].Op != events.Gap {
+				return false // it has not said all of it
+			}
+			return strings.Contains(hole(t, log[len(log)-2]).Reason, reason)
 		})
 	}
 	told(2, "it lacks an object")

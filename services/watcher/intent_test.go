@@ -78,8 +78,7 @@ func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
 	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
-	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
-	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
 	s.change("ADDED", "a", 0)
 	s.change("MODIFIED", "a", 1) // it is bound
 	s.changeOf("pods", "MODIFIED", "a", func(p *corev1.Pod) {

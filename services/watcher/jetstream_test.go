@@ -118,6 +118,7 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	service, stop := start(t, s, b, "one")
 	defer stop()
+	watching(t, service) // or the list would be begun anew
 	s.change("ADDED", "a", 0)
 	eventually(t, b, "is a")
 	want := []string{"is a"}

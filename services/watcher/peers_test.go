@@ -90,12 +90,17 @@ func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (
 		services[i], _ = start(t, s, c, fmt.Sprint("watcher-", i), options...)
 	}
 	until(t, func() bool {
-		return services[0].roster.Others() == 1 && services[1].roster.Others() == 1 && services[0].isActive() != services[1].isActive()
+		for i, s := range services {
+			if s.roster.Check() != nil || s.roster.Others() != 1 || s.isActive() != s.roster.First("pods") {
+				return false
+			}
+			if s.isActive() {
+				first, second = i, 1-i
+			}
+		}
+		return services[first].isWatching() && !services[second].isActive()
 	})
-	if services[1].isActive() {
-		return 1, 0, services
-	}
-	return 0, 1, services
+	return first, second, services
 }
 
 func TestASilentWatcherIsReplaced(t *testing.T) {
@@ -264,6 +269,7 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	c := &cable{Bus: b}
 	service, _ := start(t, s, c, "one")
+	watching(t, service) // or the list would be begun anew
 	s.change("ADDED", "a", 0)
 	eventually(t, b, "is a")
 	c.dead.Store(true)

@@ -96,8 +96,8 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 //
 // Errors: events.ErrDamaged; the state is made anew then.
 func (k *kindWatch) followed(ctx context.Context) error {
-	at, moved := uint64(0), time.Now()
-	for ; time.Since(moved) < followPatience; pause(ctx, mirrorPoll) {
+	at, looks := uint64(0), 0
+	for ; looks < followLooks; pause(ctx, mirrorPoll) {
 		state, err := k.bus.StreamState(ctx, subject.StateStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the state of %s: %w", k.kind.Name, err)
@@ -105,8 +105,8 @@ func (k *kindWatch) followed(ctx context.Context) error {
 		if state.Last >= k.appender.Last() {
 			return nil
 		}
-		if state.Last != at {
-			at, moved = state.Last, time.Now()
+		if looks++; state.Last != at {
+			at, looks = state.Last, 0
 		}
 		if err := ctx.Err(); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,8 @@ type server struct {
 	stale    bool           // its document is not up to date
 	refuse   map[string]int // a resource, or "" for all: answer with this status
 	after    int            // and this Retry-After
+	once     bool           // and only the first time
+	since    []time.Time    // when it was asked for pods
 	asked    []string       // what was refused
 	watchers map[chan struct{}]bool
 }
@@ -149,10 +152,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if resource == "widgets" && !s.custom {
 		code = http.StatusNotFound
 	}
+	if resource == "pods" {
+		s.since = append(s.since, time.Now())
+	}
 	if code != 0 {
 		s.asked = append(s.asked, resource)
 	}
 	after := s.after
+	if s.once && code != 0 {
+		clear(s.refuse)
+	}
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", kinds.JSON)
 	switch {

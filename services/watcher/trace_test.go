@@ -38,16 +38,19 @@ func spans(t *testing.T, r *tracetest.Recorder, n int) []tracetest.Span {
 // watching waits until changes come by watch: what a relist finds has no traces.
 func watching(t *testing.T, s *Service) {
 	t.Helper()
-	until(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		r := s.kinds[kinds.Pods.Name]
-		if r == nil {
-			return false
-		}
-		synced, err := r.watch.status()
-		return synced && err == nil
-	})
+	until(t, s.isWatching)
+}
+
+// isWatching tells whether the list of pods is behind it.
+func (s *Service) isWatching() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.kinds[kinds.Pods.Name]
+	if r == nil {
+		return false
+	}
+	synced, err := r.watch.status()
+	return synced && err == nil
 }
 
 // byWriter puts a writer's name on a change.
@@ -68,6 +71,16 @@ func tell(t *testing.T, b bus.Bus, w trace.Write) {
 	if err := b.Say(trace.Writes, w.Encode()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// known tells of a write until a watcher has heard of it: at first it may not listen yet.
+func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
+	t.Helper()
+	until(t, func() bool {
+		tell(t, b, w)
+		_, ours := s.causes.of(version{w.UID, w.Version}, false)
+		return ours
+	})
 }
 
 // TestChangesBeginTracesWhateverWatcherSeesThem: each one trace, told once, which
@@ -116,8 +129,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
 	cause := events.Trace{Parent: request, Hops: 3, Began: time.Now().UnixMilli()}
-	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
-	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
 	s.changeOf("pods", "ADDED", "early", byWriter(events.FieldManager))
 	spans(t, r, 1)
 
@@ -343,11 +355,13 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
-	tell(t, b, trace.Write{UID: "another", Version: "1"})
-	until(t, service.causes.told)
+	known(t, b, service, trace.Write{UID: "another", Version: "1"})
 	s.changeOf("pods", "MODIFIED", "a", byWriter(events.FieldManager))
 	if span := spans(t, r, 1)[0]; span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
 		t.Errorf("parent %v, %q", span.Parent.IsValid(), span.Attributes[trace.Outcome])
+	}
+	if !service.causes.told() {
+		t.Error("it does not know that writers tell of their writes")
 	}
 	if got := testutil.CollectAndCount(service.causes.missed); got != 0 {
 		t.Errorf("%d kinds have missed causes, although nobody has told of any", got)
@@ -368,8 +382,7 @@ func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
-	tell(t, b, trace.Write{UID: "uid-2", Version: "2"})
-	until(t, func() bool { _, ours := service.causes.of(version{"uid-2", "2"}, false); return ours })
+	known(t, b, service, trace.Write{UID: "uid-2", Version: "2"})
 	s.changeOf("pods", "ADDED", "ours", byWriter(events.FieldManager))
 	s.change("ADDED", "theirs", 0)
 	if got := spans(t, r, 1); len(got) != 1 || got[0].Attributes[trace.ObjectName] != "theirs" {
@@ -385,9 +398,8 @@ func TestTheEndOfAnObjectIsOurs(t *testing.T) {
 	watching(t, service)
 	s.change("ADDED", "a", 0)
 	s.change("ADDED", "b", 0)
-	tell(t, b, trace.Write{UID: "uid-2", Version: "2", Ends: true, Trace: events.Trace{Parent: request}})
-	tell(t, b, trace.Write{UID: "uid-3", Version: "3", Trace: events.Trace{Parent: request}})
-	until(t, func() bool { _, ours := service.causes.of(version{"uid-3", "3"}, false); return ours })
+	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Ends: true, Trace: events.Trace{Parent: request}})
+	known(t, b, service, trace.Write{UID: "uid-3", Version: "3", Trace: events.Trace{Parent: request}})
 	s.change("DELETED", "a", 0)
 	s.change("DELETED", "b", 0)
 	spans(t, r, 4)

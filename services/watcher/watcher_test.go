@@ -65,7 +65,7 @@ func logOfKind(t *testing.T, b bus.Bus, kind kinds.Name) (log []events.Delta) {
 func eventually(t *testing.T, b bus.Bus, want ...string) {
 	t.Helper()
 	var got []string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patient); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		got = got[:0]
 		for _, d := range logOf(t, b) {
 			if d.Op != events.Mark {
@@ -117,10 +117,12 @@ func TestDeletesDuringACompactionAreFound(t *testing.T) {
 	}
 }
 
-// until waits for what must come to pass, on however slow a machine.
+// patient is how long a test waits for what must come to pass, on however slow a machine.
+const patient = 5 * time.Minute
+
 func until(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain")
 		}

@@ -38,23 +38,25 @@ func (a *asked) At(context.Context, string, uint64) (events.Message, bool, error
 
 // TestAnEpochIsReadWhenTheStateHasMoved: what was read already is not read again.
 func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
-	b := &asked{epoch: 1, last: 5}
-	e := newEpochs(b)
-	is := func(epoch uint64, bodies int32) {
-		t.Helper()
-		e.recent(kinds.Pods.Name)
-		now, err := e.lookUp(t.Context(), kinds.Pods.Name)
-		if err != nil || !now.ok || now.epoch != epoch || b.bodies.Load() != bodies {
-			t.Errorf("the epoch is %+v, %v, after reading %d messages; want %d after %d", now, err, b.bodies.Load(), epoch, bodies)
+	synctest.Test(t, func(t *testing.T) { // what was looked up is known for a second
+		b := &asked{epoch: 1, last: 5}
+		e := newEpochs(b)
+		is := func(epoch uint64, bodies int32) {
+			t.Helper()
+			e.recent(kinds.Pods.Name)
+			now, err := e.lookUp(t.Context(), kinds.Pods.Name)
+			if err != nil || !now.ok || now.epoch != epoch || b.bodies.Load() != bodies {
+				t.Errorf("the epoch is %+v, %v, after reading %d messages; want %d after %d", now, err, b.bodies.Load(), epoch, bodies)
+			}
+			if _, known := e.recent(kinds.Pods.Name); !known {
+				t.Error("what was just looked up is not known")
+			}
 		}
-		if _, known := e.recent(kinds.Pods.Name); !known {
-			t.Error("what was just looked up is not known")
-		}
-	}
-	is(1, 1)
-	is(1, 1)
-	b.epoch, b.last = 2, 6
-	is(2, 2)
+		is(1, 1)
+		is(1, 1)
+		b.epoch, b.last = 2, 6
+		is(2, 2)
+	})
 }
 
 // TestATurnThatRestsOnManyKindsLooksAtThemTogether: of a turn that rests on many kinds

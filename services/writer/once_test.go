@@ -23,7 +23,8 @@ import (
 // say stores a message under an id of its own.
 func (s *scene) say(m events.Message) uint64 {
 	s.Helper()
-	sequence, err := s.bus.Put(s.Context(), m, fmt.Sprintf("%s %p", m.Subject, &m))
+	s.said++
+	sequence, err := s.bus.Put(s.Context(), m, fmt.Sprint("said ", s.said))
 	s.must(err)
 	return sequence
 }
@@ -117,8 +118,21 @@ func TestAgeIsThatOfTheBus(t *testing.T) {
 		if r := s.outcomeOf("old", old).Results[0]; r.Reason != "TooOld" || s.api.Created(pods+"old-0") != 0 {
 			t.Errorf("%v off: %+v", wrong, r)
 		}
-		if o := s.outcomeOf("new", s.say(turnOf(t, "new", nil, births("new", 1)...))); !o.OK() {
+		if o := s.young(); !o.OK() {
 			t.Errorf("%v off: %+v", wrong, o)
+		}
+	}
+}
+
+// young is the outcome of a turn that did not lie on the bus for too long: where this machine
+// stood still, it did, and there is another one.
+func (s *scene) young() (o events.Outcome) {
+	s.Helper()
+	for n := 0; ; n++ {
+		key, began := fmt.Sprint("new-", n), time.Now()
+		o = s.outcomeOf(key, s.say(turnOf(s.T, key, nil, births(key, 1)...)))
+		if o.OK() || o.Results[0].Reason != "TooOld" || time.Since(began) < time.Second {
+			return o
 		}
 	}
 }
@@ -175,7 +189,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 	if made := s.api.Created(pods + "web-0"); made != 0 {
 		t.Errorf("made %d times", made)
 	}
-	s.eventually("alarm", func() bool { return alarms(t, registry, "Damaged") == 1 })
+	s.eventually("alarm", func() bool { return alarms(t, registry, "Damaged") >= 1 })
 }
 
 // An outcome that cannot be read stands for nothing: the turn that comes again is

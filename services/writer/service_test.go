@@ -37,6 +37,11 @@ type scene struct {
 	api *fakeserver.Server
 	// started is told of every writer that is made; may be nil.
 	started func(*writer.Service)
+	// service is the writer of a story that is judged, and foreseen how often its beats come
+	// back too late in it.
+	service  *writer.Service
+	foreseen float64
+	said     int // messages
 }
 
 func newScene(t *testing.T) *scene {
@@ -340,7 +345,7 @@ func TestChecksTellWhetherTurnsAreTaken(t *testing.T) {
 		t.Error("a writer that was never started takes turns")
 	}
 	s.must(checks["writer-bus"]())
-	s.must(checks["writer-api"]())
+	s.eventually("answer of the API server", func() bool { return checks["writer-api"]() == nil })
 	s.api.Close()
 	if checks["writer-api"]() == nil {
 		t.Error("an API server that is not there is healthy")

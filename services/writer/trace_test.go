@@ -30,6 +30,7 @@ func (s *scene) heard() func() []trace.Write {
 	var mu sync.Mutex
 	var all []trace.Write
 	under := map[string]bool{} // writes that have begun, and whether they are under way
+	listening := false
 	go func() {
 		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
 			w, ok := trace.DecodeWrite(data)
@@ -37,6 +38,9 @@ func (s *scene) heard() func() []trace.Write {
 				if _, ok := trace.DecodeRoll(data); !ok {
 					s.Errorf("a writer tells %q", data)
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				listening = true
 				return
 			}
 			mu.Lock()
@@ -49,6 +53,12 @@ func (s *scene) heard() func() []trace.Write {
 			}
 		})
 	}()
+	s.eventually("listener", func() bool { // what is said before that is lost
+		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "nobody", Open: []string{}}.Encode()))
+		mu.Lock()
+		defer mu.Unlock()
+		return listening
+	})
 	return func() []trace.Write {
 		mu.Lock()
 		defer mu.Unlock()
@@ -171,14 +181,23 @@ func TestAnEndIsTold(t *testing.T) {
 // TestAWriteThatIsRefusedIsToldToHaveEnded, or changes of the object would wait for it.
 func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 	s, r := newScene(t), tracetest.New()
-	said := make(chan trace.Write, 16)
+	said, listening := make(chan trace.Write, 16), make(chan bool, 1)
 	go func() {
 		_ = s.bus.Listen(s.Context(), trace.Writes, func(data []byte) {
 			if w, ok := trace.DecodeWrite(data); ok {
 				said <- w
+				return
+			}
+			select {
+			case listening <- true:
+			default:
 			}
 		})
 	}()
+	s.eventually("listener", func() bool { // what is said before that is lost
+		s.must(s.bus.Say(trace.Writes, trace.Roll{Writer: "nobody", Open: []string{}}.Encode()))
+		return len(listening) > 0
+	})
 	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
 		if q.Method == http.MethodPost {
 			return fakeserver.Fault{Code: http.StatusForbidden}

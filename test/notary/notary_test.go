@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/port"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -47,7 +47,9 @@ func start(t *testing.T) *site {
 	s := &site{T: t}
 	s.options, err = server.ProcessConfigFile(file)
 	must(t, err)
-	s.options.Host, s.options.Port, s.options.JetStream, s.options.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir()
+	s.options.Host, s.options.JetStream, s.options.StoreDir = "127.0.0.1", true, t.TempDir()
+	s.options.Port, err = port.Free() // nobody else takes it while the server is away
+	must(t, err)
 	s.options.NoLog, s.options.NoSigs = true, true
 	private, _, err := notary.Generate("notary.test")
 	must(t, err)
@@ -66,7 +68,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// serve starts the server, on the same port from the second time on.
+// serve starts the server, each time on the same port.
 func (s *site) serve() {
 	s.Helper()
 	var err error
@@ -76,7 +78,6 @@ func (s *site) serve() {
 	if !s.server.ReadyForConnections(patience) {
 		s.Fatal("the server does not listen")
 	}
-	s.options.Port = s.server.Addr().(*net.TCPAddr).Port
 }
 
 func (s *site) stop() { s.server.Shutdown(); s.server.WaitForShutdown() }

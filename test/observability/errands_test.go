@@ -2,6 +2,7 @@ package observability
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,25 +52,34 @@ func run(ctx context.Context, client kubernetes.Interface, namespace string) err
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		job, err := client.BatchV1().Jobs(namespace).Get(ctx, "late", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range job.Status.Conditions {
-			if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue && published(slices.Items) {
-				return nil
-			}
+		lacks, err := lacking(ctx, client, namespace)
+		if err == nil && lacks == "" {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %d slices and a Job that says %+v: %w", len(slices.Items), job.Status, ctx.Err())
+			return fmt.Errorf("wait for the errands, %s: %w", lacks, errors.Join(ctx.Err(), err))
 		case <-again.C:
 		}
 	}
+}
+
+// lacking says what is not done yet.
+func lacking(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
+	slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	job, err := client.BatchV1().Jobs(namespace).Get(ctx, "late", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, c := range job.Status.Conditions {
+		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue && published(slices.Items) {
+			return "", nil
+		}
+	}
+	return fmt.Sprintf("there are %d slices and a Job that says %+v", len(slices.Items), job.Status), nil
 }
 
 func published(all []discoveryv1.EndpointSlice) bool {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -41,6 +42,8 @@ type site struct {
 	kcm     map[string]family // of kube-controller-manager, which worked here before
 	ours    map[string]family // of all services
 	decided string            // the reconcilers' page as OpenMetrics
+
+	theirs, known []string // the metrics that are waited for in kcm and in ours
 }
 
 func TestMain(m *testing.M) {
@@ -59,7 +62,13 @@ func TestMain(m *testing.M) {
 func here(t *testing.T) *site {
 	t.Helper()
 	theSite.Do(func() {
-		theSite.site = &site{}
+		theSite.site = &site{theirs: listed(t), known: listed(t)}
+		documented, _, _ := rows(t)
+		for name, r := range documented {
+			if !r.rare {
+				theSite.known = append(theSite.known, name)
+			}
+		}
 		theSite.err = theSite.begin(context.WithoutCancel(t.Context()))
 	})
 	if theSite.err != nil {
@@ -107,7 +116,33 @@ func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 	if serving == nil {
 		return nil, errors.New("kube-controller-manager does not say where it serves")
 	}
-	return scrape(ctx, fmt.Sprintf("https://%s/metrics", serving[1]))
+	return whole(ctx, s.theirs, func() (map[string]family, bool, error) {
+		found, err := scrape(ctx, fmt.Sprintf("https://%s/metrics", serving[1]))
+		return found, true, err
+	})
+}
+
+// whole looks until everything that is expected is there: what can be seen to be done
+// is counted a moment later. What is never there the tests will miss.
+func whole(ctx context.Context, expected []string, look func() (found map[string]family, enough bool, err error)) (map[string]family, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		found, enough, err := look()
+		if err != nil {
+			return nil, err
+		}
+		if enough && !slices.ContainsFunc(expected, func(name string) bool { _, ok := found[name]; return !ok }) {
+			return found, nil
+		}
+		select {
+		case <-ctx.Done():
+			return found, nil
+		case <-again.C:
+		}
+	}
 }
 
 // watchOurs has the services of Millrace do it, each in a process of its own.
@@ -146,20 +181,22 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	if err := s.work(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("work with Millrace: %w", err)
 	}
-	open, err := page(ctx, pages[2], "application/openmetrics-text; version=1.0.0")
-	if err != nil {
-		return nil, err
-	}
-	s.decided = string(open)
-	var scrapes []map[string]family
-	for _, address := range pages {
-		found, err := scrape(ctx, address)
+	return whole(ctx, s.known, func() (found map[string]family, enough bool, err error) {
+		open, err := page(ctx, pages[2], "application/openmetrics-text; version=1.0.0")
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		scrapes = append(scrapes, found)
-	}
-	return union(scrapes...), nil
+		s.decided = string(open)
+		var scrapes []map[string]family
+		for _, address := range pages {
+			found, err := scrape(ctx, address)
+			if err != nil {
+				return nil, false, err
+			}
+			scrapes = append(scrapes, found)
+		}
+		return union(scrapes...), len(unled(s.decided)) == 0, nil
+	})
 }
 
 // start starts a service and waits until it is ready; it gives its address.

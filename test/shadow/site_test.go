@@ -107,7 +107,12 @@ func must(t *testing.T, err error) {
 // eventually waits until nothing is missing any more.
 func eventually(t *testing.T, what string, missing func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	within(t, patience, what, missing)
+}
+
+func within(t *testing.T, long time.Duration, what string, missing func() string) {
+	t.Helper()
+	deadline := time.NewTimer(long)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

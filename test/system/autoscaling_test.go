@@ -31,9 +31,7 @@ func TestPodsFollowTheLoad(t *testing.T) {
 	s.run(t, "--horizontal-pod-autoscaler-sync-period=500ms", "--horizontal-pod-autoscaler-downscale-stabilization=4s")
 	const name = "autoscaled"
 	must(t, s.arenas.CreateNamespace(t.Context(), name))
-	t.Cleanup(func() {
-		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
-	})
+	s.abandon(t, name)
 	a := &autoscaled{site: s, namespace: name}
 	a.deploy(t, "web")
 	a.autoscale(t, "web", autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
@@ -65,9 +63,7 @@ func TestPodsFollowAQueue(t *testing.T) {
 	s.run(t, "--horizontal-pod-autoscaler-sync-period=500ms", "--horizontal-pod-autoscaler-downscale-stabilization=1s")
 	const name = "queued"
 	must(t, s.arenas.CreateNamespace(t.Context(), name))
-	t.Cleanup(func() {
-		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
-	})
+	s.abandon(t, name)
 	s.defineMetrics(t, queues, "ExternalMetricValue")
 	a := &autoscaled{site: s, namespace: name}
 	a.deploy(t, "worker")
@@ -120,7 +116,9 @@ func (a *autoscaled) autoscale(t *testing.T, name string, metric autoscalingv2.M
 func (a *autoscaled) comesTo(t *testing.T, name string, want int32) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has %d replicas", name, want), func() string {
-		a.measure(t, name)
+		if missing := a.measure(t, name); missing != "" {
+			return missing
+		}
 		d, err := a.kube.AppsV1().Deployments(a.namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -134,13 +132,15 @@ func (a *autoscaled) comesTo(t *testing.T, name string, want int32) {
 }
 
 // measure says of every pod that it has its share of the load.
-func (a *autoscaled) measure(t *testing.T, app string) {
+func (a *autoscaled) measure(t *testing.T, app string) (missing string) {
 	t.Helper()
 	if a.load == 0 {
-		return
+		return ""
 	}
 	pods, err := a.kube.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app, FieldSelector: "status.phase=Running"})
-	must(t, err)
+	if err != nil {
+		return err.Error()
+	}
 	for i := range pods.Items {
 		used := fmt.Sprintf("%dm", a.load/len(pods.Items))
 		a.put(t, podMetrics, "PodMetrics", pods.Items[i].Name, map[string]string{"app": app}, map[string]any{
@@ -149,6 +149,7 @@ func (a *autoscaled) measure(t *testing.T, app string) {
 			"containers": []any{map[string]any{"name": "c", "usage": map[string]any{"cpu": used}}},
 		})
 	}
+	return ""
 }
 
 // put has a metrics API say something.

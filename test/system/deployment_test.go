@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -40,7 +42,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("the services' own Deployments", func(t *testing.T) {
 		for _, name := range serviceNames {
-			s.kubectl(t, "rollout", "status", "deployment/millrace-"+name, "--namespace="+home, "--timeout=60s")
+			s.kubectl(t, "rollout", "status", "deployment/millrace-"+name, "--namespace="+home, "--timeout="+patience.String())
 		}
 	})
 	t.Run("deployment", func(t *testing.T) {
@@ -53,7 +55,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("orphan", func(t *testing.T) { playOrphanIn(t, s, "rights-orphan") })
 	for _, r := range outcomes(t, connect(t, m.nats)) {
-		if r.Code == 401 || r.Code == 403 {
+		if (r.Code == 401 || r.Code == 403) && !untimely(r) {
 			t.Errorf("a write was forbidden: %+v", r)
 		}
 	}
@@ -67,8 +69,18 @@ func TestManifests(t *testing.T) {
 	})
 }
 
+// untimely is a write that was forbidden since it came too late or too early, not for
+// want of a right: the namespace is on its way out, or has no default service account yet.
+// The bus' pods have that one, and it is made while they are.
+func untimely(r events.Result) bool {
+	return r.Cause == string(corev1.NamespaceTerminatingCause) || strings.Contains(r.Message, "error looking up service account")
+}
+
 func (s *site) kubectl(t *testing.T, args ...string) {
 	t.Helper()
+	// What kubectl remembers of the kinds of an API server must not be another one's, which
+	// had the same port.
+	args = append(args, "--cache-dir="+filepath.Join(s.Dir, "kubectl"))
 	cmd := exec.CommandContext(t.Context(), s.Programs.Path("kubectl"), append(args, "--kubeconfig="+s.Kubeconfig(clustertest.Admin))...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,9 +124,20 @@ func (s *site) expectHeal(t *testing.T, namespace string) {
 		}
 		return list.Items, nil
 	}
-	before, err := pods()
-	must(t, err)
-	victim := before[0]
+	var victim corev1.Pod
+	eventually(t, "three pods that stay", func() string {
+		now, err := pods()
+		if err != nil {
+			return err.Error()
+		}
+		// One that was deleted before may go at any moment, and its going heals nothing.
+		now = slices.DeleteFunc(now, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		if len(now) != 3 {
+			return fmt.Sprintf("there are %d", len(now))
+		}
+		victim = now[0]
+		return ""
+	})
 	must(t, s.kube.CoreV1().Pods(namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
 	eventually(t, "three running pods and not the deleted one", func() string {
 		now, err := pods()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -40,12 +41,14 @@ func TestStorageIsRestored(t *testing.T) {
 
 	backup := filepath.Join(t.TempDir(), "backup")
 	must(t, r.RestartStorage(t.Context(), func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
-	before := r.pods(t)
+	before := r.expectPods(t, map[string]int{"kept": 3, "doomed": 2})
 
 	r.scale(t, "kept", 6)
 	r.deploy(t, "late", 2)
 	r.remove(t, "doomed")
 	r.expectPods(t, map[string]int{"kept": 6, "late": 2})
+	r.expectStatus(t, map[string]int32{"kept": 6, "late": 2})
+	expectSettled(t, connect(t, m.nats))
 
 	must(t, r.RestartStorage(t.Context(), func(dir string) error {
 		if err := os.RemoveAll(dir); err != nil {
@@ -54,10 +57,10 @@ func TestStorageIsRestored(t *testing.T) {
 		return os.CopyFS(dir, os.DirFS(backup))
 	}))
 	r.scale(t, "doomed", 4) // which is a decision of the new epoch
-	r.expectPods(t, map[string]int{"kept": 3, "doomed": 4})
-	r.expectKept(t, before)
+	there := r.expectPods(t, map[string]int{"kept": 3, "doomed": 4})
+	expectKept(t, before, there)
 	r.deploy(t, "late", 1) // the name of one that was never there
-	victim := r.pods(t)["kept"][0]
+	victim := there["kept"][0]
 	must(t, r.kube.CoreV1().Pods(r.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
 	eventually(t, "a pod of the Deployment is replaced", func() string {
 		now := r.pods(t)
@@ -90,7 +93,7 @@ func (r *restored) deploy(t *testing.T, name string, replicas int32) {
 	t.Helper()
 	eventually(t, "deploy "+name, func() string {
 		_, err := r.kube.AppsV1().Deployments(r.namespace).Create(t.Context(), deployment(replicaSet(name, replicas)), metav1.CreateOptions{})
-		return ask(err)
+		return made(err)
 	})
 }
 
@@ -153,16 +156,43 @@ func differs(pods map[string][]corev1.Pod, want map[string]int) string {
 	return ""
 }
 
-func (r *restored) expectPods(t *testing.T, want map[string]int) {
+func (r *restored) expectPods(t *testing.T, want map[string]int) (there map[string][]corev1.Pod) {
 	t.Helper()
-	eventually(t, "the pods that are asked for", func() string { return differs(r.pods(t), want) })
+	eventually(t, "the pods that are asked for", func() string { there = r.pods(t); return differs(there, want) })
+	return there
+}
+
+// expectSettled waits until every turn has its outcome. What is decided and not carried
+// out yet when the storage is restored may be carried out for about a second longer, as
+// docs/reliability.md says.
+func expectSettled(t *testing.T, b bus.Bus) {
+	t.Helper()
+	eventually(t, "every turn has its outcome", func() string {
+		for _, controller := range running() {
+			settled := map[string]uint64{}
+			for _, m := range read(t, b, subject.OutcomeStream(controller)) {
+				var o events.Outcome
+				must(t, events.DecodeJSON(m, &o))
+				of := fmt.Sprint(o.Lane, " ", o.Key)
+				settled[of] = max(settled[of], o.Turn)
+			}
+			for _, m := range read(t, b, subject.TurnStream(controller)) {
+				_, lane, key, err := subject.ParseTurn(m.Subject)
+				must(t, err)
+				if lane != events.Park && settled[fmt.Sprint(lane, " ", key)] < m.Sequence {
+					return fmt.Sprintf("turn %d of %s, about %v, has none", m.Sequence, controller, key)
+				}
+			}
+		}
+		return ""
+	})
 }
 
 // expectKept demands that every pod of the backup is there: nobody asked for fewer.
-func (r *restored) expectKept(t *testing.T, before map[string][]corev1.Pod) {
+func expectKept(t *testing.T, before, now map[string][]corev1.Pod) {
 	t.Helper()
 	there := map[types.UID]bool{}
-	for _, list := range r.pods(t) {
+	for _, list := range now {
 		for _, p := range list {
 			there[p.UID] = true
 		}

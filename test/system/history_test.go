@@ -29,19 +29,36 @@ func TestStartOnALongHistory(t *testing.T) {
 		m.again(t, s)
 		until(t, a, clustertest.Replaced(born, 3))
 	}
-	made := 0
+	var made, deleted []write
+	// A request is answered before it is in the audit log.
+	eventually(t, "what made the pods is in the audit log", func() string {
+		made, deleted = s.madeAndDeleted(t, since)
+		if len(made) < 3 {
+			return fmt.Sprintf("it has %v", made)
+		}
+		return ""
+	})
+	if len(made) != 3 {
+		t.Errorf("%d pods were created for 3 that were deleted: %v", len(made), made)
+	}
+	for _, w := range deleted {
+		t.Errorf("something was deleted that only the past knows: %v", w)
+	}
+	clear(t, a)
+}
+
+// madeAndDeleted are the births of pods since a mark, and all deletions.
+func (s *site) madeAndDeleted(t *testing.T, since int64) (made, deleted []write) {
+	t.Helper()
 	for _, w := range s.writes(t, since) {
 		switch {
 		case w.Object.Resource == "pods" && w.Verb == "create" && w.stored():
-			made++
+			made = append(made, w)
 		case w.Verb == "delete":
-			t.Errorf("something was deleted that only the past knows: %v", w)
+			deleted = append(deleted, w)
 		}
 	}
-	if made != 3 {
-		t.Errorf("%d pods were created for 3 that were deleted", made)
-	}
-	clear(t, a)
+	return made, deleted
 }
 
 // lengthen makes a past in the streams of a Millrace that does not run.

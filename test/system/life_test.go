@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 const (
@@ -52,8 +53,10 @@ func TestLife(t *testing.T) {
 	})
 	s.expectRest(t)
 	b := connect(t, m.nats)
-	expectComplete(t, s.writes(t, since), outcomes(t, b))
-	expectNoSecret(t, b, m.dataDir, canary)
+	expectComplete(t, s.writes(t, since), ended(t, b), outcomes(t, b))
+	expectNoSecret(t, b, canary)
+	m.stop(t) // a file that is being replaced cannot be read
+	expectNoSecretOnDisk(t, m.dataDir, canary)
 }
 
 func playDeployment(t *testing.T, s *site) {
@@ -173,37 +176,40 @@ func playQuota(t *testing.T, s *site) {
 	clear(t, a)
 }
 
-// allowPods sets a quota as the controller for quotas would: without it, nobody
-// copies the limit into the status, which is what the API server goes by.
+// allowPods limits the pods of a namespace, and waits until the API server goes by that.
 func (s *site) allowPods(t *testing.T, namespace, n string) {
 	t.Helper()
-	quotas := s.kube.CoreV1().ResourceQuotas(namespace)
-	hard := corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}
-	quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
-	if err != nil {
-		quota, err = quotas.Create(t.Context(), &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
-		}, metav1.CreateOptions{})
-		must(t, err)
-		quota.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
-	}
-	eventually(t, "the limit in the quota's status", func() string {
-		if quota.Status.Hard = hard; quota.Status.Used == nil {
-			return "its use is not known"
+	quotas, limit := s.kube.CoreV1().ResourceQuotas(namespace), resource.MustParse(n)
+	hard := corev1.ResourceList{corev1.ResourcePods: limit, corev1.ResourceServices: resource.MustParse("0")}
+	eventually(t, "a quota of "+n+" pods", func() string {
+		quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
+		if err != nil {
+			_, err = quotas.Create(t.Context(), &corev1.ResourceQuota{
+				ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+			}, metav1.CreateOptions{})
+			return made(err)
 		}
-		_, err := quotas.UpdateStatus(t.Context(), quota, metav1.UpdateOptions{})
-		if err == nil {
-			return ""
-		}
-		if now, failure := quotas.Get(t.Context(), "pods", metav1.GetOptions{}); failure == nil {
-			quota = now
-		}
-		return err.Error()
+		quota.Spec.Hard = hard
+		_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
+		return ask(err)
 	})
-	// The API server's quota plugin reads it from a cache of its own.
+	eventually(t, "the limit in the quota's status", func() string {
+		quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
+		if err == nil && limit.Cmp(quota.Status.Hard[corev1.ResourcePods]) != 0 {
+			return fmt.Sprintf("it is %+v", quota.Status)
+		}
+		return ask(err)
+	})
+	// The API server's quota plugin reads quotas from a cache of its own. One that it has
+	// not heard of limits nothing, which the refusal of what nobody may have excludes.
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	eventually(t, "the quota in force", func() string {
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		if _, err := s.kube.CoreV1().Services(namespace).Create(t.Context(), service, dry); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			return fmt.Sprintf("a service is refused with: %v", err)
+		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: first}}}}
-		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), pod, dry)
 		return ask(err)
 	})
 }
@@ -293,7 +299,7 @@ func playCustomResource(t *testing.T, s *site) {
 		}
 		eventually(t, "a widget can be created", func() string {
 			_, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{})
-			return ask(err)
+			return made(err)
 		})
 	}
 	must(t, s.kube.CoreV1().ConfigMaps(a.Namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}))
@@ -313,58 +319,96 @@ var (
 
 // expectRest watches the audit log until nothing has been written for a while.
 // Upstream's status updates and Events come to an end at once; half a minute is
-// longer than any retry.
+// longer than any retry. Nothing is tried for longer than twice that.
 func (s *site) expectRest(t *testing.T) {
 	t.Helper()
-	const rest = 30 * time.Second
+	const rest, busy = 30 * time.Second, time.Minute
 	since, begun, quiet := s.mark(t), time.Now(), time.Now()
+	seen, known := since, 0
+	var last []write
 	eventually(t, fmt.Sprintf("nothing is written for %v", rest), func() string {
-		written := s.writes(t, since)
-		if len(written) > 0 {
-			since, quiet = s.mark(t), time.Now()
+		if end := s.mark(t); end != seen {
+			seen = end
+			if written := s.writes(t, since); len(written) > known {
+				last, known, quiet = written[known:], len(written), time.Now()
+			}
 		}
 		if still := time.Since(quiet); still < rest {
-			return fmt.Sprintf("the last writes were %v, %v after the last story", written, quiet.Sub(begun))
+			return fmt.Sprintf("the last writes were %v, %v after the last story", last, quiet.Sub(begun))
 		}
 		return ""
 	})
-	if busy := quiet.Sub(begun); busy > 10*time.Second {
-		t.Errorf("writing went on for %v after the last story had ended", busy)
+	went := quiet.Sub(begun)
+	t.Logf("writing went on for %v after the last story had ended", went.Round(time.Millisecond))
+	if went > busy {
+		t.Errorf("writing went on for %v after the last story had ended, the last were %v", went, last)
 	}
 }
 
 // expectComplete compares the audit log with the record. Kubernetes Events are
 // told beside the turns, dropped when there are too many, and have no outcomes.
-func expectComplete(t *testing.T, written []write, results []events.Result) {
+func expectComplete(t *testing.T, written []write, ended map[string]bool, results []events.Result) {
 	t.Helper()
-	applied, known, stored := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, r := range results {
-		known[r.AuditID] = r.OK() || known[r.AuditID]
-		if r.Status == events.Applied {
-			applied[r.AuditID] = true
-		}
-	}
+	applied, stored := 0, map[string]bool{}
 	for _, w := range written {
 		if w.Object.Resource == "events" || !w.stored() {
 			continue
 		}
 		stored[w.AuditID] = true
-		if !known[w.AuditID] {
-			t.Errorf("a write has no outcome: %v", w)
+		if !ended[command(w.AuditID)] {
+			t.Errorf("a write has no outcome: %v (%s)", w, w.AuditID)
 		}
 		if !strings.HasPrefix(w.Impersonated.Username, "system:serviceaccount:kube-system:") {
 			t.Errorf("a write was made under the writer's own name: %v", w)
 		}
 	}
 	for _, r := range results {
+		if r.Status != events.Applied {
+			continue
+		}
+		applied++
 		noted := r.Ref == (events.Ref{}) // what a controller keeps for itself is in the turn alone
-		if r.Status == events.Applied && !noted && !stored[r.AuditID] {
+		if !noted && !r.Unsure && !stored[r.AuditID] {
 			t.Errorf("an outcome is applied, and the audit log does not know it: %+v", r)
 		}
 	}
-	if len(applied) < 20 {
-		t.Errorf("%d applied outcomes: too few to show anything", len(applied))
+	if applied < 20 {
+		t.Errorf("%d applied outcomes: too few to show anything", applied)
 	}
+}
+
+// command is whose request an id in the audit log names: it is stream.turn.command,
+// and from the second try on there is a number behind.
+func command(auditID string) string {
+	parts := strings.Split(auditID, ".")
+	return strings.Join(parts[:min(3, len(parts))], ".")
+}
+
+// ended are the commands of which the record says that their effect is there, or may be.
+// Where an answer was lost, or came to a writer that had to let the turn go, whoever
+// looked again found it done, and names no request. The outcome of a turn that was
+// stored again is its repetition's.
+func ended(t *testing.T, b bus.Bus) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, controller := range running() {
+		stream, before := subject.TurnStream(controller), map[uint64]uint64{}
+		for _, m := range read(t, b, stream) {
+			var turn events.Turn
+			must(t, events.DecodeJSON(m, &turn))
+			before[m.Sequence] = turn.Repeats
+		}
+		for _, m := range read(t, b, subject.OutcomeStream(controller)) {
+			var o events.Outcome
+			must(t, events.DecodeJSON(m, &o))
+			for _, r := range o.Results {
+				for turn := o.Turn; turn != 0 && (r.OK() || r.Unsure); turn = before[turn] {
+					all[fmt.Sprintf("%s.%d.%d", stream, turn, r.Command)] = true
+				}
+			}
+		}
+	}
+	return all
 }
 
 // secret is what must be nowhere, and what must be there to show that it was
@@ -382,15 +426,19 @@ func (s *site) plantSecret(t *testing.T) secret {
 	return canary
 }
 
-// expectNoSecret looks for the value in every message and in every file.
-func expectNoSecret(t *testing.T, b bus.Bus, dataDir string, canary secret) {
+// forms are how the value may be written.
+func (s secret) forms() []string {
+	return []string{s.value, base64.StdEncoding.EncodeToString([]byte(s.value))}
+}
+
+// expectNoSecret looks for the value in every message.
+func expectNoSecret(t *testing.T, b bus.Bus, canary secret) {
 	t.Helper()
-	forms := []string{canary.value, base64.StdEncoding.EncodeToString([]byte(canary.value))}
 	labels := 0
 	for _, name := range streams(t, b) {
 		for _, m := range read(t, b, name) {
 			text := fmt.Sprint(m.Subject, m.Header) + string(m.Data)
-			for _, form := range forms {
+			for _, form := range canary.forms() {
 				if strings.Contains(text, form) {
 					t.Errorf("the value of a Secret is in message %d of %s", m.Sequence, name)
 				}
@@ -403,12 +451,17 @@ func expectNoSecret(t *testing.T, b bus.Bus, dataDir string, canary secret) {
 	if labels == 0 {
 		t.Error("the Secret's metadata is in no stream: it was not looked for in the right place")
 	}
+}
+
+// expectNoSecretOnDisk looks for it in every file of a Millrace that has ended.
+func expectNoSecretOnDisk(t *testing.T, dataDir string, canary secret) {
+	t.Helper()
 	must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		for _, form := range forms {
+		for _, form := range canary.forms() {
 			if bytes.Contains(content, []byte(form)) {
 				t.Errorf("the value of a Secret is in %s", path)
 			}

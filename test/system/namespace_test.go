@@ -32,7 +32,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 		guest.SetOwnerReferences(nil)
 		guest.SetFinalizers([]string{"example.com/hold"})
 		_, err := guests.Create(t.Context(), guest, metav1.CreateOptions{})
-		return ask(err)
+		return made(err)
 	})
 	mend := s.silence(t, "silent.millrace.io")
 

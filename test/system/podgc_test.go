@@ -23,9 +23,7 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 	s.run(t, "--terminated-pod-gc-threshold=2")
 	const name = "nobodys-pods"
 	must(t, s.arenas.CreateNamespace(t.Context(), name))
-	t.Cleanup(func() {
-		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
-	})
+	s.abandon(t, name)
 	s.node(t, "goes")
 	s.node(t, "breaks")
 	s.node(t, "fills")
@@ -74,32 +72,43 @@ func (s *site) node(t *testing.T, name string) {
 
 func (s *site) podOn(t *testing.T, namespace, name, node string) *corev1.Pod {
 	t.Helper()
-	var made *corev1.Pod
 	eventually(t, "pod "+name+" can be created", func() string {
-		var err error
-		made, err = s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}}},
 		}, metav1.CreateOptions{})
-		return ask(err)
+		return made(err)
 	})
-	return made
+	p, err := s.kube.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	return p
 }
 
 // lastOf gives what a pod was like when it went.
 func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
 	t.Helper()
-	changes, err := s.kube.CoreV1().Pods(p.Namespace).Watch(t.Context(), metav1.SingleObject(p.ObjectMeta))
-	must(t, err)
-	t.Cleanup(changes.Stop)
+	from := metav1.SingleObject(p.ObjectMeta)
+	open := func() watch.Interface {
+		changes, err := s.kube.CoreV1().Pods(p.Namespace).Watch(t.Context(), from)
+		must(t, err)
+		t.Cleanup(changes.Stop)
+		return changes
+	}
+	changes := open()
 	return func() *corev1.Pod {
-		for change := range changes.ResultChan() {
-			if change.Type == watch.Deleted {
-				return change.Object.(*corev1.Pod)
+		for { // the API server may end a watch at any time; the next one goes on where it was
+			for change := range changes.ResultChan() {
+				now, ok := change.Object.(*corev1.Pod)
+				if !ok {
+					t.Fatalf("the watch ended before the pod: %+v", change.Object)
+				}
+				if change.Type == watch.Deleted {
+					return now
+				}
+				from.ResourceVersion = now.ResourceVersion
 			}
+			changes = open()
 		}
-		t.Fatal("the watch ended before the pod")
-		return nil
 	}
 }
 

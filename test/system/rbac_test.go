@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,8 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 	role := roleOf(t, "millrace-writer-identities")
 	role.Rules[0].ResourceNames = slices.DeleteFunc(role.Rules[0].ResourceNames, func(n string) bool { return n == withheld.identity })
 	s.grant(t, role)
+	right := authorizationv1.ResourceAttributes{Verb: "impersonate", Resource: "serviceaccounts", Namespace: metav1.NamespaceSystem, Name: withheld.identity}
+	s.awaitRight(t, home, "millrace-writer", false, right)
 	name := "without-" + withheld.identity
 	run(t, errands, name, func(e errand) bool { return e.identity != withheld.identity })
 	b := connect(t, m.nats)
@@ -78,6 +81,7 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 		t.Error("it was done without the right")
 	}
 	s.grant(t, roleOf(t, "millrace-writer-identities"))
+	s.awaitRight(t, home, "millrace-writer", true, right)
 	eventually(t, "it is done when the right is back", func() string { return withheld.missing(name) })
 	m.expectUp(t)
 }
@@ -87,6 +91,8 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 	const kind, needs = "configmaps", "root-ca-cert-publisher"
 	s.grant(t, s.allBut(t, kind))
+	right := authorizationv1.ResourceAttributes{Verb: "list", Resource: kind}
+	s.awaitRight(t, home, "millrace-watcher", false, right)
 	m.services["watcher"][0].stop(t)
 	m.services["watcher"] = nil
 	w := m.add("watcher")
@@ -102,6 +108,7 @@ func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 	})
 	run(t, errands, "blind", func(e errand) bool { return e.identity != needs })
 	s.grant(t, roleOf(t, "millrace-watcher"))
+	s.awaitRight(t, home, "millrace-watcher", true, right)
 	w.ready(t)
 	run(t, errands, "seeing", func(errand) bool { return true })
 	m.expectUp(t)
@@ -256,11 +263,40 @@ func (s *site) grant(t *testing.T, role rbacv1.ClusterRole) {
 	})
 }
 
+// may asks the API server whether a service account may do something.
+func (s *site) may(t *testing.T, namespace, account string, right authorizationv1.ResourceAttributes) bool {
+	t.Helper()
+	review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &right,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	return review.Status.Allowed
+}
+
+// awaitRight waits until the API server goes by what an account may or may not do: it
+// hears of a role a moment after that was changed.
+func (s *site) awaitRight(t *testing.T, namespace, account string, want bool, right authorizationv1.ResourceAttributes) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("whether %s may %s %s %s is %t", account, right.Verb, right.Resource, right.Name, want), func() string {
+		if s.may(t, namespace, account, right) != want {
+			return "it is not"
+		}
+		return ""
+	})
+}
+
 // allBut is the watcher's role without one kind of the core group.
 func (s *site) allBut(t *testing.T, kind string) rbacv1.ClusterRole {
 	t.Helper()
-	lists, err := s.kube.Discovery().ServerPreferredResources()
-	must(t, err)
+	var lists []*metav1.APIResourceList
+	eventually(t, "the API server knows all kinds", func() (missing string) {
+		var err error
+		lists, err = s.kube.Discovery().ServerPreferredResources()
+		return ask(err)
+	})
 	role := roleOf(t, "millrace-watcher")
 	verbs := role.Rules[0].Verbs
 	role.Rules = nil

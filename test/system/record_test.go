@@ -52,12 +52,23 @@ func (w write) stored() bool {
 // ours is true for what Millrace did.
 func (w write) ours() bool { return strings.HasPrefix(w.User.Username, "millrace") }
 
-// mark is the place in the audit log up to which all is history.
+// mark is the place in the audit log up to which all is history: the end of its last whole
+// line, since the next one may be half written.
 func (s *site) mark(t *testing.T) int64 {
 	t.Helper()
-	info, err := os.Stat(s.audit)
+	log, err := os.Open(s.audit)
 	must(t, err)
-	return info.Size()
+	defer log.Close()
+	info, err := log.Stat()
+	must(t, err)
+	last := []byte{0}
+	for end := info.Size(); end > 0; end-- {
+		if _, err := log.ReadAt(last, end-1); err != nil || last[0] == '\n' {
+			must(t, err)
+			return end
+		}
+	}
+	return 0
 }
 
 // writes are the writes of Millrace that the audit log holds since a mark.

@@ -28,6 +28,15 @@ var scaleless = map[string]struct {
 func TestAutoscalersOfWhatHasNoScale(t *testing.T) {
 	s := here(t)
 	s.defineMetrics(t, schema.GroupVersionResource{Group: "vault.example.com", Version: "v1", Resource: "secrets"}, "Secret")
+	eventually(t, "the API server has the kind that is called a Secret", func() string {
+		_, lists, err := s.kube.Discovery().ServerGroupsAndResources()
+		for _, list := range lists {
+			if list.GroupVersion == "vault.example.com/v1" {
+				return ""
+			}
+		}
+		return "it has not, " + ask(err)
+	})
 	const often = "--horizontal-pod-autoscaler-sync-period=500ms"
 	t.Run("millrace", func(t *testing.T) {
 		s.run(t, often)

@@ -1,7 +1,10 @@
 package system
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,11 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -25,7 +30,6 @@ import (
 const (
 	shadowManifests = "../../deployments/kubernetes-shadow"
 	shadowHome      = "millrace-shadow"
-	shadowAccount   = "system:serviceaccount:" + shadowHome + ":millrace-watcher"
 )
 
 // TestShadowInTheCluster has the API server take deployments/kubernetes-shadow as
@@ -49,13 +53,14 @@ func TestShadowInTheCluster(t *testing.T) {
 	for _, user := range []string{stream.ShadowUser, stream.GuestUser} {
 		for _, args := range [][]string{
 			{"shadow"}, {"history", "rs/lonely", "-n=" + shop}, {"get", "rs", "-n=" + shop},
-			{"why", "rs/lonely", "-n=" + shop}, {"lag"}, {"parked"}, {"retention"}, {"verify"}, {"tail", "--timeout=200ms"},
+			{"why", "rs/lonely", "-n=" + shop}, {"lag"}, {"parked"}, {"retention"}, {"verify"},
 		} {
 			cmd := exec.CommandContext(t.Context(), s.binary, append(args, "--nats-url="+p.url(user))...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: millrace %s: %v\n%s", user, strings.Join(args, " "), err, out)
 			}
 		}
+		s.tails(t, p.url(user), shop, "lonely")
 	}
 	for _, service := range p.services {
 		if code, metrics := service.get(t, "/metrics"); code != http.StatusOK || !strings.Contains(metrics, "millrace_bus_forbidden_total 0\n") {
@@ -69,6 +74,44 @@ func TestShadowInTheCluster(t *testing.T) {
 		t.Errorf("the shadow has written: %s", written)
 	}
 	must(t, s.kube.AppsV1().ReplicaSets(shop).DeleteCollection(t.Context(), metav1.DeleteOptions{}, everything))
+}
+
+// tails has a user of the bus be told of what is stored from now on: of a set that is
+// changed until that is seen. It ends when it is told to.
+func (s *site) tails(t *testing.T, url, namespace, set string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary, "tail", "-n="+namespace, "--kind=rs", "--name="+set, "--nats-url="+url)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, patience
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	told, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	line, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		first, _ := bufio.NewReader(told).ReadString('\n')
+		line <- first
+		ended <- cmd.Wait()
+	}()
+	first, changes := "", 0
+	eventually(t, "a change of the set is told", func() string {
+		changes++
+		change := fmt.Appendf(nil, `{"metadata":{"annotations":{"change":"%d"}}}`, changes)
+		_, err := s.kube.AppsV1().ReplicaSets(namespace).Patch(t.Context(), set, types.MergePatchType, change, metav1.PatchOptions{})
+		must(t, err)
+		select {
+		case first = <-line:
+			return ""
+		case <-time.After(200 * time.Millisecond):
+			return "nothing is told"
+		}
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(first, set) { // it is what a good end is after that
+		t.Errorf("millrace tail at %s tells %q: %v, %s", url, first, err, said.String())
+	}
 }
 
 // applyShadow applies the manifests. A warning is what Pod Security says of what it will
@@ -96,23 +139,17 @@ func (s *site) applyShadow(t *testing.T) {
 // expectPowerless asks the API server what the only account of the shadow may do.
 func (s *site) expectPowerless(t *testing.T) {
 	t.Helper()
-	may := func(verb, group, resource string) bool {
-		t.Helper()
-		review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: shadowAccount, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + shadowHome, "system:authenticated"},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
-			},
-		}, metav1.CreateOptions{})
-		must(t, err)
-		return review.Status.Allowed
+	right := func(verb, group, resource string) authorizationv1.ResourceAttributes {
+		return authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource}
 	}
+	// The role has one binding: what of it is in force, all of it is.
+	s.awaitRight(t, shadowHome, "millrace-watcher", true, right("watch", "", "pods"))
 	for _, of := range []struct{ group, resource string }{
 		{"apps", "deployments"}, {"apps", "replicasets"}, {"", "pods"}, {"", "secrets"}, {"", "configmaps"}, {"", "serviceaccounts"}, {"*", "*"},
 	} {
 		for _, verb := range []string{"list", "watch", "get", "create", "update", "patch", "delete", "deletecollection", "impersonate", "escalate", "bind"} {
 			read := slices.Contains([]string{"list", "watch"}, verb) && slices.Contains([]string{"deployments", "replicasets", "pods"}, of.resource)
-			if may(verb, of.group, of.resource) != read {
+			if s.may(t, shadowHome, "millrace-watcher", right(verb, of.group, of.resource)) != read {
 				t.Errorf("the shadow may %s %s: %t", verb, of.resource, !read)
 			}
 		}

@@ -26,7 +26,7 @@ import (
 
 // patience is how long anything may take on a machine that has other things to
 // do. Whoever measures a time says so with a bound of its own.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
 // site is the control plane of the package, and the program under test.
 type site struct {
@@ -97,7 +97,8 @@ func begin(ctx context.Context, dir string, tracing clustertest.Tracing, more ..
 	var err error
 	if s.Cluster, err = clustertest.Launch(context.WithoutCancel(ctx), clustertest.Options{
 		Dir: filepath.Join(dir, "cluster"), Nodes: 4, Lean: true, Tracing: tracing, Output: os.Stderr,
-		APIServerArgs: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit}, more...),
+		// The audit log stays one file, however long the tests take: places in it are remembered.
+		APIServerArgs: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.audit, "--audit-log-maxsize=0"}, more...),
 	}); err != nil {
 		return nil, err
 	}
@@ -247,6 +248,15 @@ func ask(err error) string {
 	return ""
 }
 
+// made is ask for a creation that is tried again: an earlier try may have had its effect
+// though it was told that it had none.
+func made(err error) string {
+	if apierrors.IsAlreadyExists(err) {
+		return ""
+	}
+	return ask(err)
+}
+
 // gone is for objects that must not be there any more.
 func gone(err error) string {
 	switch {
@@ -277,6 +287,18 @@ func (s *site) arena(t *testing.T, name string) *clustertest.Arena {
 	}
 	t.Cleanup(a.Close)
 	return a
+}
+
+// abandon has a namespace removed at the end of a test, and waits until it is gone, while
+// Millrace still runs: of what is left the next one would have work to do.
+func (s *site) abandon(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		must(t, s.arenas.Remove(ctx, name))
+		must(t, s.arenas.AwaitGone(ctx, name))
+	})
 }
 
 // until waits for a condition of an arena and says when it came true.

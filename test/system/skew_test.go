@@ -2,6 +2,7 @@ package system
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -67,28 +68,30 @@ func TestVersionsTogether(t *testing.T) {
 // insists on.
 func unrank(t *testing.T, nats, service string) {
 	t.Helper()
-	conn, err := natsgo.Connect("nats://" + nats)
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // without one it is nats.go's, of seconds
+	defer cancel()
+	conn, err := natsgo.Connect("nats://"+nats, natsgo.Timeout(patience))
 	must(t, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	must(t, err)
-	all := js.ListStreams(t.Context())
+	all := js.ListStreams(ctx)
 	for info := range all.Info() {
 		if strings.HasPrefix(info.Config.Name, "STATE_") && info.Config.Compression == jetstream.NoCompression {
 			packed := info.Config
 			packed.Compression = jetstream.S2Compression
-			_, err := js.UpdateStream(t.Context(), packed)
+			_, err := js.UpdateStream(ctx, packed)
 			must(t, err)
 		}
 		if (service == "writer") != strings.HasPrefix(info.Config.Name, "TURN_") || service == "watcher" {
 			continue
 		}
-		stream, err := js.Stream(t.Context(), info.Config.Name)
+		stream, err := js.Stream(ctx, info.Config.Name)
 		must(t, err)
-		consumers := stream.ListConsumers(t.Context())
+		consumers := stream.ListConsumers(ctx)
 		for c := range consumers.Info() {
 			if c.Config.PriorityPolicy != jetstream.PriorityPolicyNone {
-				must(t, stream.DeleteConsumer(t.Context(), c.Name))
+				must(t, stream.DeleteConsumer(ctx, c.Name))
 			}
 		}
 		must(t, consumers.Err())

@@ -88,36 +88,56 @@ func (s *traced) missed(t *testing.T) string {
 	return strings.Join(all, "\n")
 }
 
-// tells plays until the trace of what was played holds what it must, with every
-// span in its place, and gives it. play gives the version that the user made; "" is
-// the newest.
-func (s *traced) tells(t *testing.T, namespace, object, what string, play func(attempt int) (version string)) *clustertest.Trace {
+// tale is what must be in the trace of a version of an object, the newest if none is named,
+// with every span in its place.
+type tale struct{ namespace, object, version, what string }
+
+// tells plays until nothing is missing in what is told of it. play gives the tales; behind,
+// which may be nil, says what is missing behind the trace of the first of them.
+func (s *traced) tells(t *testing.T, play func(attempt int) []tale, behind func(told *clustertest.Trace) (missing string)) {
 	t.Helper()
-	want := topology(what)
 	for attempt := 1; ; attempt++ {
 		before := s.missed(t)
-		version := play(attempt)
-		var told *clustertest.Trace
+		tales := play(attempt)
 		missing := patiently(patience/2, func() string {
-			found, err := s.trace(t.Context(), namespace, object, version)
-			if err != nil {
-				return err.Error()
+			var first *clustertest.Trace
+			for _, one := range tales {
+				told, missing := s.lacks(t, one)
+				if missing != "" {
+					return fmt.Sprintf("not in the trace of %s at version %q: %s", one.object, one.version, missing)
+				}
+				if first == nil {
+					first = told
+				}
 			}
-			if told = found; len(found.Roots) != 1 {
-				return fmt.Sprintf("it has %d roots, %d of them without their parent", len(found.Roots), len(found.Orphans()))
+			if behind == nil {
+				return ""
 			}
-			if lacks := want.missing(found.Roots); lacks != "" {
-				return fmt.Sprintf("%s; it begins with %s: %s at %v", lacks, found.Roots[0].Service, found.Roots[0].Name, found.Roots[0].Start)
-			}
-			return ""
+			return behind(first)
 		})
 		if missing == "" {
-			return told
+			return
 		}
 		if missed := s.missed(t); attempt == attempts || missed == before {
-			t.Fatalf("not in the trace of %s at version %q, the %d. that was told: %s; missed and lost were\n%s", object, version, attempt, missing, missed)
+			t.Fatalf("the %d. time that it was told: %s; missed and lost were\n%s", attempt, missing, missed)
 		}
 	}
+}
+
+// lacks is the trace of a tale, and what is not in it.
+func (s *traced) lacks(t *testing.T, of tale) (told *clustertest.Trace, missing string) {
+	t.Helper()
+	told, err := s.trace(t.Context(), of.namespace, of.object, of.version)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if len(told.Roots) != 1 {
+		return nil, fmt.Sprintf("it has %d roots, %d of them without their parent", len(told.Roots), len(told.Orphans()))
+	}
+	if lacks := topology(of.what).missing(told.Roots); lacks != "" {
+		return nil, fmt.Sprintf("%s; it begins with %s: %s at %v", lacks, told.Roots[0].Service, told.Roots[0].Name, told.Roots[0].Start)
+	}
+	return told, ""
 }
 
 // patiently asks until nothing is missing, for so long; it gives what still is.
@@ -204,16 +224,20 @@ func (s *traced) playScale(t *testing.T) {
 	a := s.arena(t, "traced-scale")
 	must(t, a.Deploy(t.Context(), "web", first, 1))
 	until(t, a, clustertest.RolledOut("web", first, 1))
-	told := s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_"+deploys,
+	what := chain("millrace-watcher: send EV_"+deploys,
 		turnOf("deployment-controller", deploys), writeOf(putSet, sets),
-		turnOf("replicaset-controller", sets), writeOf(postPod+" x2", "pods"), runs)+below(".. "+strings.TrimSpace(writeOf(putSet+"/status", sets)))+
-		"\n"+below(".. "+strings.TrimSpace(writeOf(putStatus, deploys))), func(attempt int) string {
+		turnOf("replicaset-controller", sets), writeOf(postPod+" x2", "pods"), runs) + below(".. "+strings.TrimSpace(writeOf(putSet+"/status", sets))) +
+		"\n" + below(".. "+strings.TrimSpace(writeOf(putStatus, deploys)))
+	s.tells(t, func(attempt int) []tale {
 		version := s.patch(t, a.Namespace, fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+2*attempt))
 		until(t, a, clustertest.RolledOut("web", first, 1+2*attempt))
-		return version
+		return []tale{{a.Namespace, "deploy/web", version, what}}
+	}, func(told *clustertest.Trace) (missing string) {
+		if missing = s.lastsUntilRunning(t, a.Namespace, told.ID, 2); missing == "" {
+			missing = s.lastsUntilReported(t, a.Namespace, told.ID)
+		}
+		return missing
 	})
-	s.lastsUntilRunning(t, a.Namespace, told.ID, 2)
-	s.lastsUntilReported(t, a.Namespace, told.ID)
 	clear(t, a)
 }
 
@@ -227,44 +251,40 @@ func (s *traced) patch(t *testing.T, namespace, change string) (version string) 
 
 // lastsUntilRunning: in a trace are the last versions, in which they run, of so many
 // Pods of a namespace.
-func (s *traced) lastsUntilRunning(t *testing.T, namespace, id string, want int) {
+func (s *traced) lastsUntilRunning(t *testing.T, namespace, id string, want int) (missing string) {
 	t.Helper()
-	eventually(t, "the trace goes on until the Pods run", func() string {
-		pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), everything)
-		if err != nil {
-			return err.Error()
+	pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), everything)
+	if err != nil {
+		return err.Error()
+	}
+	found := 0
+	for _, p := range pods.Items {
+		if at, err := s.trace(t.Context(), namespace, "pod/"+p.Name, p.ResourceVersion); err == nil && at.ID == id && p.Status.Phase == corev1.PodRunning {
+			found++
 		}
-		found := 0
-		for _, p := range pods.Items {
-			if at, err := s.trace(t.Context(), namespace, "pod/"+p.Name, p.ResourceVersion); err == nil && at.ID == id && p.Status.Phase == corev1.PodRunning {
-				found++
-			}
-		}
-		if found != want {
-			return fmt.Sprintf("%d of %d Pods run in it", found, want)
-		}
-		return ""
-	})
+	}
+	if found != want {
+		return fmt.Sprintf("%d of %d Pods run in it", found, want)
+	}
+	return ""
 }
 
 // lastsUntilReported: the last version of the Deployment web, which says that all its Pods
 // run, is in a trace.
-func (s *traced) lastsUntilReported(t *testing.T, namespace, id string) {
+func (s *traced) lastsUntilReported(t *testing.T, namespace, id string) (missing string) {
 	t.Helper()
-	eventually(t, "the trace goes on until the Deployment says so", func() string {
-		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		at, err := s.trace(t.Context(), namespace, "deploy/web", d.ResourceVersion)
-		switch {
-		case err != nil:
-			return err.Error()
-		case at.ID != id || d.Status.AvailableReplicas != *d.Spec.Replicas:
-			return fmt.Sprintf("version %s, with %d Pods available, is in trace %s", d.ResourceVersion, d.Status.AvailableReplicas, at.ID)
-		}
-		return ""
-	})
+	d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	at, err := s.trace(t.Context(), namespace, "deploy/web", d.ResourceVersion)
+	switch {
+	case err != nil:
+		return err.Error()
+	case at.ID != id || d.Status.AvailableReplicas != *d.Spec.Replicas:
+		return fmt.Sprintf("version %s, with %d Pods available, is in trace %s", d.ResourceVersion, d.Status.AvailableReplicas, at.ID)
+	}
+	return ""
 }
 
 // playRollingUpdate: the new ReplicaSet and its first Pod come of the user's change.
@@ -272,14 +292,15 @@ func (s *traced) playRollingUpdate(t *testing.T) {
 	a := s.arena(t, "traced-roll")
 	must(t, a.Deploy(t.Context(), "web", first, 2))
 	until(t, a, clustertest.RolledOut("web", first, 2))
-	s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_"+deploys,
+	what := chain("millrace-watcher: send EV_"+deploys,
 		turnOf("deployment-controller", deploys), writeOf(postSet, sets),
-		turnOf("replicaset-controller", sets), writeOf(postPod, "pods")), func(attempt int) string {
+		turnOf("replicaset-controller", sets), writeOf(postPod, "pods"))
+	s.tells(t, func(attempt int) []tale {
 		image := fmt.Sprintf("%s.%d", second, attempt)
 		version := s.patch(t, a.Namespace, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"`+image+`"}]}}}}`)
 		until(t, a, clustertest.RolledOut("web", image, 2))
-		return version
-	})
+		return []tale{{a.Namespace, "deploy/web", version, what}}
+	}, nil)
 	clear(t, a)
 }
 
@@ -287,31 +308,33 @@ func (s *traced) playRollingUpdate(t *testing.T) {
 // the Pods, comes of the user's deletion.
 func (s *traced) playDeletion(t *testing.T) {
 	a := s.arena(t, "traced-delete")
-	s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_"+deploys,
+	what := chain("millrace-watcher: send EV_"+deploys,
 		turnOf("garbage-collector-controller", deploys), writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/replicasets/{name}", sets),
-		turnOf("garbage-collector-controller", sets+" x2"), writeOf("DELETE /api/v1/namespaces/{namespace}/pods/{name}", "pods")), func(int) string {
+		turnOf("garbage-collector-controller", sets+" x2"), writeOf("DELETE /api/v1/namespaces/{namespace}/pods/{name}", "pods"))
+	s.tells(t, func(int) []tale {
 		must(t, a.Deploy(t.Context(), "web", first, 2))
 		until(t, a, clustertest.RolledOut("web", first, 2))
 		clear(t, a)
-		return ""
-	})
+		return []tale{{a.Namespace, "deploy/web", "", what}}
+	}, nil)
 }
 
 // playNamespaceDeletion: what namespace-controller takes away comes of the user's
 // deletion, through what it asked.
 func (s *traced) playNamespaceDeletion(t *testing.T) {
-	a := s.arena(t, "traced-namespace")
-	must(t, a.Deploy(t.Context(), "web", first, 2))
-	until(t, a, clustertest.RolledOut("web", first, 2))
-	must(t, s.kube.CoreV1().Namespaces().Delete(t.Context(), a.Namespace, metav1.DeleteOptions{}))
-	eventually(t, "the namespace goes", func() string {
-		_, err := s.kube.CoreV1().Namespaces().Get(t.Context(), a.Namespace, metav1.GetOptions{})
-		return gone(err)
-	})
-	newest := func(int) string { return "" }
-	s.tells(t, "", "namespace/"+a.Namespace, "millrace-watcher: send EV_namespaces", newest)
-	s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_namespaces",
-		".. "+strings.TrimSpace(writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys))), newest)
+	what := chain("millrace-watcher: send EV_namespaces",
+		".. "+strings.TrimSpace(writeOf("DELETE /apis/apps/v1/namespaces/{namespace}/deployments/{name}", deploys)))
+	s.tells(t, func(attempt int) []tale {
+		a := s.arena(t, fmt.Sprint("traced-namespace-", attempt))
+		must(t, a.Deploy(t.Context(), "web", first, 2))
+		until(t, a, clustertest.RolledOut("web", first, 2))
+		must(t, s.kube.CoreV1().Namespaces().Delete(t.Context(), a.Namespace, metav1.DeleteOptions{}))
+		eventually(t, "the namespace goes", func() string {
+			_, err := s.kube.CoreV1().Namespaces().Get(t.Context(), a.Namespace, metav1.GetOptions{})
+			return gone(err)
+		})
+		return []tale{{"", "namespace/" + a.Namespace, "", "millrace-watcher: send EV_namespaces"}, {a.Namespace, "deploy/web", "", what}}
+	}, nil)
 }
 
 // playFanOut: of the births of 500 Pods, 50 are in the trace of the change that
@@ -321,36 +344,39 @@ func (s *traced) playFanOut(t *testing.T) {
 	a := s.arena(t, "traced-fan-out")
 	must(t, a.Deploy(t.Context(), "web", first, 0))
 	until(t, a, clustertest.Available(1))
-	begun := time.Now()
-	told := s.tells(t, a.Namespace, "deploy/web", chain("millrace-watcher: send EV_"+deploys,
-		turnOf("deployment-controller", deploys), writeOf(putSet, sets),
-		turnOf("replicaset-controller", sets), fmt.Sprintf("millrace-writer: %s x%d", postPod, bound)), func(attempt int) string {
-		version := s.patch(t, a.Namespace, fmt.Sprintf(`{"spec":{"replicas":%d}}`, attempt*pods))
-		until(t, a, clustertest.Born(attempt*pods))
-		return version
-	})
-	births := 0
-	for span := range told.All() {
-		if span.Name == postPod {
-			births++
-		}
-	}
-	if births != bound {
-		t.Errorf("%d births of pods are in one trace, want %d", births, bound)
-	}
 	jaeger, err := clustertest.AskJaeger(s.JaegerURL())
 	must(t, err)
-	eventually(t, "the other births lead back to it", func() string {
-		traces, err := jaeger.Find(t.Context(), "millrace-writer", postPod, begun, 10*pods)
-		back := 0
-		for _, own := range traces {
-			if links := own.Roots[0].Links; own.Roots[0].Name == postPod && len(links) > 0 && links[0].Trace == told.ID {
-				back++
+	begun := time.Now()
+	what := chain("millrace-watcher: send EV_"+deploys,
+		turnOf("deployment-controller", deploys), writeOf(putSet, sets),
+		turnOf("replicaset-controller", sets), fmt.Sprintf("millrace-writer: %s x%d", postPod, bound))
+	s.tells(t, func(attempt int) []tale {
+		version := s.patch(t, a.Namespace, fmt.Sprintf(`{"spec":{"replicas":%d}}`, attempt*pods))
+		until(t, a, clustertest.Born(attempt*pods))
+		return []tale{{a.Namespace, "deploy/web", version, what}}
+	}, func(told *clustertest.Trace) (missing string) {
+		births, back := map[string]bool{}, map[string]bool{}
+		for span := range told.All() {
+			if span.Name == postPod {
+				births[commandOf(span)] = true
 			}
 		}
-		if back != pods-bound {
-			return fmt.Sprintf("%d do, want %d (%s)", back, pods-bound, ask(err))
+		traces, err := jaeger.Find(t.Context(), "millrace-writer", postPod, begun, 10*pods)
+		for _, own := range traces {
+			root := own.Roots[0]
+			if root.Name == postPod && len(root.Links) > 0 && root.Links[0].Trace == told.ID {
+				back[commandOf(root)] = true
+			}
+		}
+		if len(births) != bound || len(back) != pods-bound {
+			return fmt.Sprintf("%d births are in it, want %d, and %d others lead back to it, want %d (%s)", len(births), bound, len(back), pods-bound, ask(err))
 		}
 		return ""
 	})
+}
+
+// commandOf is the command behind a request, which may be sent more than once.
+func commandOf(request *clustertest.Span) string {
+	parts := strings.Split(request.Attributes["k8s.audit_id"], ".")
+	return strings.Join(parts[:min(3, len(parts))], ".")
 }

@@ -3,6 +3,7 @@ package system
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 // ask runs a command and gives what it wrote, and its error with what it said.
 func (r asker) ask(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), r.binary, append(args, "--nats-url=nats://"+r.nats, "--namespace="+r.namespace)...)
+	cmd := exec.CommandContext(t.Context(), r.binary, append(slices.Clip(args), "--nats-url=nats://"+r.nats, "--namespace="+r.namespace, "--timeout="+patience.String())...)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -93,6 +94,22 @@ func (r asker) json(t *testing.T, into any, args ...string) {
 	if err := json.Unmarshal([]byte(out), into); err != nil {
 		t.Fatalf("millrace %s: %v in\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// awaitLook waits until a controller has looked at an object as it is on record.
+func (r asker) awaitLook(t *testing.T, object, controller string) {
+	t.Helper()
+	eventually(t, controller+" has looked at "+object, func() string {
+		var now record.Standing
+		r.json(t, &now, "why-not", object, "--controller="+controller)
+		switch {
+		case now.Object == nil || now.Looked == nil:
+			return "it is not on record"
+		case now.Looked.Answered < now.Looked.Position:
+			return fmt.Sprintf("of %d it has answered %d", now.Looked.Position, now.Looked.Answered)
+		}
+		return ""
+	})
 }
 
 func toldHistory(t *testing.T, r asker, victim string) {
@@ -121,7 +138,13 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	if ours == 0 {
 		t.Error("no version is the controller's")
 	}
-	r.json(t, &h, "history", "pod/"+victim, "--limit=0")
+	eventually(t, "the end of the pod is on record", func() string { // which nothing else has waited for
+		r.json(t, &h, "history", "pod/"+victim, "--limit=0")
+		if end := h.Versions[len(h.Versions)-1]; end.Event != record.Ended {
+			return fmt.Sprintf("it ends with %+v", end)
+		}
+		return ""
+	})
 	if born, end := h.Versions[0], h.Versions[len(h.Versions)-1]; born.By.Controller != "replicaset-controller" || end.Event != record.Ended {
 		t.Errorf("the pod began with %+v and ended with %+v", born, end)
 	}
@@ -216,9 +239,17 @@ func toldNoSecrets(t *testing.T, r asker) {
 		_, err := r.ask(t, "get", "secret", "canary")
 		return ask(err)
 	})
-	made.StringData = map[string]string{"p": canary + "2"}
-	_, err = secrets.Update(t.Context(), made, metav1.UpdateOptions{})
+	next := made.DeepCopy()
+	next.StringData = map[string]string{"p": canary + "2"}
+	newer, err := secrets.Update(t.Context(), next, metav1.UpdateOptions{})
 	must(t, err)
+	eventually(t, "the secret's change is on record", func() string {
+		told, err := r.ask(t, "get", "secret", "canary", "-o", "json")
+		if err == nil && !strings.Contains(told, `"`+newer.ResourceVersion+`"`) {
+			return told
+		}
+		return ask(err)
+	})
 	for _, args := range [][]string{
 		{"get", "secret", "canary", "-o", "yaml"}, {"get", "secrets", "-o", "json"}, {"history", "secret/canary", "-o", "json"}, {"history", "secret/canary"},
 		{"why", "secret/canary", "-o", "yaml"}, {"diff", "secret/canary", "--from=" + made.ResourceVersion, "-o", "json"},

@@ -39,8 +39,14 @@ func (w *world) skip() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
-	job := bus.Work{Stream: subject.TurnStream(copier), Durable: "writer", AckWait: time.Second, Since: time.Hour}
+	// However late the answer is, the turn does not come again.
+	job := bus.Work{Stream: subject.TurnStream(copier), Durable: "writer", AckWait: time.Hour, Since: time.Hour}
 	w.must(w.bus.Work(ctx, job, func(d bus.Delivery) { d.Done(); cancel() }))
+	w.eventually("the turn is answered", func() bool {
+		all, err := w.bus.Consumers(w.Context(), job.Stream)
+		w.must(err)
+		return len(all) == 1 && all[0].Answered == 1
+	})
 }
 
 // save copies a stream's messages as they are on the disk; what it gives puts them
@@ -64,9 +70,11 @@ func (w *world) save(name string) (restore func()) {
 // settle has a copy made and waits until its outcome is stored.
 func (w *world) settle(name string) {
 	w.Helper()
-	before := w.messages(subject.OutcomeStream(copier))
 	w.want(name)
-	w.eventually(name+" is settled", func() bool { return w.messages(subject.OutcomeStream(copier)) > before })
+	w.eventually(name+" is settled", func() bool {
+		_, sequence, outcome := w.last(name)
+		return sequence > 0 && outcome.Turn == sequence
+	})
 }
 
 // session runs everything for a while.

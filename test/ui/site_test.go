@@ -193,6 +193,13 @@ func (l *look) says(selector string, words ...string) {
 	}
 }
 
+// settled waits until an object's page has its past, and every answer that it has asked
+// for: what stands on it from then on stays there.
+func (l *look) settled() {
+	l.Helper()
+	l.until(`document.querySelector(".title .chip") && !document.querySelector("[aria-busy]")`)
+}
+
 // at is the address of what is shown.
 func (l *look) at() url.Values {
 	l.Helper()

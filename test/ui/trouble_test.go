@@ -132,22 +132,23 @@ func TestTenThousandPodsStayFluid(t *testing.T) {
 	l.says(".panel-head", "10,000 objects")
 	l.says("[aria-label=Objects] .row .name", "pod-00000")
 	t.Logf("%d Pods are listed after %v", crowd, time.Since(begun).Round(time.Millisecond))
-	frames := value[[]float64](l, `(async () => {
-		const list = document.querySelector("[aria-label=Objects][role=listbox]"), times = [];
+	// What keeps it fluid is how little is on the page in any frame; how long a frame
+	// takes depends on what else the machine does.
+	frames := value[[][2]float64](l, `(async () => {
+		const list = document.querySelector("[aria-label=Objects][role=listbox]"), frames = [];
 		for (let i = 0; i < 60; i++) {
 			const begun = performance.now();
 			list.scrollTop = (list.scrollHeight * i) / 60;
 			await new Promise(requestAnimationFrame);
-			times.push(performance.now() - begun);
+			frames.push([performance.now() - begun, document.querySelectorAll(".row").length]);
 		}
-		return times.sort((a, b) => a - b);
+		return frames.sort(([a], [b]) => a - b);
 	})()`)
-	t.Logf("a frame while scrolling takes %.1f ms in the middle, %.1f ms at the worst", frames[len(frames)/2], frames[len(frames)-1])
-	if rows := value[int](l, `document.querySelectorAll(".row").length`); rows > 80 {
-		t.Errorf("%d rows are on the page at once", rows)
-	}
-	if median := frames[len(frames)/2]; median > 200 {
-		t.Errorf("scrolling takes %.0f ms a frame", median)
+	t.Logf("a frame while scrolling takes %.1f ms in the middle, %.1f ms at the worst", frames[len(frames)/2][0], frames[len(frames)-1][0])
+	for _, f := range frames {
+		if rows := f[1]; rows == 0 || rows > 80 {
+			t.Fatalf("%v rows are on the page at once", rows)
+		}
 	}
 	value[any](l, `document.querySelector("[aria-label=Objects][role=listbox]").focus()`)
 	l.keys(kb.End)

@@ -13,8 +13,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// reach is how long the API server may take to answer at start-up.
-const reach = 10 * time.Second
+const (
+	// reach is how long the API server may take to answer at start-up, and to allow what
+	// it forbids: one that has just come up does not know the roles yet.
+	reach = 10 * time.Second
+	// reachPoll is how often it is asked meanwhile.
+	reachPoll = 250 * time.Millisecond
+)
 
 // connect finds the API server and makes sure that it answers us.
 //
@@ -37,7 +42,11 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's address and credentials: %w", err)
 	}
-	err = client.RESTClient().Get().AbsPath("/api").Do(ctx).Error()
+	ask := func() error { return client.RESTClient().Get().AbsPath("/api").Do(ctx).Error() }
+	err = ask()
+	for end := time.Now().Add(reach); apierrors.IsForbidden(err) && time.Now().Before(end) && ctx.Err() == nil; err = ask() {
+		time.Sleep(reachPoll)
+	}
 	switch {
 	case err == nil:
 		return config, nil

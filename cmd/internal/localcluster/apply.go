@@ -68,7 +68,7 @@ func (c *Cluster) apply(ctx context.Context, name string, data any) error {
 }
 
 func applyOne(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
 	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 	var target dynamic.ResourceInterface = client.Resource(resource)

@@ -293,4 +293,4 @@ func (c *Cluster) save() error {
 
 // readyDeadline is how long a program may take until it answers, on a machine
 // that has other things to do.
-const readyDeadline = 3 * time.Minute
+const readyDeadline = 10 * time.Minute

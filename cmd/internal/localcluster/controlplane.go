@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // The address ranges of services and pods, which a replacement of
@@ -55,6 +57,12 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 // directory in which etcd's data lies, and starts both again: so a backup is made,
 // and so it is restored.
 func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error) error {
+	// While no etcd holds the data, somebody else's cluster that starts would sweep them
+	// away if they were not young.
+	now := time.Now()
+	if err := os.Chtimes(c.etcdData, now, now); err != nil {
+		return fmt.Errorf("touch etcd's data: %w", err)
+	}
 	if err := errors.Join(c.kill("kube-apiserver"), c.kill("etcd"), do(c.etcdData)); err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
 	begun := time.Now()
 	for {

@@ -119,15 +119,19 @@ func (p *Process) ExitCode() (code int, ok bool) {
 	return p.code, true
 }
 
+// endDeadline is how long a process may take to end, on a machine that has other
+// things to do: Millrace gives itself 10 s for what it has in hand, and its bus 30 s.
+const endDeadline = time.Minute
+
 // Kill ends the process at once, as a crash would, and returns when it is gone.
-func (p *Process) Kill() error { return p.end(syscall.SIGKILL, 10*time.Second) }
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL, endDeadline) }
 
 // Stop asks the process to end and kills it when it takes too long.
 func (p *Process) Stop() error {
 	if p.abrupt {
 		return p.Kill()
 	}
-	if err := p.end(syscall.SIGTERM, 15*time.Second); err == nil {
+	if err := p.end(syscall.SIGTERM, endDeadline); err == nil {
 		return nil
 	}
 	return p.Kill()

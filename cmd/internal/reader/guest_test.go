@@ -3,9 +3,11 @@ package reader
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,9 +37,8 @@ func TestTheReaderMayReadAll(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	teller, err := recordtest.New(t.Context(), b, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})
 	must(t, err)
-	_, err = recordtest.OpenShop(t.Context(), teller)
+	shop, err := recordtest.OpenShop(t.Context(), teller)
 	must(t, err)
-	must(t, teller.Close())
 	key := sign(t, b)
 
 	dir := t.TempDir()
@@ -54,7 +55,6 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		{[]string{"why-not", "deploy/web", "-n=shop"}, "last act turn"},
 		{[]string{"diff", "deploy/web", "-n=shop", "--from=0s"}, ""},
 		{[]string{"explain", recordtest.Deployments + "/1"}, ""},
-		{[]string{"tail", "--timeout=200ms"}, ""},
 		{[]string{"lag"}, ""},
 		{[]string{"parked"}, ""},
 		{[]string{"retention"}, "EV_pods"},
@@ -76,6 +76,48 @@ func TestTheReaderMayReadAll(t *testing.T) {
 			t.Errorf("millrace %s: %v\nwant %q", strings.Join(args, " "), err, says)
 		}
 	}
+	followed(t, shop, address)
+	must(t, teller.Close())
+}
+
+// followed has tail tell of Pods that are made, until it is interrupted.
+func followed(t *testing.T, shop *recordtest.Shop, address string) {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	said, ended := &heard{}, make(chan error, 1)
+	go func() { ended <- run(ctx, said, "tail", address) }()
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(said.text(), "web-1-"); {
+		must(t, shop.AddPod(t.Context())) // it tells of what is made once it listens
+		select {
+		case err := <-ended:
+			t.Fatalf("tail ended: %v\n%s", err, said.text())
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("tail tells of no Pod:\n%s", said.text())
+		}
+	}
+	interrupt()
+	must(t, <-ended)
+}
+
+// heard is what a command says while it runs.
+type heard struct {
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (h *heard) Write(text []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.Write(text)
+}
+
+func (h *heard) text() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.String()
 }
 
 func must(t *testing.T, err error) {
@@ -100,18 +142,23 @@ func sign(t *testing.T, b *stream.Bus) string {
 
 // command runs one, and gives what it says.
 func command(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	var out bytes.Buffer
+	err := run(ctx, &out, args...)
+	return out.String(), err
+}
+
+// run runs one that says what it has to say to somebody.
+func run(ctx context.Context, out io.Writer, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for _, c := range Commands("test") {
 		if c.Name() != args[0] {
 			continue
 		}
-		var out bytes.Buffer
-		c.SetOut(&out)
-		c.SetErr(&out)
+		c.SetOut(out)
+		c.SetErr(out)
 		c.SetArgs(args[1:])
-		err := c.ExecuteContext(ctx)
-		return out.String(), err
+		return c.ExecuteContext(ctx)
 	}
-	return "", os.ErrNotExist
+	return os.ErrNotExist
 }

@@ -46,6 +46,21 @@ func lay(t *testing.T, target string) *Wire {
 	return w
 }
 
+// carries waits until the wire has taken so many connections.
+func (w *Wire) carries(t *testing.T, n int) {
+	t.Helper()
+	taken := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.links)
+	}
+	for deadline := time.Now().Add(patience); taken() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections were taken, want %d", taken(), n)
+		}
+	}
+}
+
 func dial(t *testing.T, w *Wire) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", w.Address())
@@ -128,6 +143,7 @@ func TestDeadConnectionsStayDead(t *testing.T) {
 	expectEcho(t, before)
 	w.Set(Condition{Dead: true})
 	during := dial(t, w)
+	w.carries(t, 2) // it has come to the wire while that is dead
 	_, err := say(t, during, "hello", 50*time.Millisecond)
 	expectSilence(t, err)
 	w.Set(Condition{})

@@ -149,6 +149,8 @@ type passage struct {
 	bus *Bus
 	bus.Passage
 	handle func([]events.Message) error
+	// stuckAt is where a session before waited in vain; 0: none did.
+	stuckAt uint64
 }
 
 func (r *passage) session(ctx context.Context) error {
@@ -215,10 +217,22 @@ func (r *passage) consume(ctx context.Context, feed *feed) error {
 		case len(batch) > 0 && behind == 0:
 			return nil
 		case len(batch) == 0 && waited:
-			return fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
+			return r.stuck()
 		}
 		patience.Reset(readStuck)
 	}
+}
+
+// stuck is what comes of a session to which nothing is delivered. A server that stands still
+// for a while does the same as one that cannot read what it has: that is said where another
+// session gets no further.
+func (r *passage) stuck() error {
+	at := max(r.From, 1)
+	if r.stuckAt == at {
+		return fmt.Errorf("%w: the server has more messages from %d on and does not deliver them", events.ErrDamaged, r.From)
+	}
+	r.stuckAt = at
+	return fmt.Errorf("nothing came for %v", readStuck)
 }
 
 // hand hands over what belongs to the passage; over tells that it has all of it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -113,8 +114,13 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 		}
 		seen.add(v)
 	}
-	asked := time.Now()
-	info, err := b.info(ctx, subject.WakeStream) // every installation has it
+	var asked time.Time
+	var info *jetstream.StreamInfo
+	err := b.insist(ctx, "look at its settings", func() (err error) { // a leader may just be chosen
+		asked = time.Now()
+		info, err = b.info(ctx, subject.WakeStream) // every installation has it
+		return err
+	})
 	switch {
 	case errors.Is(err, bus.ErrNoStream):
 		return seen, nil // it will be made with what we ask for

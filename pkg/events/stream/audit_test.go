@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
 
 // TestAudit: what is missing for a record to rest an audit on is said, with the
@@ -74,7 +76,24 @@ func reasonsOf(t *testing.T, b *stream.Bus) string {
 	return strings.Join(all, " ")
 }
 
+// expectShortcomings waits until these are found, and no others: a server that stands
+// still for a moment counts as away.
 func expectShortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(streamtest.Patience); ; time.Sleep(100 * time.Millisecond) {
+		wrong := shortcomings(t, name, b, want, say...)
+		if len(wrong) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Error(strings.Join(wrong, "\n"))
+			return
+		}
+	}
+}
+
+// shortcomings is what is wrong with those that are found.
+func shortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...string) (wrong []string) {
 	t.Helper()
 	found, err := b.Audit(context.WithoutCancel(t.Context()))
 	if err != nil {
@@ -86,10 +105,10 @@ func expectShortcomings(t *testing.T, name string, b *stream.Bus, want string, s
 	}
 	said := strings.Join(all, "\n")
 	if got := reasonsOf(t, b); got != want {
-		t.Errorf("%s: the reasons are %q, want %q:\n%s", name, got, want, said)
+		wrong = append(wrong, fmt.Sprintf("%s: the reasons are %q, want %q:\n%s", name, got, want, said))
 	}
 	if i := slices.IndexFunc(say, func(word string) bool { return !strings.Contains(said, word) }); i >= 0 {
-		t.Errorf("%s: nothing about %q in\n%s", name, say[i], said)
+		wrong = append(wrong, fmt.Sprintf("%s: nothing about %q in\n%s", name, say[i], said))
 	}
 	metric := "# HELP millrace_bus_audit_grade Whether the bus is as an audit of the record needs it (1) or not (0), by what is looked at.\n# TYPE millrace_bus_audit_grade gauge\n"
 	for _, reason := range []string{"clock", "payload", "replicas", "servers", "sync", "unseen", "version"} {
@@ -100,8 +119,9 @@ func expectShortcomings(t *testing.T, name string, b *stream.Bus, want string, s
 		metric += `millrace_bus_audit_grade{reason="` + reason + `"} ` + value + "\n"
 	}
 	if err := testutil.CollectAndCompare(b, strings.NewReader(metric), "millrace_bus_audit_grade"); err != nil {
-		t.Errorf("%s: %v", name, err)
+		wrong = append(wrong, fmt.Sprintf("%s: %v", name, err))
 	}
+	return wrong
 }
 
 // monitor serves a server's monitoring endpoint.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -15,8 +16,12 @@ func TestPlaceOf(t *testing.T) {
 		if got, err := placeOf(reply); err != nil || got != want {
 			t.Errorf("%s is %+v, %v; want %+v", reply, got, err, want)
 		}
-		if n := testing.AllocsPerRun(10, func() { _, _ = placeOf(reply) }); n > 0 {
-			t.Errorf("%s: %v allocations", reply, n)
+		least := math.Inf(1) // others of this process may allocate meanwhile
+		for range 5 {
+			least = min(least, testing.AllocsPerRun(10, func() { _, _ = placeOf(reply) }))
+		}
+		if least > 0 {
+			t.Errorf("%s: %v allocations", reply, least)
 		}
 	}
 	for _, reply := range []string{"", "_INBOX.abc", "$JS.ACK.s.c.1.2.3", "$JS.ACK.s.c.1.x.3.4.5", "$JS.ACK.s.c.1..3.4.5", "$JS.ACK.s.c.1.2.3.4."} {

@@ -16,6 +16,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/port"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -128,8 +130,12 @@ var errRead = errors.New("read")
 // acknowledged is lost, and readers and workers go on by themselves.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	server := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
-	address := strings.TrimPrefix(server.URL(), "nats://")
+	kept, err := port.Free() // nobody else takes it while the server is away
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", kept)
+	server := serve(t, stream.ServerOptions{Dir: dir, Listen: address})
 	b := connect(t, stream.Options{URL: server.URL()})
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
 		t.Fatal(err)
@@ -138,13 +144,14 @@ func TestRestart(t *testing.T) {
 
 	const rounds, perRound = 3, 400
 	var acknowledged []uint64
-	next := 0
+	next, failures := 0, 0
 	for round := range rounds {
 		for n := 0; n < perRound; {
 			sequences, err := publish(t.Context(), b, next, perRound-n)
 			n, next = n+len(sequences), next+len(sequences)
 			acknowledged = append(acknowledged, sequences...)
-			if err != nil {
+			if err != nil { // the message that failed may be stored all the same
+				next, failures = next+1, failures+1
 				t.Logf("publishing again after: %v", err)
 			}
 		}
@@ -160,14 +167,17 @@ func TestRestart(t *testing.T) {
 		server = serve(t, stream.ServerOptions{Dir: dir, Listen: address})
 		eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 	}
-	if want := rounds * perRound; len(acknowledged) != want || acknowledged[want-1] != uint64(want) {
-		t.Fatalf("%d messages were acknowledged, the last as %d; want %d", len(acknowledged), acknowledged[len(acknowledged)-1], want)
+	last := acknowledged[len(acknowledged)-1]
+	if want := rounds * perRound; len(acknowledged) != want || last < uint64(want) || last > uint64(want+failures) {
+		t.Fatalf("%d messages were acknowledged, the last as %d; want %d, and nobody knows of %d", len(acknowledged), last, want, failures)
 	}
-	eventually(t, "everything is read", func() bool { return len(read.all()) == len(acknowledged) })
-	if got := read.all(); !slices.Equal(got, acknowledged) {
-		t.Errorf("what was read is not what was acknowledged, in order: %d and %d messages", len(got), len(acknowledged))
+	eventually(t, "everything is read", func() bool { return len(read.all()) >= int(last) })
+	for i, sequence := range read.all() {
+		if sequence != uint64(i+1) {
+			t.Fatalf("message %d was read in the place of %d", sequence, i+1)
+		}
 	}
-	eventually(t, "everything was worked on", func() bool { return len(worked.distinct()) == len(acknowledged) })
+	eventually(t, "everything was worked on", func() bool { return len(worked.distinct()) >= int(last) })
 }
 
 // publish appends pods until all are stored or something fails, and gives the
@@ -246,16 +256,14 @@ func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	// A cluster takes 4 to 9 s to choose a leader, and some machines are slow.
-	const patience = time.Minute
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(streamtest.Patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("after %v still not: %s", patience, what)
+			t.Fatalf("after %v still not: %s", streamtest.Patience, what)
 		case <-tick.C:
 		}
 	}

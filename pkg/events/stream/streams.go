@@ -190,7 +190,11 @@ func (b *Bus) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream, err error) {
 	request, done := b.guarded(ctx, name)
 	defer done()
-	for deadline := time.Now().Add(b.options.Timeout); ; {
+	deadline, given := request.Deadline()
+	if !given {
+		deadline = time.Now().Add(b.options.Timeout)
+	}
+	for {
 		lookup, end := context.WithTimeout(request, min(lookupPatience, b.options.Timeout))
 		handle, err = b.js.Stream(lookup, name)
 		end()

@@ -150,6 +150,13 @@ func (s *stage) say(kind kinds.Kind, namespace, name, by string, labels map[stri
 	})
 }
 
+// ends says that an object is gone.
+func (s *stage) ends(kind kinds.Kind, namespace, name string) {
+	s.t.Helper()
+	ref := events.Ref{Kind: kind.Name, Namespace: namespace, Name: name}
+	s.append(kind.Name, subject.Delta(ref), events.Delta{Ref: ref, Op: events.Gone, UID: types.UID(ref.String())})
+}
+
 func (s *stage) run(patience time.Duration) *Service {
 	s.t.Helper()
 	service, err := New(Config{
@@ -183,7 +190,7 @@ func (s *stage) ready(service *Service) {
 
 func (s *stage) eventually(what string, missing func() string) {
 	s.t.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(5 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

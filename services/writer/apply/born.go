@@ -22,9 +22,10 @@ import (
 // record lags.
 const sample = 500
 
-// recollection is for how long it is waited for what the API server remembers, which it
-// tells at once.
-const recollection = 250 * time.Millisecond
+// recollection is for how many seconds the API server tells what it remembers, which it
+// does at once. It ends that by itself: what came before the end has come here, however
+// slow the way is, which nobody knows who stops to listen.
+const recollection = "1"
 
 // bornBefore answers a birth that may have happened before in the place of the API
 // server, unless it is certain that it has not. The API server alone would not do: it
@@ -73,7 +74,8 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	began := time.Now()
 	stream, err := client.Get().AbsPath(collection(r)...).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
-		Param("watch", "true").Param("resourceVersion", since).Param("fieldSelector", "metadata.name="+r.Name).
+		Param("watch", "true").Param("timeoutSeconds", recollection).
+		Param("resourceVersion", since).Param("fieldSelector", "metadata.name="+r.Name).
 		MaxRetries(0).Stream(ctx)
 	response := plan.Response{Code: http.StatusOK}
 	if err != nil {
@@ -88,13 +90,12 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 		return response, true // it is asked again
 	}
 	defer stream.Close()
-	defer time.AfterFunc(recollection, cancel).Stop()
 	var event struct{ Type watch.EventType }
 	switch err := json.NewDecoder(stream).Decode(&event); {
-	case err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF):
-		return refusal(err, 0), true // it was cut short, and is asked again
-	case err != nil:
+	case errors.Is(err, io.EOF):
 		return plan.Response{}, false // nothing came
+	case err != nil:
+		return refusal(err, 0), true // it was cut short, and is asked again
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was born",

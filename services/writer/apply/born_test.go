@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -52,12 +53,14 @@ func TestNobodyIsBornTwice(t *testing.T) {
 func TestWhereNobodyWatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		lived, forgotten, cut bool
+		late                  time.Duration
 		since                 string
 		want                  events.Status
 		births                int
 	}{
 		"it has lived": {lived: true, since: "1", want: events.Conflict, births: 1},
 		"it has lived, and the answer is cut short": {lived: true, cut: true, since: "1", want: events.Conflict, births: 1},
+		"it has lived, and the way is slow":         {lived: true, late: time.Second / 2, since: "1", want: events.Conflict, births: 1},
 		"it has not":                                {since: "1", want: events.Applied, births: 1},
 		"it has lived, and nobody remembers":        {lived: true, forgotten: true, since: "1", want: events.Applied, births: 2},
 		"it has lived, and nobody knows since when": {lived: true, want: events.Applied, births: 2},
@@ -74,6 +77,8 @@ func TestWhereNobodyWatches(t *testing.T) {
 					return fakeserver.Fault{Lost: cut.CompareAndSwap(false, true)}
 				case c.forgotten && r.Query.Get("watch") != "":
 					return fakeserver.Fault{Code: http.StatusGone}
+				case r.Query.Get("watch") != "":
+					return fakeserver.Fault{Late: c.late}
 				case r.Method == http.MethodPost:
 					return fakeserver.Fault{Lost: c.lived && lost.CompareAndSwap(false, true)}
 				}

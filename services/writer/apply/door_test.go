@@ -186,6 +186,9 @@ func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
 	}
 }
 
+// still has proofs grow no older, however slow the machine is.
+func still(c *apply.Config) { c.Clock = testingclock.NewFakePassiveClock(time.Now()) }
+
 // Owners are found by kind through discovery, in the dependent's namespace, and
 // one that is gone is not asked for twice.
 func TestOwnersAreLookedAtLive(t *testing.T) {
@@ -195,7 +198,7 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 	owner := func(apiVersion, kind, name, uid string) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 	}
-	d := open(t, s)
+	d := open(t, s, still)
 	for i, story := range []struct {
 		owner  metav1.OwnerReference
 		status events.Status
@@ -268,7 +271,7 @@ func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 		c.If.Absent = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "gone", UID: "gone"}}
 		deaths = append(deaths, c)
 	}
-	for i, r := range carry(t, open(t, s), plan.Options{}, deaths...) {
+	for i, r := range carry(t, open(t, s, still), plan.Options{}, deaths...) {
 		if r.Status != events.Applied {
 			t.Errorf("death %d: %+v", i, r)
 		}

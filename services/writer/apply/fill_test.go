@@ -183,7 +183,7 @@ func TestALostFillIsAConflict(t *testing.T) {
 		}
 		return fakeserver.Fault{}
 	})
-	d := open(t, s, minting(t))
+	d := open(t, s, minting(t), func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, filling(version))[0]
 	if r.Status != events.Conflict || r.Version == version || r.Version == "" || !r.Unsure {
 		t.Errorf("%+v", r)

@@ -34,7 +34,8 @@ func Open(ctx context.Context, output io.Writer) (*Browser, error) {
 	if err := debian.Install(ctx, []string{"chromium"}, []string{"chromium", "fonts-dejavu-core"}, output); err != nil {
 		return nil, fmt.Errorf("install Chromium: %w", err)
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath("chromium"), chromedp.Flag("disable-gpu", true), chromedp.Flag("lang", "en-GB"))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath("chromium"), chromedp.Flag("disable-gpu", true), chromedp.Flag("lang", "en-GB"),
+		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // it refuses to have one as root
 	}

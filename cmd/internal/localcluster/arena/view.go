@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,7 +96,7 @@ func (v *view) follow(ctx context.Context, open opener, w watch.Interface, versi
 				version = object.GetResourceVersion()
 			}
 		}
-		again, err := open(since(version))
+		again, err := reopen(ctx, open, version)
 		if err != nil || ctx.Err() != nil {
 			v.mu.Lock()
 			defer v.mu.Unlock()
@@ -103,6 +104,19 @@ func (v *view) follow(ctx context.Context, open opener, w watch.Interface, versi
 			return
 		}
 		w = again
+	}
+}
+
+// reopen opens a watch where it ended. An API server that has too much to do may refuse
+// for a moment; what it has forgotten stays forgotten.
+func reopen(ctx context.Context, open opener, version string) (watch.Interface, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		w, err := open(since(version))
+		if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || Rest(ctx, 100*time.Millisecond) != nil {
+			return w, err
+		}
 	}
 }
 

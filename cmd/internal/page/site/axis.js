@@ -20,7 +20,7 @@ export class Axis {
     this.canvas = h("canvas", { "aria-hidden": "true", onclick: (event) => this.click(event), onpointermove: (event) => this.hover(event), onpointerleave: () => this.leave() });
     this.labels = h("div.lane-labels", { "aria-hidden": "true" });
     this.tip = h("div.tip", { hidden: true, "aria-hidden": "true" });
-    this.range = h("input", { type: "range", min: 0, max: fine, step: 1, "aria-label": "Moment that is shown", oninput: () => this.slide() });
+    this.range = h("input", { type: "range", min: 0, max: fine, step: 1, disabled: true, "aria-label": "Moment that is shown", oninput: () => this.slide() });
     this.said = h("output.moment");
     this.now = h("button", { type: "button", "aria-keyshortcuts": "n", onclick: () => this.onMoment(undefined) }, "Now");
     this.select = h("select", { "aria-label": "How much time is shown", onchange: () => onSpan(this.select.value) }, spans.map(([value, text]) => h("option", { value }, text)));
@@ -50,6 +50,7 @@ export class Axis {
     Object.assign(this, { from, to: Math.max(to, from + 1), gaps, lanes, moment });
     this.when = when === undefined ? undefined : new Date(when).getTime();
     this.marks = marks.map((m) => ({ ...m, x: new Date(m.at).getTime() })).sort((a, b) => a.x - b.x);
+    this.range.disabled = false; // from now on there is time to move in
     this.select.value = span;
     this.now.setAttribute("aria-pressed", String(moment === undefined));
     put(this.labels, lanes.map((name) => h("div", { title: name }, name)));
@@ -91,6 +92,7 @@ export class Axis {
   }
 
   click(event) {
+    if (!this.lanes) return;
     const near = this.near(event);
     if (near?.moment !== undefined) this.onMoment(near.moment);
     else this.choose(this.from + (event.offsetX / this.width) * (this.to - this.from));

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -36,6 +37,8 @@ type Fault struct {
 	Code int
 	// RetryAfter goes with Code, in seconds.
 	RetryAfter int
+	// Late is how much later than its beginning a watch tells something, or ends.
+	Late time.Duration
 }
 
 // change is one of the past, of which watches are told.
@@ -192,6 +195,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		time.Sleep(fault.Late)
 		s.tell(w, request)
 		return
 	}
@@ -204,7 +211,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // tell answers a watch with what has happened to one name since a version, and ends it.
 func (s *Server) tell(w http.ResponseWriter, r Request) {
-	w.Header().Set("Content-Type", "application/json")
 	since, _ := strconv.Atoi(r.Query.Get("resourceVersion"))
 	for _, c := range s.past {
 		if c.version > since && c.path == r.Path+"/"+strings.TrimPrefix(r.Query.Get("fieldSelector"), "metadata.name=") {

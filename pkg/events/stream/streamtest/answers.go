@@ -1,0 +1,133 @@
+package streamtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// testWorkAnswers: a delivery comes again, or does not, as it was answered. Whoever is
+// late with an answer is delivered everything again; so where this machine has stood still
+// for half of the time that there is, nothing is judged, and it is done once more.
+func testWorkAnswers(t *testing.T, b bus.Bus) {
+	k := newKit(t, b)
+	for round := 0; ; round++ {
+		a := &answering{kit: k, wait: time.Second << min(round, 3), stream: subject.TurnStream(controller), again: map[string]int{}}
+		a.answer(round)
+		if !a.late {
+			for _, complaint := range a.wrong {
+				t.Error(complaint)
+			}
+			return
+		}
+		t.Logf("once more: this machine stood still (%v)", a.wrong)
+	}
+}
+
+// answering is one round of deliveries that are answered in every way.
+type answering struct {
+	*kit
+	wait   time.Duration
+	stream string
+	worker *working
+	step   time.Time // when the last thing was done
+	late   bool      // too much time passed between two things
+	wrong  []string
+
+	begun map[string]time.Time // before which it cannot have been delivered, or put off
+	again map[string]int
+}
+
+// did notes that something was done, and that the bus is there.
+func (a *answering) did() {
+	a.Helper()
+	a.state(a.stream)
+	a.late = a.late || time.Since(a.step) > a.wait/2
+	a.step = time.Now()
+}
+
+func (a *answering) answer(round int) {
+	a.Helper()
+	job := bus.Work{Stream: a.stream, Durable: fmt.Sprint("writer-", round), AckWait: a.wait, New: true}
+	a.worker = a.work(job)
+	defer a.stop(a.worker)
+	a.made(job.Stream, job.Durable)
+	a.step, a.begun = time.Now(), map[string]time.Time{}
+	for _, name := range []string{"unanswered", "later", "hopeless", "working", "done"} {
+		a.begun[name] = time.Now()
+		_, err := a.bus.Store(a.ctx, turn(fmt.Sprint(name, "-", round), name), 0)
+		a.must(err)
+		a.did()
+	}
+	held := a.first()
+	a.hear(held)
+	for name, want := range map[string]int{"unanswered": 1, "later": 1} {
+		if a.again[name] != want {
+			a.wrong = append(a.wrong, fmt.Sprintf("%s came again %d times, want %d", name, a.again[name], want))
+		}
+		delete(a.again, name)
+	}
+	if len(a.again) > 0 {
+		a.wrong = append(a.wrong, fmt.Sprintf("these came again: %v", a.again))
+	}
+	if a.late {
+		return
+	}
+	held.Later(0)
+	if d := a.next(a.worker); string(d.Message().Data) != "working" {
+		a.wrong = append(a.wrong, fmt.Sprintf("after Later(0) came %s", d.Message().Data))
+	}
+	a.did()
+}
+
+// first answers each when it comes first, and gives the one that is worked on.
+func (a *answering) first() (held bus.Delivery) {
+	a.Helper()
+	for range a.begun {
+		d := a.next(a.worker)
+		switch name := string(d.Message().Data); name {
+		case "later":
+			a.begun[name] = time.Now()
+			d.Later(300 * time.Millisecond)
+		case "hopeless":
+			d.Hopeless("cannot be\nread")
+		case "working":
+			held = d
+		case "done":
+			d.Done()
+		}
+		a.did()
+	}
+	if held == nil { // something came twice already
+		a.late = true
+		held = a.next(a.worker)
+	}
+	return held
+}
+
+// hear says every so often that the work goes on, for three times as long as there is for
+// an answer, and counts what comes again.
+func (a *answering) hear(held bus.Delivery) {
+	tick := time.NewTicker(a.wait / 5)
+	defer tick.Stop()
+	for deadline := time.After(3 * a.wait); deadline != nil; {
+		select {
+		case <-tick.C:
+			held.Working()
+		case <-deadline:
+			deadline = nil
+		case d := <-a.worker.deliveries:
+			name := string(d.Message().Data)
+			a.again[name]++
+			least := map[string]time.Duration{"unanswered": a.wait, "later": 300 * time.Millisecond}[name]
+			if took := time.Since(a.begun[name]); d.Attempt() != 2 || took < least-50*time.Millisecond {
+				a.wrong = append(a.wrong, fmt.Sprintf("%s came again after %v, attempt %d", name, took, d.Attempt()))
+			}
+			d.Done()
+		}
+		a.did()
+	}
+}

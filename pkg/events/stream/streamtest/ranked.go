@@ -1,0 +1,126 @@
+package streamtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// contest is two who work under one name, one of them with the lower rank.
+type contest struct {
+	*kit
+	job           bus.Work
+	first, second *working
+	stored        int
+}
+
+func (c *contest) ranked(rank int) *working {
+	job := c.job
+	job.Rank = rank
+	return c.work(job)
+}
+
+func (c *contest) store(n int) {
+	c.Helper()
+	for range n {
+		c.stored++
+		_, err := c.bus.Store(c.ctx, turn(fmt.Sprint("key-", c.stored), ""), 0)
+		c.must(err)
+	}
+}
+
+// reached waits until a worker gets what is stored: it has asked.
+func (c *contest) reached(w, other *working) {
+	c.Helper()
+	c.eventually("the worker is asked first", func() bool {
+		c.store(1)
+		select {
+		case d := <-w.deliveries:
+			d.Done()
+			return true
+		case d := <-other.deliveries:
+			d.Done()
+			return false
+		}
+	})
+}
+
+// hold answers everything but one message, which it gives when it comes to the first for
+// the given time, or later; nil when the second got anything.
+func (c *contest) hold(sequence uint64, attempt int) bus.Delivery {
+	c.Helper()
+	patience := time.After(Patience)
+	for {
+		select {
+		case d := <-c.first.deliveries:
+			if d.Message().Sequence != sequence {
+				d.Done()
+			} else if d.Attempt() >= attempt {
+				return d
+			}
+		case d := <-c.second.deliveries:
+			d.Done()
+			return nil
+		case <-patience:
+			c.Fatalf("message %d has not come for the %d. time", sequence, attempt)
+		}
+	}
+}
+
+// undivided tells whether the first gets everything, also what comes again. The last one
+// is left unanswered.
+func (c *contest) undivided() (left uint64, all bool) {
+	c.Helper()
+	c.reached(c.first, c.second)
+	c.store(100)
+	left = uint64(c.stored)
+	for attempt := 1; attempt <= 3; attempt++ {
+		d := c.hold(left, attempt)
+		if d == nil {
+			return left, false
+		}
+		if attempt == 2 {
+			d.Later(0)
+		}
+	}
+	select {
+	case d := <-c.second.deliveries:
+		d.Done()
+		return left, false
+	case <-time.After(50 * time.Millisecond):
+		return left, true
+	}
+}
+
+// testWorkRanked: the lowest rank gets everything, also what comes again, for as
+// long as it asks for more; the next one the rest, at once. A worker that stood still for
+// long asks no more for a moment; so it may take some rounds until the first asks all along.
+func testWorkRanked(t *testing.T, b bus.Bus) {
+	c := &contest{kit: newKit(t, b), job: bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: 500 * time.Millisecond}}
+	c.second = c.ranked(4)
+	c.store(1)
+	c.next(c.second).Done()
+	c.first = c.ranked(1)
+	left, all := c.undivided()
+	for round := 1; !all; round++ {
+		if round == 5 {
+			t.Fatalf("in each of %d rounds the second got something that the first had asked for", round)
+		}
+		left, all = c.undivided()
+	}
+	c.stop(c.first)
+	c.store(1)
+	for want := map[uint64]bool{left: true, uint64(c.stored): true}; len(want) > 0; {
+		d := c.next(c.second)
+		// What was answered late comes again, to whoever is there.
+		if n := d.Message().Sequence; n != left && n != uint64(c.stored) && d.Attempt() == 1 {
+			t.Errorf("the second got message %d, want %d and %d", n, left, c.stored)
+		}
+		delete(want, d.Message().Sequence)
+		d.Done()
+	}
+	c.reached(c.ranked(0), c.second)
+}
