@@ -198,7 +198,6 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	l.says("[aria-label='What happened, newest first'] .row", "pods/web-1-3")
 	object := visit(t, p, 1280, 800, "light", webURL)
 	object.says(".past-item", "kubectl-scale")
-	object.says("#pulse", "Live") // what happens before that it need not hear of
 	object.must(p.Scale(t.Context(), "kubectl-again", 3))
 	object.says(".past-item", "kubectl-again")
 }

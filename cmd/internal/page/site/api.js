@@ -34,13 +34,22 @@ export function query(values) {
   return out;
 }
 
-// follow hands over what happens until the function that it gives is called. A page
-// that nobody sees follows nothing: browsers give a site few connections. begun is
-// called each time that nothing more will be missed.
-export function follow(values, { begun, happened, missed, state }) {
+// follow hands over what happens until close is called. A page that nobody sees follows
+// nothing: browsers give a site few connections. What is asked after heard misses nothing
+// from then on; where nobody can be heard it is not waited for, and missed is called once
+// somebody is, as it is after each break.
+export function follow(values, { happened, missed, state }) {
   let source;
   let ended = false;
   let again;
+  let late = false;
+  let begin;
+  const heard = new Promise((resolve) => { begin = resolve; });
+  const goOn = () => {
+    late = true;
+    begin();
+  };
+  setTimeout(goOn, 500);
   const close = () => {
     source?.close();
     source = undefined;
@@ -50,11 +59,16 @@ export function follow(values, { begun, happened, missed, state }) {
     close();
     if (ended || document.hidden) return;
     source = new EventSource(`/api/live?${query(values)}`);
-    source.addEventListener("begun", () => { state("live"); begun(); });
+    source.addEventListener("begun", () => {
+      state("live");
+      if (late) missed();
+      goOn(); // whoever begins again has missed something
+    });
     source.addEventListener("happened", (event) => happened(JSON.parse(event.data)));
     source.addEventListener("missed", () => missed());
     const lost = () => {
       state("away");
+      goOn();
       close();
       again = setTimeout(open, 3000);
     };
@@ -63,9 +77,12 @@ export function follow(values, { begun, happened, missed, state }) {
   };
   document.addEventListener("visibilitychange", open);
   open();
-  return () => {
-    ended = true;
-    document.removeEventListener("visibilitychange", open);
-    close();
+  return {
+    heard,
+    close() {
+      ended = true;
+      document.removeEventListener("visibilitychange", open);
+      close();
+    },
   };
 }

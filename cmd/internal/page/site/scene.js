@@ -12,6 +12,7 @@ import { chip, colours, empty, order, plural, resource, trouble } from "./words.
 
 const most = 2000; // happenings that are drawn
 const leases = "leases.coordination.k8s.io";
+const identity = (e) => `${e.stream}/${e.sequence}`;
 
 export class Scene {
   constructor(about, place) {
@@ -37,7 +38,7 @@ export class Scene {
       href: (it) => state.href(this.at(it)), open: (it) => state.go(this.at(it)),
     });
     this.happenings = new Rows({
-      label: "What happened, newest first", height: 56, identify: (e) => `${e.stream}/${e.sequence}`, draw: (e) => this.happening(e),
+      label: "What happened, newest first", height: 56, identify: identity, draw: (e) => this.happening(e),
       href: (e) => (e.object.name && e.object.kind ? state.href(this.of(e)) : undefined), open: (e) => this.enter(e),
     });
     this.until = h("p.soft.note");
@@ -85,7 +86,7 @@ export class Scene {
   }
 
   close() {
-    this.unfollow?.();
+    this.feed?.close();
     clearTimeout(this.pending);
     clearTimeout(this.retry);
     clearTimeout(this.rereading);
@@ -99,11 +100,10 @@ export class Scene {
 
   // listen follows what happens in the namespace from now on.
   listen() {
-    this.unfollow?.();
+    this.feed?.close();
     clearInterval(this.clock);
     this.clock = setInterval(() => { if (!this.place.at) this.draw(); }, 1000);
-    this.unfollow = follow({ namespace: this.place.ns, calm: this.calm() }, {
-      begun: () => { if (this.begun) this.refresh(); this.begun = true; },
+    this.feed = follow({ namespace: this.place.ns, calm: this.calm() }, {
       happened: (events) => this.happened(events),
       missed: () => this.refresh(),
       state: (name) => dispatchEvent(new CustomEvent("pulse", { detail: name })),
@@ -123,10 +123,17 @@ export class Scene {
       this.shown = undefined; // what was read lacks this
       return;
     }
-    this.events.items = [...events.toReversed(), ...this.events.items].slice(0, most);
+    this.meanwhile?.push(...events);
+    this.add(events);
     this.draw();
     for (const e of events) if (e.noun === "delta") (this.dirty ??= new Set()).add(e.object.kind);
     this.soon();
+  }
+
+  // add puts what is new before what is known: an answer and what is heard overlap.
+  add(events) {
+    const known = new Set(this.events.items.map(identity));
+    this.events.items = [...events.filter((e) => !known.has(identity(e))).toReversed(), ...this.events.items].slice(0, most);
   }
 
   // soon asks again for the kinds that changed, once nothing else is being asked.
@@ -145,8 +152,10 @@ export class Scene {
     this.loading?.abort();
     clearTimeout(this.retry);
     const loading = (this.loading = new AbortController());
-    const begun = performance.now();
     this.objectsBody.setAttribute("aria-busy", "true");
+    await this.feed.heard;
+    if (loading.signal.aborted) return;
+    const begun = performance.now();
     try {
       const found = await ask("state", { namespace: this.place.ns, at: this.place.at, kind: kinds ?? [] }, loading.signal);
       if (!kinds) this.items.clear();
@@ -209,13 +218,19 @@ export class Scene {
   async chronicle() {
     this.reading?.abort();
     const reading = (this.reading = new AbortController());
+    await this.feed.heard;
+    if (reading.signal.aborted) return;
+    const meanwhile = (this.meanwhile = []); // the answer may lack what happens now
     const { from, to } = this.stretch();
     try {
       const until = this.place.at && to < Date.now() ? new Date(to).toISOString() : undefined;
       this.events = await ask("chronicle", { namespace: this.place.ns, from: new Date(from).toISOString(), to: until, limit: most, calm: this.calm() }, reading.signal);
+      this.meanwhile = undefined;
+      if (!until) this.add(meanwhile);
       this.draw();
     } catch (error) {
       if (error.name === "AbortError") return;
+      this.meanwhile = undefined;
       put(this.eventsBody, trouble(error));
       clearTimeout(this.rereading);
       if (["away", "ended", "slow"].includes(error.code)) this.rereading = setTimeout(() => this.chronicle(), 3000);

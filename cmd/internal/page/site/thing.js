@@ -104,22 +104,21 @@ export class Thing {
   }
 
   listen() {
-    this.unfollow?.();
+    this.feed?.close();
     clearInterval(this.clock);
     this.clock = setInterval(() => { if (!this.place.at) this.draw(); }, 1000);
     const again = () => {
       clearTimeout(this.pending);
       this.pending = setTimeout(() => this.load(), 300);
     };
-    this.unfollow = follow({ namespace: this.place.ns, name: this.place.name }, {
-      begun: () => { if (this.begun) again(); this.begun = true; },
+    this.feed = follow({ namespace: this.place.ns, name: this.place.name }, {
       happened: (events) => { if (events.some((e) => e.noun !== "delta" || e.object.kind === this.life?.object.kind)) again(); },
       missed: again, state: (name) => dispatchEvent(new CustomEvent("pulse", { detail: name })),
     });
   }
 
   close() {
-    this.unfollow?.();
+    this.feed?.close();
     clearInterval(this.clock);
     clearTimeout(this.pending);
     clearTimeout(this.retry);
@@ -138,6 +137,8 @@ export class Thing {
     this.loading?.abort();
     clearTimeout(this.retry);
     const loading = (this.loading = new AbortController());
+    await this.feed.heard;
+    if (loading.signal.aborted) return;
     try {
       this.life = await ask("history", { ...this.question(), limit: this.limit }, loading.signal);
       this.error = undefined;
