@@ -22,7 +22,14 @@ type desk struct {
 	matcher    *shadow.Matcher
 	world      *world
 	wakes      map[events.Key]time.Time
+	kept       []kept                // what is not told by this replica as yet, oldest first
 	broken     func(events.Key, any) // told of panics
+}
+
+// kept is a finding, and when it was found.
+type kept struct {
+	shadow.Found
+	since time.Time
 }
 
 // answer is what a controller says of a key on a view.
@@ -155,16 +162,9 @@ var _ shadow.Asker = asker{}
 
 // Ask implements [shadow.Asker].
 func (a asker) Ask(key events.Key, view shadow.View) ([]shadow.Want, bool) {
-	at := maps.Clone(a.at)
-	for kind, changes := range view.Back {
-		if changes == 0 {
-			continue
-		}
-		sequence, ok := a.desk.world.back(a.at, kind, changes, key.Namespace)
-		if !ok {
-			return nil, false
-		}
-		at[kind] = sequence
+	at, ok := a.past(key, view)
+	if !ok {
+		return nil, false
 	}
 	answer, ok := a.desk.ask(at, key, a.now.Add(view.Ahead), func(k events.Key, lane events.Lane) (events.Outcome, bool) {
 		if k != key || lane != events.Act || view.Last == nil {
@@ -175,18 +175,33 @@ func (a asker) Ask(key events.Key, view shadow.View) ([]shadow.Want, bool) {
 	return answer.wants, ok
 }
 
+// past are the positions of a view; ok is false where they are not remembered.
+func (a asker) past(key events.Key, view shadow.View) (at events.Position, ok bool) {
+	at = maps.Clone(a.at)
+	for kind, changes := range view.Back {
+		if changes == 0 {
+			continue
+		}
+		if at[kind], ok = a.desk.world.back(a.at, kind, changes, key.Namespace); !ok {
+			return nil, false
+		}
+	}
+	return at, true
+}
+
 // AsGood implements [shadow.Asker].
-func (a asker) AsGood(key events.Key, chosen, other events.Ref) bool {
+func (a asker) AsGood(key events.Key, view shadow.View, chosen, other events.Ref) bool {
 	chooser, ok := a.desk.controller.(reconcile.Chooser)
-	if !ok {
+	at, known := a.past(key, view)
+	if !ok || !known {
 		return false
 	}
-	s, err := a.desk.world.sight.See(a.desk.reads(a.at), nil)
+	s, err := a.desk.world.sight.See(a.desk.reads(at), nil)
 	if err != nil {
 		return false
 	}
 	x, y := get(s, chosen), get(s, other)
-	return x != nil && y != nil && chooser.Indifferent(s, key, x.GetUID(), y.GetUID(), a.now)
+	return x != nil && y != nil && chooser.Indifferent(s, key, x.GetUID(), y.GetUID(), a.now.Add(view.Ahead))
 }
 
 // Object implements [shadow.Asker].

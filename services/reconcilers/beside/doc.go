@@ -13,9 +13,20 @@
 // of that change. What it then wants is what KCM would do that saw everything at
 // once; how KCM may come to something else, package shadow knows.
 //
+// That second is one in which this process ran: while it stands still it reads nothing,
+// and what happened meanwhile comes after it. Clocks of controllers go a second more
+// behind, when everything that had happened by then has been taken in.
+//
 // What comes too late for its place in the order, because a watcher was away for
 // longer than that second, makes the order doubtful. What is unexplained then counts
 // as unseen for a while, and so it does behind a gap of the record.
+//
+// # Replicas
+//
+// All compare, and one tells. A finding has the same id at each, so two that both
+// believe to be first for a moment tell it once. The others keep for a few seconds what
+// they find: when the first one goes away, what was due until another one knows of that
+// is told by that one. A session that begins anew has kept nothing.
 //
 // # Goroutines
 //

@@ -47,6 +47,7 @@ type Config struct {
 type Service struct {
 	config  Config
 	roster  *roster.Roster
+	first   func(work string) bool // whether it falls to this replica
 	metrics *metrics
 
 	mu    sync.Mutex
@@ -71,9 +72,10 @@ func New(config Config) (*Service, error) {
 		}
 		known[name] = true
 	}
+	all := roster.New(roster.Config{Bus: config.Bus, Service: company(known), ID: config.ID})
 	return &Service{
 		config: config, metrics: newMetrics(config.Controllers), state: errors.New("not started"),
-		roster: roster.New(roster.Config{Bus: config.Bus, Service: company(known), ID: config.ID}),
+		roster: all, first: all.First,
 	}, nil
 }
 

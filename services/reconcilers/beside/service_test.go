@@ -96,6 +96,7 @@ type stage struct {
 	bus     *memory.Bus
 	logs    map[kinds.Name]bus.Appender
 	version int
+	slow    time.Duration // by which its clock is behind
 }
 
 func begin(t *testing.T) *stage {
@@ -119,7 +120,7 @@ func must(t *testing.T, err error) {
 func (s *stage) append(kind kinds.Name, on string, d events.Delta) {
 	s.t.Helper()
 	s.version++
-	d.Kind, d.ResourceVersion, d.At = kind, strconv.Itoa(s.version), time.Now()
+	d.Kind, d.ResourceVersion, d.At = kind, strconv.Itoa(s.version), time.Now().Add(-s.slow)
 	m := events.EncodeDelta(d)
 	m.Subject = on
 	must(s.t, s.logs[kind].Append(s.t.Context(), m))

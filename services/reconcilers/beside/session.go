@@ -35,6 +35,7 @@ type session struct {
 	world   *world
 	desks   []*desk
 	order   *order
+	rounds  rounds
 	inbox   chan arrival
 	untold  map[kinds.Name]bool // kinds of which not everything has been said
 	begun   bool
@@ -42,7 +43,10 @@ type session struct {
 }
 
 func newSession(s *Service) *session {
-	x := &session{service: s, world: newWorld(), order: newOrder(), inbox: make(chan arrival, inbox), untold: map[kinds.Name]bool{}}
+	x := &session{
+		service: s, world: newWorld(), order: newOrder(), rounds: rounds{keep: 2 * s.config.Delay},
+		inbox: make(chan arrival, inbox), untold: map[kinds.Name]bool{},
+	}
 	for _, c := range s.config.Controllers {
 		described := c.Describe()
 		x.desks = append(x.desks, &desk{
@@ -184,8 +188,12 @@ func (x *session) read(ctx context.Context, kind kinds.Kind, from uint64) error 
 // advance takes in everything that has come long enough ago, and then lets time
 // pass.
 func (x *session) advance(ctx context.Context, present time.Time) error {
-	horizon := present.Add(-x.service.config.Delay)
-	ripe, late := x.order.take(horizon)
+	for range len(x.inbox) { // what has been read has its place before what is taken in now
+		x.order.push(<-x.inbox)
+	}
+	delay := x.service.config.Delay
+	x.rounds.begin(present)
+	ripe, late := x.order.take(x.rounds.ago(delay))
 	if late > 0 {
 		x.service.metrics.late.Add(float64(late))
 		x.doubt()
@@ -199,12 +207,12 @@ func (x *session) advance(ctx context.Context, present time.Time) error {
 	if !x.begun {
 		return x.open(ctx)
 	}
-	if _, waiting := x.order.oldest(); !waiting || len(ripe) == 0 {
-		if err := x.wake(ctx, horizon); err != nil {
-			return err
-		}
-		x.world.pass(horizon)
+	// What had happened by then had come a delay later, and that has been taken in.
+	past := x.rounds.ago(2 * delay)
+	if err := x.wake(ctx, past); err != nil {
+		return err
 	}
+	x.world.pass(past)
 	for _, d := range x.desks {
 		if err := x.tell(ctx, d, d.matcher.Advance(x.world.now, asker{d, x.world.at, x.world.now})); err != nil {
 			return err
@@ -321,7 +329,7 @@ func (x *session) ask(ctx context.Context, d *desk, key events.Key, at events.Tr
 	case a.decision.Retry:
 		d.wakes[key] = x.world.now.Add(retry)
 	}
-	is := shadow.Answer{Key: key, Because: a.decision.Because, Wants: a.wants, At: x.world.now}
+	is := shadow.Answer{Key: key, Because: a.decision.Because, Wants: a.wants, By: at, At: x.world.now}
 	if d.matcher.News(key, a.wants) {
 		var err error
 		if is.Acts, err = x.record(ctx, d, a, key, events.Act, at); err != nil {
@@ -335,7 +343,7 @@ func (x *session) ask(ctx context.Context, d *desk, key events.Key, at events.Tr
 }
 
 // mine tells whether this replica tells what it finds of a controller.
-func (x *session) mine(d *desk) bool { return x.service.roster.First(d.described.Name) }
+func (x *session) mine(d *desk) bool { return x.service.first(d.described.Name) }
 
 // record stores a turn, if it wants anything, and gives its place.
 func (x *session) record(ctx context.Context, d *desk, a answer, key events.Key, lane events.Lane, at events.Trigger) (uint64, error) {
@@ -352,29 +360,39 @@ func (x *session) record(ctx context.Context, d *desk, a answer, key events.Key,
 	return x.put(ctx, m, fmt.Sprintf("shadow/%s/%s/%v/%s/%d/%d", d.described.Name, lane, key, at.Stream, at.Sequence, t.Now.UnixNano()))
 }
 
-// tell stores what was found. Nothing is unexplained while the order is doubtful.
-func (x *session) tell(ctx context.Context, d *desk, found []events.Finding) error {
-	for i, f := range found {
+// handover is for how long findings are kept that another replica should have told:
+// when it goes away, nobody knows that at once.
+const handover = 5 * time.Second
+
+// tell stores what was found, by this replica or, when the work has just come to it,
+// by the one before; the bus knows what that one has told. Nothing is unexplained
+// while the order is doubtful.
+func (x *session) tell(ctx context.Context, d *desk, found []shadow.Found) error {
+	now := x.rounds.ago(0)
+	for _, f := range found {
 		if !f.Agreement.Explained() && x.world.now.Before(x.doubted) {
 			f.Agreement, f.Note = events.Unseen, "the record has a gap here, or was not in order: "+f.Note
 		}
-		if !x.mine(d) {
-			continue
+		d.kept = append(d.kept, kept{f, now})
+	}
+	if !x.mine(d) {
+		for len(d.kept) > 0 && now.Sub(d.kept[0].since) > handover {
+			d.kept = d.kept[1:]
 		}
-		m, err := events.EncodeJSON(f, events.Trace{})
+		return nil
+	}
+	for _, f := range d.kept {
+		m, err := events.EncodeJSON(f.Finding, events.Trace{})
 		if err != nil {
 			return fmt.Errorf("record a finding about %v: %w", f.Key, err)
 		}
 		m.Subject = subject.Finding(d.described.Name, f.Key)
-		id := fmt.Sprintf("finding/%s/%v/%s/%d/%d/%d", d.described.Name, f.Key, f.What, f.Turn, f.At.UnixNano(), i)
-		if f.Delta != nil {
-			id = fmt.Sprintf("finding/%s/%s/%d", d.described.Name, f.Delta.Stream, f.Delta.Sequence)
-		}
-		if _, err := x.put(ctx, m, id); err != nil {
+		if _, err := x.put(ctx, m, fmt.Sprintf("finding/%s/%s", d.described.Name, f.ID)); err != nil {
 			return err
 		}
 		x.service.metrics.findings.WithLabelValues(d.described.Name, string(f.Agreement)).Inc()
 	}
+	d.kept = nil
 	return nil
 }
 

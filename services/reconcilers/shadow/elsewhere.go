@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -12,13 +13,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// steps are how many changes a kind may be behind in what KCM acts on, and ahead
-// how much its clock may be. Which of many pods goes may hang on a single change.
-var steps = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 32}
-
 const (
+	// ahead is how much KCM's clock may be.
 	ahead = 2 * time.Second
-	// most bounds how often a controller is asked about one write.
+	// furthest is how many changes kinds may be behind in what KCM acts on, together.
+	// Which of many pods goes may hang on a single change, so none is passed over.
+	furthest = 32
+	// most bounds how often a controller is asked about one write on views behind.
 	most = 500
 	// forbidden is the status that the API server refuses with.
 	forbidden = 403
@@ -28,60 +29,86 @@ const (
 // with some kinds a little behind, a moment later, and with what became of KCM's last
 // attempt forgotten. What is being born is not behind: KCM waits until it has seen
 // its own births.
-func (m *Matcher) elsewhere(b *book, d Deed, ask Asker, agrees func([]Want) bool) (note string, found bool) {
+func (m *Matcher) elsewhere(b *book, d Deed, ask Asker, agrees func(View, []Want) bool) (note string, found bool) {
 	var read []kinds.Name
 	for _, in := range m.described.Inputs {
 		if !in.Every && (d.Verb != events.VerbCreate || in.Kind.Name != d.Ref.Kind) && !slices.Contains(read, in.Kind.Name) {
 			read = append(read, in.Kind.Name)
 		}
 	}
-	asked := 0
-	for _, back := range lags(read) {
-		if asked++; asked > most {
-			return "", false
+	lags(read, func(back map[kinds.Name]int) (known, enough bool) {
+		view := View{Back: back, Last: b.told}
+		wants, ok := ask.Ask(b.key, view)
+		if found = ok && agrees(view, wants); found {
+			note = "it is wanted with " + lagText(read, back)
 		}
-		if wants, ok := ask.Ask(b.key, View{Back: back, Last: b.told}); ok && agrees(wants) {
-			return "it is wanted with " + lagText(read, back), true
-		}
+		return ok, found
+	})
+	if found {
+		return note, true
 	}
-	if wants, ok := ask.Ask(b.key, View{Ahead: ahead, Last: b.told}); ok && agrees(wants) {
+	later := View{Ahead: ahead, Last: b.told}
+	if wants, ok := ask.Ask(b.key, later); ok && agrees(later, wants) {
 		return "it is wanted a moment later", true
 	}
 	if b.told == nil {
 		return "", false
 	}
-	if wants, ok := ask.Ask(b.key, View{}); ok && agrees(wants) {
+	if wants, ok := ask.Ask(b.key, View{}); ok && agrees(View{}, wants) {
 		b.told = nil
 		return "it is wanted after an attempt that succeeded", true
 	}
 	return "", false
 }
 
-// lags are the ways in which kinds may be behind, from little to much.
-func lags(read []kinds.Name) []map[kinds.Name]int {
-	all := []map[kinds.Name]int{{}}
+// lags tries the ways in which kinds may be behind, from little to much. A kind that
+// is not known to have been so far behind alone is not so far behind with others.
+func lags(read []kinds.Name, try func(back map[kinds.Name]int) (known, enough bool)) {
+	tries, known := 0, map[kinds.Name]int{}
 	for _, kind := range read {
-		var longer []map[kinds.Name]int
-		for _, n := range steps {
-			for _, l := range all {
-				with := map[kinds.Name]int{kind: n}
-				for k, v := range l {
-					with[k] = v
+		known[kind] = furthest
+	}
+	for total := 0; total <= furthest; total++ {
+		before := tries
+		for back := range shares(read, total, known) {
+			if tries == most {
+				return
+			}
+			tries++
+			ok, enough := try(back)
+			if enough {
+				return
+			}
+			for kind, n := range back {
+				if !ok && n == total {
+					known[kind] = n - 1
 				}
-				longer = append(longer, with)
 			}
 		}
-		all = longer
+		if tries == before {
+			return
+		}
 	}
-	slices.SortStableFunc(all, func(a, b map[kinds.Name]int) int { return total(a) - total(b) })
-	return all
 }
 
-func total(l map[kinds.Name]int) (sum int) {
-	for _, n := range l {
-		sum += n
+// shares are the ways to share a number out, none to get more than its bound.
+func shares(among []kinds.Name, total int, bound map[kinds.Name]int) iter.Seq[map[kinds.Name]int] {
+	return func(yield func(map[kinds.Name]int) bool) {
+		if len(among) == 0 {
+			if total == 0 {
+				yield(map[kinds.Name]int{})
+			}
+			return
+		}
+		last := among[len(among)-1]
+		for n := 0; n <= min(total, bound[last]); n++ {
+			for rest := range shares(among[:len(among)-1], total-n, bound) {
+				if rest[last] = n; !yield(rest) {
+					return
+				}
+			}
+		}
 	}
-	return sum
 }
 
 func lagText(read []kinds.Name, back map[kinds.Name]int) string {

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,7 @@ import (
 // Happened takes in what has been done, while the controller can still be asked on
 // the view before it. It finds nothing about what is none of the controller's
 // business, or may be somebody else's doing.
-func (m *Matcher) Happened(d Deed, ask Asker) []events.Finding {
+func (m *Matcher) Happened(d Deed, ask Asker) []Found {
 	if !m.described.Writes.Allows(d.command()) && !(d.Verb == events.VerbUpdate && m.described.Writes.Allows(d.patch())) {
 		return nil
 	}
@@ -38,7 +39,7 @@ func (m *Matcher) Happened(d Deed, ask Asker) []events.Finding {
 	}
 	f.Key, f.Controller, f.What, f.Ref, f.UID = key, m.described.Name, what(d.Verb, d.Status, d.Ref), d.Ref, d.UID
 	f.Version, f.Delta, f.At = d.Version, &d.Delta, d.At
-	return []events.Finding{f}
+	return []Found{{f, fmt.Sprintf("%s/%d", d.Delta.Stream, d.Delta.Sequence)}}
 }
 
 func (d *Deed) command() events.Command {
@@ -101,13 +102,16 @@ func (m *Matcher) died(b *book, d Deed, ask Asker) (events.Finding, bool) {
 		return events.Finding{}, false
 	}
 	for _, o := range b.standing {
-		if death(o) && ask.AsGood(b.key, o.Ref, d.Ref) {
+		if death(o) && ask.AsGood(b.key, View{}, o.Ref, d.Ref) {
 			return b.take(o).as(events.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
 		}
 	}
 	o := b.take(b.standing[at])
-	note, explained := m.elsewhere(b, d, ask, func(wants []Want) bool {
-		return slices.ContainsFunc(wants, func(w Want) bool { return w.Verb == events.VerbDelete && w.UID == d.UID })
+	// Which of those goes that are as good as each other is chance on an earlier view, too.
+	note, explained := m.elsewhere(b, d, ask, func(view View, wants []Want) bool {
+		return slices.ContainsFunc(wants, func(w Want) bool {
+			return w.Verb == events.VerbDelete && w.Ref.Kind == d.Ref.Kind && (w.UID == d.UID || ask.AsGood(b.key, view, w.Ref, d.Ref))
+		})
 	})
 	if explained {
 		return o.as(events.Late, note)
@@ -139,7 +143,7 @@ func (m *Matcher) born(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	if o := b.wasToBeBorn(d, fits); o != nil {
 		return o.as(events.Late, "it was wanted on an earlier view")
 	}
-	note, explained := m.elsewhere(b, d, ask, func(wants []Want) bool { return slices.ContainsFunc(wants, fits) })
+	note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return slices.ContainsFunc(wants, fits) })
 	if explained {
 		return (*open)(nil).as(events.Late, note)
 	}
@@ -216,7 +220,7 @@ func (m *Matcher) changed(b *book, d Deed, ask Asker) (events.Finding, bool) {
 	covers := func(wants []Want) bool {
 		return slices.ContainsFunc(wants, func(w Want) bool { return w.about(d) && len(missing(done, w.Fields)) == 0 })
 	}
-	if note, explained := m.elsewhere(b, d, ask, covers); explained {
+	if note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return covers(wants) }); explained {
 		return o.as(events.Late, note)
 	}
 	if d.Status && m.reports(b, d.Now.Object, ask, covers) {

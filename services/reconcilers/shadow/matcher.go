@@ -32,6 +32,7 @@ package shadow
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -63,7 +64,15 @@ type Answer struct {
 	Acts, Tells uint64
 	Because     string
 	Wants       []Want
-	At          time.Time
+	// By is the change behind which it was asked; the zero value where it was time.
+	By events.Trigger
+	At time.Time
+}
+
+// Found is a finding with an ID, which every replica gives it that looks on.
+type Found struct {
+	events.Finding
+	ID string
 }
 
 func (a Answer) turn(w Want) uint64 {
@@ -88,8 +97,8 @@ type View struct {
 type Asker interface {
 	// Ask gives what it wants of a key; ok is false where there is no such view.
 	Ask(key events.Key, view View) (wants []Want, ok bool)
-	// AsGood tells whether it is chance which of two objects goes.
-	AsGood(key events.Key, chosen, other events.Ref) bool
+	// AsGood tells whether it is chance, on a view, which of two objects goes.
+	AsGood(key events.Key, view View, chosen, other events.Ref) bool
 	// Object is the key's own object on the present view, nil when it is not there.
 	Object(key events.Key) metav1.Object
 }
@@ -126,6 +135,7 @@ type open struct {
 	key      string
 	turn     uint64
 	because  string
+	by       events.Trigger // since when
 	since    time.Time
 	touched  bool // KCM has done some of it
 	reported bool
@@ -185,7 +195,7 @@ func (m *Matcher) News(key events.Key, wants []Want) bool {
 
 // Decided takes in what is wanted of a key now. What was wanted before and is not any
 // more has been overtaken.
-func (m *Matcher) Decided(a Answer) []events.Finding {
+func (m *Matcher) Decided(a Answer) []Found {
 	b := m.book(a.Key)
 	old := map[string][]*open{}
 	for _, o := range b.standing {
@@ -199,10 +209,10 @@ func (m *Matcher) Decided(a Answer) []events.Finding {
 			standing = append(standing, same[0])
 			continue
 		}
-		standing = append(standing, &open{Want: w, key: id, turn: a.turn(w), because: a.Because, since: a.At})
+		standing = append(standing, &open{Want: w, key: id, turn: a.turn(w), because: a.Because, by: a.By, since: a.At})
 		m.note(w.Ref, a.Key)
 	}
-	var found []events.Finding
+	var found []Found
 	for _, id := range slices.Sorted(maps.Keys(old)) {
 		for _, o := range old[id] {
 			if o.touched || o.reported {
@@ -217,7 +227,7 @@ func (m *Matcher) Decided(a Answer) []events.Finding {
 	return found
 }
 
-func (m *Matcher) overtaken(b *book, o *open, standing []*open, at time.Time) events.Finding {
+func (m *Matcher) overtaken(b *book, o *open, standing []*open, at time.Time) Found {
 	meets := slices.ContainsFunc(standing, func(other *open) bool {
 		return other.about(Deed{Verb: o.Verb, Ref: o.Ref, Status: o.Status})
 	})
@@ -262,7 +272,7 @@ func (m *Matcher) tidy(b *book) {
 
 // Advance says what time it is. What has been wanted for too long is a difference,
 // unless KCM has tried it and was refused.
-func (m *Matcher) Advance(now time.Time, ask Asker) (found []events.Finding) {
+func (m *Matcher) Advance(now time.Time, ask Asker) (found []Found) {
 	for _, key := range slices.SortedFunc(maps.Keys(m.books), func(a, b events.Key) int { return compare(a, b) }) {
 		b := m.books[key]
 		for _, o := range b.standing {
@@ -280,7 +290,7 @@ func (m *Matcher) Advance(now time.Time, ask Asker) (found []events.Finding) {
 }
 
 // undone judges what has been wanted for too long.
-func (m *Matcher) undone(b *book, o *open, now time.Time, ask Asker) events.Finding {
+func (m *Matcher) undone(b *book, o *open, now time.Time, ask Asker) Found {
 	others := func(wants []Want) bool { return !contains(wants, o.key) }
 	if !changes(o.Want) {
 		// KCM tries again, as is wanted here, and reports meanwhile that it is refused.
@@ -304,17 +314,29 @@ func contains(wants []Want, id string) bool {
 	return slices.ContainsFunc(wants, func(w Want) bool { return w.id() == id })
 }
 
-func (m *Matcher) finding(b *book, o *open, is events.Agreement, note string, at time.Time) events.Finding {
-	f := events.Finding{Controller: m.described.Name, Key: b.key, Agreement: is, Note: note, At: at}
-	if o != nil {
-		f.What, f.Ref, f.UID, f.Turn, f.Because = o.String(), o.Ref, o.UID, o.turn, o.because
-		if is == events.WeOnly {
-			for _, c := range o.Fields {
-				f.Differences = append(f.Differences, events.Difference{Path: c.Path, Before: c.Was, Ours: c.Is, Theirs: c.Was})
-			}
+// finding is what became of something wanted that KCM has not done.
+func (m *Matcher) finding(b *book, o *open, is events.Agreement, note string, at time.Time) Found {
+	f := events.Finding{
+		Controller: m.described.Name, Key: b.key, Agreement: is, Note: note, At: at,
+		What: o.String(), Ref: o.Ref, UID: o.UID, Turn: o.turn, Because: o.because,
+	}
+	if is == events.WeOnly {
+		for _, c := range o.Fields {
+			f.Differences = append(f.Differences, events.Difference{Path: c.Path, Before: c.Was, Ours: c.Is, Theirs: c.Was})
 		}
 	}
-	return f
+	return Found{f, fmt.Sprintf("%v/%s/%s", b.key, f.What, o.origin())}
+}
+
+// origin tells a want from others of its kind, by what is wanted and since when. The
+// change is better than the time: clocks differ.
+func (o *open) origin() string {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(o.key)) // a hash never fails
+	if o.by.Sequence > 0 {
+		return fmt.Sprintf("%x/%s/%d", sum.Sum64(), o.by.Stream, o.by.Sequence)
+	}
+	return fmt.Sprintf("%x/%d", sum.Sum64(), o.since.UnixNano())
 }
 
 // keyOf is the key that a deed would be of: its object's own, or the one that
