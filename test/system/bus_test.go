@@ -230,9 +230,9 @@ func (n *nodes) mended() {
 	}
 	eventually(n.t, "every copy is complete", func() string {
 		list := n.api().ListStreams(n.t.Context())
-		missing, listed := "", 0
+		missing, listed := "", map[string]bool{} // by whom leads it, and by whom still believes to
 		for info := range list.Info() {
-			listed++
+			listed[info.Config.Name] = true
 			if info.Cluster == nil || len(info.Cluster.Replicas) < 2 {
 				missing = "the copies of " + info.Config.Name
 				continue
@@ -247,8 +247,8 @@ func (n *nodes) mended() {
 			return list.Err().Error()
 		}
 		// A new leader lists only what it has heard of so far.
-		if n.streams = max(n.streams, listed); listed < n.streams || listed == 0 {
-			return fmt.Sprintf("%d of %d streams are listed", listed, n.streams)
+		if n.streams = max(n.streams, len(listed)); len(listed) < n.streams || len(listed) == 0 {
+			return fmt.Sprintf("%d of %d streams are listed", len(listed), n.streams)
 		}
 		return missing
 	})
