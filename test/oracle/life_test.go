@@ -174,8 +174,21 @@ func (l *life) change(what string, edit func(*appsv1.Deployment)) {
 		if !equality.Semantic.DeepEqual(was.Spec, next.Spec) {
 			next.Generation++
 		}
+		if next.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !hasFresh(world, next) {
+			// A set that is missing when a rollback is asked for is born with all its
+			// replicas upstream, beside the old ones; ours waits for those to end.
+			delete(next.Annotations, appsv1.DeprecatedRollbackTo)
+		}
 		world[at] = next
 	}
+}
+
+// hasFresh tells whether there is a set of a Deployment's template.
+func hasFresh(world []runtime.Object, d *appsv1.Deployment) bool {
+	return slices.ContainsFunc(world, func(o runtime.Object) bool {
+		rs, ok := o.(*appsv1.ReplicaSet)
+		return ok && image(&rs.Spec.Template) == image(&d.Spec.Template)
+	})
 }
 
 func edit(r *rapid.T) (what string, change func(*appsv1.Deployment)) {
