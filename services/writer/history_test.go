@@ -75,8 +75,9 @@ func (s *scene) past(n int) {
 	storing.Wait()
 }
 
-// live stores turns, one after the other, each when the one before has its outcome.
-func (s *scene) live(n int) {
+// live stores turns, one after the other, each when the one before has its outcome,
+// and gives the longest time that one took until it had its.
+func (s *scene) live(n int) time.Duration {
 	s.Helper()
 	var took []time.Duration
 	for i := range n {
@@ -87,6 +88,7 @@ func (s *scene) live(n int) {
 	}
 	slices.Sort(took)
 	s.Logf("%d live turns: median %v, longest %v", n, took[n/2], took[n-1])
+	return took[n-1]
 }
 
 // witnessed is a bus that counts the turns of the past that a writer is handed.
@@ -137,7 +139,9 @@ func TestRedeliveryOfEverything(t *testing.T) {
 			line := &witnessed{Bus: s.bus}
 			s.writer(func(c *writer.Config) { c.Bus, c.Since = line, since })
 			s.attached() // or what is live now may have become old by then
-			s.live(50)
+			if longest := s.live(50); longest > 2*time.Second {
+				t.Errorf("a live turn took %v", longest)
+			}
 			if handed := line.past.Load(); handed > int64(*historical)/50 {
 				t.Errorf("%d turns of the past were handed out before what is live", handed)
 			}

@@ -12,13 +12,11 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/millrace/millrace/cmd/clustertest"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -55,7 +53,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("orphan", func(t *testing.T) { playOrphanIn(t, s, "rights-orphan") })
 	for _, r := range outcomes(t, connect(t, m.nats)) {
-		if (r.Code == 401 || r.Code == 403) && !untimely(r) {
+		if r.Code == 401 || r.Code == 403 {
 			t.Errorf("a write was forbidden: %+v", r)
 		}
 	}
@@ -67,13 +65,6 @@ func TestManifests(t *testing.T) {
 		}
 		return ask(err)
 	})
-}
-
-// untimely is a write that was forbidden since it came too late or too early, not for
-// want of a right: the namespace is on its way out, or has no default service account yet.
-// The bus' pods have that one, and it is made while they are.
-func untimely(r events.Result) bool {
-	return r.Cause == string(corev1.NamespaceTerminatingCause) || strings.Contains(r.Message, "error looking up service account")
 }
 
 func (s *site) kubectl(t *testing.T, args ...string) {

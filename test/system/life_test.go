@@ -319,10 +319,10 @@ var (
 
 // expectRest watches the audit log until nothing has been written for a while.
 // Upstream's status updates and Events come to an end at once; half a minute is
-// longer than any retry. Nothing is tried for longer than twice that.
+// longer than any retry.
 func (s *site) expectRest(t *testing.T) {
 	t.Helper()
-	const rest, busy = 30 * time.Second, time.Minute
+	const rest, busy = 30 * time.Second, 10 * time.Second
 	since, begun, quiet := s.mark(t), time.Now(), time.Now()
 	seen, known := since, 0
 	var last []write

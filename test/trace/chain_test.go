@@ -132,7 +132,7 @@ func deployment(replicas int32) *appsv1.Deployment {
 // cause: the word of a write may take longer than anybody waits, on a machine that has
 // other things to do. How often that is, the benchmark counts. Where none was missed,
 // the first trace has to be whole.
-const attempts = 8
+const attempts = 3
 
 // TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
 // whoever knows the version can tell.

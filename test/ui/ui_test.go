@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp/kb"
 )
@@ -54,13 +53,10 @@ func TestEveryViewIsReadable(t *testing.T) {
 
 // wrong is what is wrong with a view once it has come to rest: an answer that is still
 // under way may leave it half made.
-func (l *look) wrong() (wrong string) {
+func (l *look) wrong() string {
 	l.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if wrong = value[string](l, lookFor); wrong == "" || time.Now().After(end) {
-			return wrong
-		}
-	}
+	l.until(`!document.querySelector("[aria-busy]")`)
+	return value[string](l, lookFor)
 }
 
 func TestTheThemeIsTheMachinesUntilAnotherIsChosen(t *testing.T) {
@@ -127,9 +123,7 @@ func TestEverythingIsReachedByTab(t *testing.T) {
 	if want < 15 {
 		t.Fatalf("only %d things can be reached", want)
 	}
-	// An answer that comes late may take the focus off the page: then it goes around again.
-	reached := func() bool { return value[bool](l, `!document.querySelector("[data-want]")`) }
-	for press := 0; press < 3*(want+5) && !reached(); press++ {
+	for range want + 5 {
 		l.keys(kb.Tab)
 		value[any](l, `delete document.activeElement.dataset.want, null`)
 	}

@@ -45,7 +45,10 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 	ask := func() error { return client.RESTClient().Get().AbsPath("/api").Do(ctx).Error() }
 	err = ask()
 	for end := time.Now().Add(reach); apierrors.IsForbidden(err) && time.Now().Before(end) && ctx.Err() == nil; err = ask() {
-		time.Sleep(reachPoll)
+		select {
+		case <-ctx.Done():
+		case <-time.After(reachPoll):
+		}
 	}
 	switch {
 	case err == nil:

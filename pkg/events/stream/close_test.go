@@ -14,7 +14,7 @@ import (
 // TestCloseIsBounded: to stop and to start do not grow out of hand with the
 // streams and durable consumers of all controllers.
 func TestCloseIsBounded(t *testing.T) {
-	const perKind, bound = 4, 5 * time.Minute // it takes seconds
+	const perKind, bound = 4, time.Minute
 	dir := t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})

@@ -114,7 +114,7 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 // is refused, which he hears too, costs nothing.
 func expectPrompt(t *testing.T, b, g *stream.Bus) {
 	t.Helper()
-	const messages, most, bound = 24, 2, time.Minute
+	const messages, most, bound = 24, 2, 30 * time.Second
 	begun := time.Now()
 	for _, name := range []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c")} {
 		eventually(t, "the state follows", func() bool { // or it would say what is of the past
