@@ -73,21 +73,6 @@ const MaxTriggers = 32
 // Position is how far each kind's log has been read: stream sequences.
 type Position map[kinds.Name]uint64
 
-// Epochs are the epochs of kinds; a kind that is still in its first one, which is
-// 0, is left out. An epoch ends when the API server is restored to an earlier
-// time: what was decided in it, or done in it, may never have been.
-type Epochs map[kinds.Name]uint64
-
-// Over is a kind, the first by name, whose epoch in e has ended by now.
-func (e Epochs) Over(now Epochs) (kind kinds.Name, over bool) {
-	for k, epoch := range now {
-		if epoch > e[k] && (!over || k < kind) {
-			kind, over = k, true
-		}
-	}
-	return kind, over
-}
-
 // Heard tells an outcome from all others of its key and lane.
 type Heard struct {
 	// Turn is the turn whose outcome it was taken for. It is less than the outcome's

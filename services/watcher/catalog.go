@@ -205,7 +205,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, age: defaultLogAge, hide: s.config.Hide,
+		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, era: s.era, age: defaultLogAge, hide: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
@@ -288,7 +288,8 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 	if err != nil || h.state.Empty() {
 		return err
 	}
-	r := h.state.Compare("", false)
+	epoch, _ := s.era.now()
+	r := h.state.Compare("", epoch)
 	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
 	k.found(h)
 	for _, sequence := range r.Missing() {

@@ -73,9 +73,6 @@ func (k *kindWatch) look(ctx context.Context) error {
 	d := k.reported
 	k.reported = nil
 	k.mu.Unlock()
-	if err := k.misled(); err != nil {
-		return err
-	}
 	if d != nil {
 		if err := k.asked(*d); err != nil {
 			return err

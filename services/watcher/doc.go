@@ -20,7 +20,8 @@
 // reported gone, and a Gap marks that changes before it may not be in the
 // record. Where the API server's storage has gone back, as after the restore of
 // a backup, a new epoch begins, in which everything is said again; a version
-// means something only within its epoch.
+// means something only within its epoch. That is so for all kinds at once: who finds
+// out tells the others, of every watcher, and the writers.
 //
 // # Damage
 //

@@ -42,6 +42,10 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	defer look.timer.Stop()
 	for {
 		clean := k.dirty.IsZero()
+		over, err := k.outlived()
+		if err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -52,6 +56,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err := k.receive(ctx, event); err != nil {
 				return err
 			}
+		case <-over:
 		case <-k.bell:
 			if err := k.release(ctx, false); err != nil {
 				return err
@@ -60,7 +65,6 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if err != nil {
 				return err
 			}
-			k.attest(true)
 		case <-flush.C:
 			if err := k.flush(ctx); err != nil {
 				return err
@@ -94,7 +98,6 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 		return apierrors.FromObject(event.Object)
 	}
 	k.sighted()
-	k.attest(k.proven)
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
 		return fmt.Errorf("read a watch event: %w", err)
@@ -127,7 +130,6 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 
 // proving has the history of a watch that was resumed proved beside it.
 func (k *kindWatch) proving(ctx context.Context, resumed bool) <-chan error {
-	k.attest(!resumed)
 	proved := make(chan error, 1)
 	if resumed {
 		prove := k.proof()

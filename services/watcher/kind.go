@@ -43,12 +43,11 @@ type kindWatch struct {
 	state    time.Time // when the state stream was made
 	ledger
 	tracing
-	hearsay
 	fights  fights
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist
-	rewound bool         // so is the epoch: the history is another one
+	era     *era         // of the storage; what is told belongs to it, or to a later one
 	// limits are the sizes of bodies that did not fit the bus, whole and brief;
 	// 0: none yet.
 	limits [translate.Bare]int
@@ -121,7 +120,8 @@ func (k *kindWatch) run(ctx context.Context) {
 			k.hole = events.Hole{Reason: "the API server has forgotten the changes behind the position"}
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
-			k.expired, k.rewound = true, true
+			k.expired = true
+			k.era.begin(k.cursor.Epoch + 1)
 			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
@@ -155,15 +155,19 @@ func (k *kindWatch) session(ctx context.Context) error {
 		return err
 	}
 	var w watch.Interface
-	resumed := resumable && !k.expired && !k.rewound
+	resumed := resumable && !k.expired
 	if resumed {
+		k.era.begin(k.cursor.Epoch)
+		if _, err := k.outlived(); err != nil {
+			return err
+		}
 		k.suspectPast()
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {
 		w, err = k.relist(ctx)
 	}
 	if err == nil {
-		k.expired, k.rewound = false, false
+		k.expired = false
 		err = k.watch(ctx, w, resumed)
 	}
 	if source.Ahead(err) {

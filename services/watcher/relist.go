@@ -3,7 +3,6 @@ package watcher
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,10 +38,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := h.state.Compare(position, k.rewound)
-	if r.Opens() {
-		k.opens(ctx)
-	}
+	epoch, _ := k.era.now()
+	r := h.state.Compare(position, epoch)
+	k.era.begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {
@@ -77,7 +75,7 @@ func (k *kindWatch) conclude(ctx context.Context, r *translate.Relist, broken []
 			return err
 		}
 	}
-	k.counted, k.steady = true, time.Now()
+	k.counted = true
 	k.sighted()
 	if err := k.mark(ctx); err != nil {
 		return err

@@ -2,8 +2,10 @@ package writer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -26,8 +28,9 @@ type epochs struct {
 	// kinds asks for each of them at once.
 	looking singleflight.Group
 
-	mu    sync.Mutex
-	known map[kinds.Name]*era
+	mu     sync.Mutex
+	known  map[kinds.Name]*era
+	newest uint64 // of the storage: heard from a watcher, or read of any kind
 }
 
 // era is what is known of one kind.
@@ -95,6 +98,32 @@ func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds
 		})
 	}
 	return looking.Wait()
+}
+
+// storage is the epoch of the storage, as far as is known here.
+func (e *epochs) storage() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.newest
+}
+
+// listen hears from the watchers when the storage has gone back, which is before any
+// kind has been told anew, until the context ends.
+func (e *epochs) listen(ctx context.Context, b bus.Peers, log *slog.Logger) {
+	for ctx.Err() == nil {
+		err := b.Listen(ctx, events.EpochTopic, func(data []byte) {
+			var told events.StorageEpoch
+			if json.Unmarshal(data, &told) == nil {
+				e.mu.Lock()
+				e.newest = max(e.newest, told.Epoch)
+				e.mu.Unlock()
+			}
+		})
+		if err != nil {
+			log.Warn("cannot hear which epoch the storage is in", "err", err)
+			wait(ctx, beat)
+		}
+	}
 }
 
 func (e *epochs) recent(kind kinds.Name) (now era, known bool) {
@@ -165,6 +194,7 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (era, error) {
 	at := e.known[kind]
 	if at.at = began; err == nil && ok {
 		at.epoch, at.ok, at.read = max(at.epoch, d.Epoch), true, end // an epoch never goes back
+		e.newest = max(e.newest, at.epoch)
 	}
 	return *at, nil
 }

@@ -174,6 +174,27 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	}
 }
 
+// A watcher knows that the storage went back before it has told of any kind anew. What
+// is decided on what was told before is refused from then on, and not what rests on what
+// is told after that.
+func TestATurnIsRefusedAsSoonAsTheStorageIsKnownToHaveGoneBack(t *testing.T) {
+	s := newScene(t)
+	s.writer()
+	tries := 0
+	s.eventually("a turn of the old epoch refused", func() bool {
+		tries++ // the writer may not be listening yet
+		s.must(s.bus.Say(events.EpochTopic, []byte(`{"epoch":1}`)))
+		key := fmt.Sprint("old-", tries)
+		r := s.outcomeOf(key, s.say(turnOf(t, key, nil, births(key, 1)...))).Results[0]
+		return r.Status == events.Refused && r.Reason == "Stale" && s.api.Created(pods+key+"-0") == 0
+	})
+	s.must(s.bus.Say(events.EpochTopic, []byte("no epoch")))
+	anew := func(t *events.Turn) { t.Epochs = events.Epochs{kinds.Pods.Name: 1} }
+	if after := s.outcomeOf("after", s.say(turnOf(t, "after", anew, births("after", 1)...))); !after.OK() {
+		t.Errorf("after the restore: %+v", after)
+	}
+}
+
 // A turn that was damaged in the stream is not carried out, and its key goes on:
 // it is refused with an outcome, and loudly.
 func TestADamagedTurnIsRefused(t *testing.T) {

@@ -228,7 +228,7 @@ func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn)
 	if err != nil {
 		return plan.Refusal{}, err
 	}
-	if over := plan.Over(turn, now); over != (plan.Refusal{}) {
+	if over := plan.Over(turn, now, t.epochs.storage()); over != (plan.Refusal{}) {
 		return over, nil
 	}
 	if turn.Lane != events.Act || turn.Kind == "" || turn.UID == "" {

@@ -217,6 +217,7 @@ func (s *Service) Run(ctx context.Context) error {
 	background.Go(func() { s.teller.Run(working) })
 	background.Go(func() { s.share.run(ctx) })
 	background.Go(func() { s.epochs.keep(working) })
+	background.Go(func() { s.epochs.listen(working, s.config.Bus, s.config.Log) })
 	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
 	background.Go(func() { s.crier.keep(working) })
 	defer background.Wait()

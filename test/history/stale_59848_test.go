@@ -69,7 +69,7 @@ func TestAListFromThePastIsNoNews(t *testing.T) {
 	if have, _ := cache.cache.Get(kinds.ReplicaSets.Name, reconciletest.Namespace, "web"); have.GetResourceVersion() != old.obj.GetResourceVersion() {
 		t.Error("the cache is not taken in: the story does not show the bug")
 	}
-	relist := told.Compare("", false)
+	relist := told.Compare("", 0)
 	if found := relist.See(s.deltaOf(old).Ref, old.obj.GetUID(), old.obj.GetResourceVersion()); !found.Rewound || found.Changed {
 		t.Errorf("an object of the past is %+v", found)
 	}

@@ -239,7 +239,8 @@ func (w *World) cut() {
 
 // Restore brings the API server's storage back to an earlier version. That takes
 // long: what it had done before has been heard, what writers had in hand they have
-// given up, and the watchers are back before anybody writes.
+// given up, and a watcher has found out before anybody writes. But only one kind has
+// been told anew by then; each of the others takes its time.
 func (w *World) Restore(versions int64) {
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
@@ -255,18 +256,34 @@ func (w *World) Restore(versions int64) {
 	for _, x := range w.writers {
 		x.hands = nil
 	}
+	var watches []*kindWatch
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
 			k.close()
-			for range 2 { // one session finds the position gone, the next one lists
-				if !k.open && !x.stalled() {
-					k.begin()
-				}
-			}
-			for len(k.found) > 0 {
-				k.act()
-			}
+			k.resting = w.now.Add(time.Duration(w.roll(3)) * time.Second)
+			watches = append(watches, k)
 		}
+	}
+	w.random.Shuffle(len(watches), func(i, j int) { watches[i], watches[j] = watches[j], watches[i] })
+	w.noticed(watches)
+}
+
+// noticed has one kind, the first that can, find out that the storage has gone back, and
+// be told anew.
+func (w *World) noticed(watches []*kindWatch) {
+	for _, k := range watches {
+		if k.watcher.stalled() {
+			continue
+		}
+		before := w.era
+		if k.begin(); w.era == before {
+			continue
+		}
+		k.begin()
+		for len(k.found) > 0 {
+			k.act()
+		}
+		return
 	}
 }
 

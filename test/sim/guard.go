@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -44,8 +47,9 @@ type guard struct {
 	generations map[asker]int64    // the newest that a controller acted on
 	wrong       bool               // the delete under way would hit another uid than was decided on
 
-	logs  map[kinds.Name]*heard
-	judge int // decisions seen
+	logs   map[kinds.Name]*heard
+	epochs map[uint64]time.Time // when each was first told of
+	judge  int                  // decisions seen
 	// restoring: what happens now is a restore's doing and nobody's fault.
 	restoring bool
 }
@@ -78,7 +82,7 @@ func newGuard(w *World) *guard {
 		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
 		wasReady: map[types.UID]map[string]bool{}, work: map[types.UID]*ledger{},
 		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
-		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{},
+		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
 	}
 	for _, k := range w.served {
 		g.logs[k.Name] = &heard{at: map[string]uint64{}}
@@ -206,6 +210,7 @@ func surge(d *appsv1.Deployment) int {
 func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
+	w.guard.whole(t, sequence)
 	if t.Lane != events.Act {
 		return
 	}
@@ -235,9 +240,29 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
 	}
 }
 
+// whole demands that what a turn rests on is of one history: all kinds in one epoch,
+// unless one of them has not followed for so long that it is not waited for.
+func (g *guard) whole(t events.Turn, sequence uint64) {
+	newest := uint64(0)
+	for _, epoch := range t.Epochs {
+		newest = max(newest, epoch)
+	}
+	if g.world.now.Sub(g.epochs[newest]) >= shell.Reunion {
+		return
+	}
+	for _, kind := range slices.Sorted(maps.Keys(t.Seen)) {
+		if at := t.Epochs[kind]; at < newest {
+			g.breaks("I9", "turn %d of %s %v has seen %s in epoch %d, and others in epoch %d", sequence, t.Controller, t.Key, kind, at, newest)
+		}
+	}
+}
+
 // said looks at what a watcher appended.
 func (w *World) said(s *stream, d events.Delta) {
 	log := w.guard.logs[d.Kind]
+	if _, known := w.guard.epochs[d.Epoch]; !known {
+		w.guard.epochs[d.Epoch] = w.now
+	}
 	if d.Epoch > log.epoch {
 		*log = heard{epoch: d.Epoch, at: map[string]uint64{}, vague: true}
 	}

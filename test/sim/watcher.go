@@ -50,7 +50,6 @@ type kindWatch struct {
 	latest  events.Delta   // the newest object that was said: proof of history
 	found   []events.Delta // by a relist, to be said
 	expired bool
-	rewound bool
 	marked  time.Time
 	mended  uint64 // where the last relist ended
 	sight   events.Sight
@@ -73,8 +72,16 @@ func (k *kindWatch) ready() bool {
 	case !k.open:
 		return !k.resting.After(k.world.now)
 	default:
-		return len(k.found) > 0 || k.behind()
+		return len(k.found) > 0 || k.behind() || k.outlived()
 	}
+}
+
+// outlived tells whether the epoch of the kind has ended, as somebody has found out.
+func (k *kindWatch) outlived() bool { return k.cursor.Epoch < k.world.era }
+
+// rewinds notes that the storage has gone back.
+func (k *kindWatch) rewinds() {
+	k.world.era, k.expired = max(k.world.era, k.cursor.Epoch+1), true
 }
 
 // behind tells whether the server has something to tell.
@@ -100,8 +107,11 @@ func (k *kindWatch) act() {
 			k.sighted()
 		}
 		if k.append(d) && len(k.found) == 0 {
-			k.expired, k.rewound, k.marked, k.mended = false, false, k.world.now, k.last
+			k.expired, k.marked, k.mended = false, k.world.now, k.last
 		}
+	case k.outlived():
+		k.expired = true
+		k.close()
 	default:
 		k.hear(k.from.log[k.from.after(number(k.cursor.Version))])
 	}
@@ -114,7 +124,7 @@ func (k *kindWatch) begin() {
 		k.pad()
 		return
 	}
-	if !k.resume() || k.expired || k.rewound {
+	if !k.resume() || k.expired || k.outlived() {
 		k.relist()
 		return
 	}
@@ -122,15 +132,14 @@ func (k *kindWatch) begin() {
 	switch {
 	case at > k.server.position():
 		// Either this server lags, or the storage has gone back.
-		if k.prove(); !k.rewound {
+		if k.proves() {
 			k.server = k.world.servers[k.world.roll(len(k.world.servers))]
 			k.resting = k.world.now.Add(time.Second)
 		}
 	case at < k.from.compacted:
 		k.expired = true
 	default:
-		k.prove()
-		k.open = !k.rewound
+		k.open = k.proves()
 	}
 }
 
@@ -166,19 +175,21 @@ func (k *kindWatch) resume() bool {
 	return ok
 }
 
-// prove asks whether the API server still has the history that was watched.
-func (k *kindWatch) prove() {
+// proves asks whether the API server still has the history that was watched.
+func (k *kindWatch) proves() bool {
 	if translate.Older(strconv.FormatInt(k.world.api.version, 10), k.cursor.Version) {
-		k.rewound, k.expired = true, true
-		return
+		k.rewinds()
+		return false
 	}
 	obj := k.from.objects[k.latest.Ref]
 	if obj == nil || k.latest.Epoch != k.cursor.Epoch || obj.GetUID() != k.latest.UID {
-		return
+		return true
 	}
 	if translate.Older(obj.GetResourceVersion(), k.latest.ResourceVersion) {
-		k.rewound, k.expired = true, true
+		k.rewinds()
+		return false
 	}
+	return true
 }
 
 // relist compares everything that is there with everything that is known. What
@@ -192,14 +203,16 @@ func (k *kindWatch) relist() {
 		}
 	}
 	version := strconv.FormatInt(k.world.api.version, 10)
-	r := state.Compare(version, k.rewound)
+	r := state.Compare(version, k.world.era)
+	k.world.era = r.Epoch()
 	k.cursor, k.latest = translate.Cursor{Version: version, Epoch: r.Epoch()}, events.Delta{}
 	for _, obj := range k.from.sorted {
 		ref := events.Ref{Kind: k.from.kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 		finding := r.See(ref, obj.GetUID(), obj.GetResourceVersion())
 		switch {
 		case finding.Rewound:
-			k.rewound, k.expired, k.found = true, true, nil
+			k.rewinds()
+			k.found = nil
 			return // the next session begins a new epoch
 		case !finding.Changed:
 			continue

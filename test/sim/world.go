@@ -78,6 +78,7 @@ type World struct {
 	servers  []*server
 	bus      *Bus
 	watchers []*watcher
+	era      uint64 // the epoch of the storage, as far as a watcher has found out
 	replicas []*replica
 	writers  []*writer
 	bereaved time.Time // when a turn was last let go by a writer that may have begun it

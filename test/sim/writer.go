@@ -162,7 +162,7 @@ func (x *writer) refusal(t events.Turn, stored time.Time) plan.Refusal {
 	if old := plan.Aged(dated, now, maxAge); old != (plan.Refusal{}) {
 		return old
 	}
-	if over := plan.Over(t, x.world.bus.epochs(maps.Keys(t.Seen))); over != (plan.Refusal{}) {
+	if over := plan.Over(t, x.world.bus.epochs(maps.Keys(t.Seen)), x.world.bus.epochs(maps.Keys(x.world.bus.kinds)).Newest()); over != (plan.Refusal{}) {
 		return over
 	}
 	if t.Kind == "" {

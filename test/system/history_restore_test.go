@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func TestStorageIsRestored(t *testing.T) {
 	}))
 	r.scale(t, "doomed", 4) // which is a decision of the new epoch
 	there := r.expectPods(t, map[string]int{"kept": 3, "doomed": 4})
-	expectKept(t, before, there)
+	r.expectKept(t, m, before, there)
 	r.deploy(t, "late", 1) // the name of one that was never there
 	victim := there["kept"][0]
 	must(t, r.kube.CoreV1().Pods(r.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
@@ -189,7 +190,7 @@ func expectSettled(t *testing.T, b bus.Bus) {
 }
 
 // expectKept demands that every pod of the backup is there: nobody asked for fewer.
-func expectKept(t *testing.T, before, now map[string][]corev1.Pod) {
+func (r *restored) expectKept(t *testing.T, m *together, before, now map[string][]corev1.Pod) {
 	t.Helper()
 	there := map[types.UID]bool{}
 	for _, list := range now {
@@ -200,10 +201,20 @@ func expectKept(t *testing.T, before, now map[string][]corev1.Pod) {
 	for _, list := range before {
 		for _, p := range list {
 			if !there[p.UID] {
-				t.Errorf("%s of the backup was deleted", p.Name)
+				t.Errorf("%s of the backup was deleted:\n%s", p.Name, r.history(t, m, "pod/"+p.Name)+r.history(t, m, "rs/"+p.OwnerReferences[0].Name))
 			}
 		}
 	}
+}
+
+// history is what the record has of an object.
+func (r *restored) history(t *testing.T, m *together, of string) string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), r.binary, "history", of, "-n="+r.namespace, "--limit=0", "--nats-url="+m.nats).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s%v\n", text, err)
+	}
+	return string(text)
 }
 
 func (r *restored) expectStatus(t *testing.T, want map[string]int32) {

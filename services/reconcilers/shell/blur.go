@@ -49,7 +49,7 @@ func (d *Desk) sharp() {
 		return
 	}
 	blurred := false
-	d.memory.look(d.name, nil, func(s scene) { blurred = s.blurred() })
+	d.memory.look(d.name, nil, func(s scene) { blurred = s.blurred() || d.parted(s) })
 	if blurred {
 		return
 	}

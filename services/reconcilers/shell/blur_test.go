@@ -69,5 +69,6 @@ func TestABurialOfTheOldEpochIsNoEffectOfTheNew(t *testing.T) {
 	o.applied(10, "500", 1)
 	o.none()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
+	o.setsToo()
 	o.take(events.Act)
 }

@@ -49,6 +49,7 @@ type Desk struct {
 	renewing  bool
 	// squinting are keys that would act and wait for a view of one moment.
 	squinting []*entry
+	parting   parting // the newest epoch for which kinds have had to be waited
 	askedAll  bool
 	storing   int
 	surveys   int                  // begun

@@ -30,6 +30,14 @@ func (o *office) tell(kind kinds.Kind, m events.Message, epoch uint64) {
 	o.run()
 }
 
+// setsToo tells the sets in epoch 1: as they were, and that these are all.
+func (o *office) setsToo() {
+	o.t.Helper()
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 0), 1)
+	o.none()
+	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "1", 0), 1)
+}
+
 func (o *office) applied(turn uint64, version string, epoch uint64) {
 	s := &slip{}
 	result := born("p", version)
@@ -51,7 +59,9 @@ func TestAnEffectOfTheNewEpochIsNotSeenInTheOld(t *testing.T) {
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
 	o.none()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
-	if turn := o.take(events.Act); !cmp.Equal(turn.Epochs, events.Epochs{kinds.Pods.Name: 1}) {
+	o.none() // the sets are still those of the old one
+	o.setsToo()
+	if turn := o.take(events.Act); !cmp.Equal(turn.Epochs, events.Epochs{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 1}) {
 		t.Errorf("the turn is of %v", turn.Epochs)
 	}
 }
@@ -65,6 +75,7 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
 	o.none() // the new epoch is still being told
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "500", 0), 1)
+	o.setsToo()
 	o.take(events.Act)
 }
 
@@ -83,4 +94,62 @@ func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 	want(t, "still in the middle", s, "")
 	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "3", 0), 1)
 	want(t, "when all has been told", s, "done")
+}
+
+// The storage was restored: the set is told as the backup has it, with one pod less,
+// and the pods are still those of the history that has ended. Whoever decides now
+// deletes a pod of the backup.
+func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
+	apart := func(t *testing.T) *office {
+		o := open(t, Settings{})
+		for i, name := range []string{"a", "b", "c"} {
+			o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod(name, "web", i+1), 0), 0)
+		}
+		o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 3, 3, ""), 0), 0)
+		o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 2, 2, ""), 0), 1)
+		o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "5", 0), 1)
+		o.memory.Follow(kinds.Nodes.Kind) // which it does not read, and which stays as it was
+		o.desk.AskAll()
+		o.recalled(Past{}, Past{})
+		o.run()
+		o.none()
+		return o
+	}
+	t.Run("until all of them have been told", func(t *testing.T) {
+		o := apart(t)
+		for i, name := range []string{"a", "b"} {
+			o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod(name, "web", i+1), 0), 1)
+			o.none()
+		}
+		gone := delta(kinds.Pods.Kind, events.Gone, aPod("c", "web", 3), 0)
+		gone.Header[events.HeaderSync] = []string{"true"}
+		o.tell(kinds.Pods.Kind, gone, 1)
+		o.none()
+		o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "5", 0), 1)
+		o.none() // there are two, and two are wanted
+		if held := len(o.desk.squinting); held > 0 {
+			t.Errorf("%d keys still wait", held)
+		}
+	})
+	t.Run("even where the desk has not heard of it yet", func(t *testing.T) {
+		o := apart(t)
+		m := delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 4)
+		m.Header[events.HeaderEpoch] = []string{"1"}
+		o.memory.Fold(kinds.Pods.Name, []events.Message{m})
+		o.desk.AskAll()
+		o.run()
+		o.none()
+	})
+	t.Run("unless nobody watches one of them", func(t *testing.T) {
+		o := apart(t)
+		o.pass(Reunion - 1)
+		o.none()
+		o.pass(1)
+		if turn := o.take(events.Act); len(turn.Commands) != 1 || turn.Commands[0].Verb != events.VerbDelete {
+			t.Errorf("the turn is %+v", turn)
+		}
+		if held := len(o.desk.squinting); held > 0 {
+			t.Errorf("%d keys still wait", held)
+		}
+	})
 }

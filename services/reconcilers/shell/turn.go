@@ -105,7 +105,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
 		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
-		if (a.act || a.tell) && s.blurred() {
+		if (a.act || a.tell) && (s.blurred() || d.parted(s)) {
 			a.act, a.tell = false, false
 			d.squinting = append(d.squinting, e)
 		}

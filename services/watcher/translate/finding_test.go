@@ -24,7 +24,7 @@ func TestWhatAListedObjectIs(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		was      events.Op
-		rewound  bool
+		epoch    uint64 // of the storage
 		uid      types.UID
 		version  string
 		want     translate.Finding
@@ -37,17 +37,17 @@ func TestWhatAListedObjectIs(t *testing.T) {
 		{name: "risen from the dead", was: events.Gone, uid: "u", version: "7", want: translate.Finding{Rewound: true}},
 		{name: "risen in a later version", was: events.Gone, uid: "u", version: "9", want: translate.Finding{Rewound: true}},
 		{name: "the successor of a dead one", was: events.Gone, uid: "v", version: "9", want: translate.Finding{Changed: true}},
-		{name: "as it was, in a new epoch", was: events.Is, rewound: true, uid: "u", version: "7", want: translate.Finding{Changed: true}},
-		{name: "older, in a new epoch", was: events.Is, rewound: true, uid: "u", version: "6", want: translate.Finding{Changed: true}},
-		{name: "risen, in a new epoch", was: events.Gone, rewound: true, uid: "u", version: "7", want: translate.Finding{Changed: true}},
+		{name: "as it was, in a new epoch", was: events.Is, epoch: 4, uid: "u", version: "7", want: translate.Finding{Changed: true}},
+		{name: "older, in a new epoch", was: events.Is, epoch: 4, uid: "u", version: "6", want: translate.Finding{Changed: true}},
+		{name: "risen, in a new epoch", was: events.Gone, epoch: 4, uid: "u", version: "7", want: translate.Finding{Changed: true}},
 		{name: "as it was, while the server is behind", was: events.Is, uid: "u", version: "7", position: "5", want: translate.Finding{Changed: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := told(c.was).Compare(c.position, c.rewound)
+			r := told(c.was).Compare(c.position, c.epoch)
 			if got := r.See(web, c.uid, c.version); got != c.want {
 				t.Errorf("it is %+v, want %+v", got, c.want)
 			}
-			if epoch := r.Epoch(); (epoch == 4) != (c.rewound || c.position != "") {
+			if epoch := r.Epoch(); (epoch == 4) != (c.epoch == 4 || c.position != "") {
 				t.Errorf("the epoch is %d", epoch)
 			}
 		})
@@ -64,7 +64,7 @@ func TestWhatTheLogAloneKnows(t *testing.T) {
 		s.Recall(events.Delta{Op: events.Is, Ref: lost(name), UID: "u", ResourceVersion: "6", Epoch: 3}, uint64(31+i))
 	}
 	s.Recall(events.Delta{Op: events.Gone, Ref: lost("ended"), UID: "u", ResourceVersion: "6", Epoch: 3}, 36)
-	r := s.Compare("7", false)
+	r := s.Compare("7", 0)
 	if got, want := r.See(lost("there"), "u", "6"), (translate.Finding{Changed: true}); got != want {
 		t.Errorf("what is as the log says is %+v, want %+v", got, want)
 	}

@@ -103,27 +103,22 @@ type Relist struct {
 	state *State
 	seen  map[events.Ref]struct{}
 	epoch uint64
-	opens bool
 }
 
-// Compare begins a relist, which uses the state up. When the server's position
-// is older than what the bus has seen, as after the restore of a backup, it
-// opens a new epoch; it also does when that is known already (rewound). A
-// version of "" says that the position is not known.
-func (s *State) Compare(version string, rewound bool) *Relist {
-	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: s.newest.Epoch}
-	if rewound || Older(version, s.newest.Version) {
+// Compare begins a relist, which uses the state up. What it finds is of the epoch
+// that the storage is known to be in, or of a later one that the bus has seen. When the
+// server's position is older than what the bus has seen of that, as after the restore
+// of a backup, a new one begins. A version of "" says that the position is not known.
+func (s *State) Compare(version string, epoch uint64) *Relist {
+	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: max(epoch, s.newest.Epoch)}
+	if r.epoch == s.newest.Epoch && Older(version, s.newest.Version) {
 		r.epoch++
-		r.opens = true
 	}
 	return r
 }
 
 // Epoch is the epoch of everything that the relist finds.
 func (r *Relist) Epoch() uint64 { return r.epoch }
-
-// Opens tells whether that epoch is a new one.
-func (r *Relist) Opens() bool { return r.opens }
 
 // Finding is what a listed object is to the bus.
 type Finding struct {

@@ -38,12 +38,18 @@ func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 
 // Over refuses a turn that rests on an epoch of a kind that has ended: the API
 // server was restored to an earlier time since, and what the decision saw may
-// never have been. now are the epochs of those kinds.
-func Over(t events.Turn, now events.Epochs) Refusal {
-	if kind, over := t.Epochs.Over(now); over {
+// never have been. now are the epochs of those kinds; storage is that of the storage,
+// as far as anybody has found out, which may be before they are told anew.
+func Over(t events.Turn, now events.Epochs, storage uint64) Refusal {
+	kind, over := t.Epochs.Over(now)
+	switch {
+	case over:
 		return Refusal{Reason: "Stale", Message: "the API server was restored to an earlier time, and " + string(kind) + " have been told anew since"}
+	case t.Epochs.Newest() < storage:
+		return Refusal{Reason: "Stale", Message: "the API server was restored to an earlier time, and what the decision saw has not been told anew"}
+	default:
+		return Refusal{}
 	}
-	return Refusal{}
 }
 
 // Aged refuses turns older than a limit, such as those that an outage held up:

@@ -63,15 +63,18 @@ func TestATurnIsOverWhenAnEpochIs(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		now  events.Epochs
+		all  uint64
 		over bool
 	}{
-		{"the same", events.Epochs{"pods": 1, "replicasets.apps": 1}, false},
-		{"one is later", events.Epochs{"pods": 1, "replicasets.apps": 2}, true},
-		{"not known", nil, false},
-		{"a kind in its first epoch, as when it was decided", events.Epochs{"nodes": 0}, false},
-		{"a kind that has been told anew since", events.Epochs{"nodes": 7}, true},
+		{"the same", events.Epochs{"pods": 1, "replicasets.apps": 1}, 1, false},
+		{"one is later", events.Epochs{"pods": 1, "replicasets.apps": 2}, 2, true},
+		{"one is later, and has been for long", events.Epochs{"pods": 1, "replicasets.apps": 2}, 1, true},
+		{"not known", nil, 0, false},
+		{"a kind in its first epoch, as when it was decided", events.Epochs{"nodes": 0}, 1, false},
+		{"a kind that has been told anew since", events.Epochs{"nodes": 7}, 7, true},
+		{"the storage has gone back, and nothing has been told anew", events.Epochs{"pods": 1, "replicasets.apps": 1}, 2, true},
 	} {
-		if got := Over(turn, c.now); (got.Reason == "Stale") != c.over {
+		if got := Over(turn, c.now, c.all); (got.Reason == "Stale") != c.over {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 	}

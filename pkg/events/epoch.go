@@ -1,0 +1,38 @@
+package events
+
+import "github.com/millrace/millrace/pkg/events/kinds"
+
+// Epochs are the epochs of kinds; a kind that is still in its first one, which is
+// 0, is left out. An epoch ends when the API server is restored to an earlier
+// time: what was decided in it, or done in it, may never have been.
+//
+// That happens to the whole storage at once, so all kinds begin an epoch of the same
+// number, each as soon as it is told of anew.
+type Epochs map[kinds.Name]uint64
+
+// Over is a kind, the first by name, whose epoch in e has ended by now.
+func (e Epochs) Over(now Epochs) (kind kinds.Name, over bool) {
+	for k, epoch := range now {
+		if epoch > e[k] && (!over || k < kind) {
+			kind, over = k, true
+		}
+	}
+	return kind, over
+}
+
+// Newest is the latest of the epochs.
+func (e Epochs) Newest() (newest uint64) {
+	for _, epoch := range e {
+		newest = max(newest, epoch)
+	}
+	return newest
+}
+
+// EpochTopic is where watchers tell each other, and the writers, which epoch the
+// storage is in: at once when one has ended, and then again and again.
+const EpochTopic = "epoch"
+
+// StorageEpoch is what they tell.
+type StorageEpoch struct {
+	Epoch uint64 `json:"epoch"`
+}
