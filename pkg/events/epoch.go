@@ -27,12 +27,3 @@ func (e Epochs) Newest() (newest uint64) {
 	}
 	return newest
 }
-
-// EpochTopic is where watchers tell each other, and the writers, which epoch the
-// storage is in: at once when one has ended, and then again and again.
-const EpochTopic = "epoch"
-
-// StorageEpoch is what they tell.
-type StorageEpoch struct {
-	Epoch uint64 `json:"epoch"`
-}

@@ -288,7 +288,7 @@ func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
 	if err != nil || h.state.Empty() {
 		return err
 	}
-	epoch, _ := s.era.now()
+	epoch, _ := s.era.Now()
 	r := h.state.Compare("", epoch)
 	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
 	k.found(h)

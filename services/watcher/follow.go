@@ -33,6 +33,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	defer w.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	_, over := k.era.Now()
 	proved := k.proving(ctx, resumed)
 	k.note(nil)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
@@ -41,11 +42,11 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	look := newLookout()
 	defer look.timer.Stop()
 	for {
-		clean := k.dirty.IsZero()
-		over, err := k.outlived()
-		if err != nil {
-			return err
+		if k.outlived() {
+			return errOutlived
 		}
+		var err error
+		clean := k.dirty.IsZero()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -53,22 +54,13 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if !open {
 				return errors.Join(k.release(ctx, true), k.flush(ctx), errEnded)
 			}
-			if err := k.receive(ctx, event); err != nil {
-				return err
-			}
+			err = k.receive(ctx, event)
 		case <-over:
 		case <-k.bell:
-			if err := k.release(ctx, false); err != nil {
-				return err
-			}
-		case err := <-proved:
-			if err != nil {
-				return err
-			}
+			err = k.release(ctx, false)
+		case err = <-proved:
 		case <-flush.C:
-			if err := k.flush(ctx); err != nil {
-				return err
-			}
+			err = k.flush(ctx)
 		case <-keyframes.C:
 			again, err := k.keyframes(ctx)
 			if err != nil {
@@ -85,6 +77,9 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			if k.crowded(&k.window) || k.pressed() {
 				keyframes.Reset(0)
 			}
+		}
+		if err != nil {
+			return err
 		}
 		if clean && !k.dirty.IsZero() {
 			flush.Reset(flushAfter)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/services/watcher/source"
@@ -47,7 +48,7 @@ type kindWatch struct {
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist
-	era     *era         // of the storage; what is told belongs to it, or to a later one
+	era     *era.Era     // of the storage; what is told belongs to it, or to a later one
 	// limits are the sizes of bodies that did not fit the bus, whole and brief;
 	// 0: none yet.
 	limits [translate.Bare]int
@@ -121,7 +122,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired = true
-			k.era.begin(k.cursor.Epoch + 1)
+			k.era.Begin(k.cursor.Epoch + 1)
 			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):
@@ -157,10 +158,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	var w watch.Interface
 	resumed := resumable && !k.expired
 	if resumed {
-		k.era.begin(k.cursor.Epoch)
-		if _, err := k.outlived(); err != nil {
-			return err
-		}
+		k.era.Begin(k.cursor.Epoch)
 		k.suspectPast()
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {

@@ -38,9 +38,9 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch, _ := k.era.now()
+	epoch, _ := k.era.Now()
 	r := h.state.Compare(position, epoch)
-	k.era.begin(r.Epoch())
+	k.era.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {

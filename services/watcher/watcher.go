@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/roster"
@@ -76,7 +77,7 @@ type Service struct {
 	roster  *roster.Roster
 	metrics *metrics
 	causes  *causes // nil without traces
-	era     *era
+	era     *era.Era
 
 	mu       sync.Mutex
 	api      error // of the newest probe
@@ -118,7 +119,7 @@ func New(config Config) (*Service, error) {
 		return nil, err
 	}
 	service := &Service{
-		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), era: newEra(), searched: !config.Every,
+		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), era: era.New(), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]bool{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
@@ -144,8 +145,7 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.probe(ctx) })
 	looking.Go(func() { s.listen(ctx) })
-	looking.Go(func() { s.gossip(ctx) })
-	looking.Go(func() { s.repeat(ctx) })
+	looking.Go(func() { s.share(ctx) })
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()

@@ -2,10 +2,8 @@ package writer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -28,13 +27,14 @@ type epochs struct {
 	// kinds asks for each of them at once.
 	looking singleflight.Group
 
-	mu     sync.Mutex
-	known  map[kinds.Name]*era
-	newest uint64 // of the storage: heard from a watcher, or read of any kind
+	era *era.Era // of the storage
+
+	mu    sync.Mutex
+	known map[kinds.Name]*term
 }
 
-// era is what is known of one kind.
-type era struct {
+// term is what is known of one kind.
+type term struct {
 	epoch    uint64
 	ok       bool // there is one
 	at, used time.Time
@@ -57,7 +57,7 @@ const (
 )
 
 func newEpochs(b bus.Bus) *epochs {
-	return &epochs{bus: b, known: map[kinds.Name]*era{}}
+	return &epochs{bus: b, era: era.New(), known: map[kinds.Name]*term{}}
 }
 
 // of gives the epochs of some kinds, as they were two reviews ago or later. A kind
@@ -72,7 +72,7 @@ func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, erro
 			found[kind] = now.epoch
 		}
 	}
-	return found, e.lookAll(ctx, unknown, func(kind kinds.Name, now era) {
+	return found, e.lookAll(ctx, unknown, func(kind kinds.Name, now term) {
 		if now.ok {
 			found[kind] = now.epoch
 		}
@@ -81,7 +81,7 @@ func (e *epochs) of(ctx context.Context, some []kinds.Name) (events.Epochs, erro
 
 // lookAll looks up kinds, several at a time, and tells of each, one after the other. A
 // turn may rest on all kinds, and should not wait for one after the other.
-func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, era)) error {
+func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, term)) error {
 	looking, ctx := errgroup.WithContext(ctx)
 	looking.SetLimit(atOnce)
 	var telling sync.Mutex
@@ -100,38 +100,19 @@ func (e *epochs) lookAll(ctx context.Context, some []kinds.Name, tell func(kinds
 	return looking.Wait()
 }
 
-// storage is the epoch of the storage, as far as is known here.
+// storage is the epoch of the storage, as far as is known here: the watchers tell it
+// when it has gone back, which is before any kind has been told anew.
 func (e *epochs) storage() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.newest
+	epoch, _ := e.era.Now()
+	return epoch
 }
 
-// listen hears from the watchers when the storage has gone back, which is before any
-// kind has been told anew, until the context ends.
-func (e *epochs) listen(ctx context.Context, b bus.Peers, log *slog.Logger) {
-	for ctx.Err() == nil {
-		err := b.Listen(ctx, events.EpochTopic, func(data []byte) {
-			var told events.StorageEpoch
-			if json.Unmarshal(data, &told) == nil {
-				e.mu.Lock()
-				e.newest = max(e.newest, told.Epoch)
-				e.mu.Unlock()
-			}
-		})
-		if err != nil {
-			log.Warn("cannot hear which epoch the storage is in", "err", err)
-			wait(ctx, beat)
-		}
-	}
-}
-
-func (e *epochs) recent(kind kinds.Name) (now era, known bool) {
+func (e *epochs) recent(kind kinds.Name) (now term, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, ok := e.known[kind]
 	if !ok {
-		at = &era{}
+		at = &term{}
 		e.known[kind] = at
 	}
 	at.used = time.Now()
@@ -150,22 +131,22 @@ func (e *epochs) keep(ctx context.Context) {
 			}
 		}
 		e.mu.Unlock()
-		_ = e.lookAll(ctx, used, func(kinds.Name, era) {}) // where the bus is away, who asks looks for himself
+		_ = e.lookAll(ctx, used, func(kinds.Name, term) {}) // where the bus is away, who asks looks for himself
 	}
 }
 
 // lookUp finds out which epoch a kind is in, with whoever is just doing so.
-func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (era, error) {
+func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (term, error) {
 	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.look(context.WithoutCancel(ctx), kind) })
 	if err != nil {
-		return era{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
+		return term{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
 	}
-	return now.(era), nil
+	return now.(term), nil
 }
 
 // look reads the newest message of a kind's state stream, or its last mark where that
 // message has expired, unless it has been read before.
-func (e *epochs) look(ctx context.Context, kind kinds.Name) (era, error) {
+func (e *epochs) look(ctx context.Context, kind kinds.Name) (term, error) {
 	began := time.Now()
 	state, err := e.bus.StreamState(ctx, subject.StateStream(kind))
 	end := edge{state.Created, state.Last}
@@ -180,7 +161,7 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (era, error) {
 		m, ok, err = endOf(ctx, e.bus, kind, state)
 	}
 	if err != nil && !errors.Is(err, events.ErrDamaged) && !errors.Is(err, bus.ErrNoStream) {
-		return era{}, err
+		return term{}, err
 	}
 	var d events.Delta
 	if err == nil && ok {
@@ -194,18 +175,18 @@ func (e *epochs) look(ctx context.Context, kind kinds.Name) (era, error) {
 	at := e.known[kind]
 	if at.at = began; err == nil && ok {
 		at.epoch, at.ok, at.read = max(at.epoch, d.Epoch), true, end // an epoch never goes back
-		e.newest = max(e.newest, at.epoch)
+		e.era.Begin(at.epoch)
 	}
 	return *at, nil
 }
 
 // unchanged gives what is known of a kind, if it was read from where its state still ends.
-func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (era, bool) {
+func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := e.known[kind]
 	if !at.ok || at.read.last != end.last || !at.read.created.Equal(end.created) {
-		return era{}, false
+		return term{}, false
 	}
 	at.at = now
 	return *at, true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -183,12 +184,11 @@ func TestATurnIsRefusedAsSoonAsTheStorageIsKnownToHaveGoneBack(t *testing.T) {
 	tries := 0
 	s.eventually("a turn of the old epoch refused", func() bool {
 		tries++ // the writer may not be listening yet
-		s.must(s.bus.Say(events.EpochTopic, []byte(`{"epoch":1}`)))
+		s.must(era.Say(s.bus, 1))
 		key := fmt.Sprint("old-", tries)
 		r := s.outcomeOf(key, s.say(turnOf(t, key, nil, births(key, 1)...))).Results[0]
 		return r.Status == events.Refused && r.Reason == "Stale" && s.api.Created(pods+key+"-0") == 0
 	})
-	s.must(s.bus.Say(events.EpochTopic, []byte("no epoch")))
 	anew := func(t *events.Turn) { t.Epochs = events.Epochs{kinds.Pods.Name: 1} }
 	if after := s.outcomeOf("after", s.say(turnOf(t, "after", anew, births("after", 1)...))); !after.OK() {
 		t.Errorf("after the restore: %+v", after)

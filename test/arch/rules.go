@@ -176,6 +176,11 @@ var layers = []Layer{
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
 	},
 	{
+		Name: "era (L2)", Packages: []string{"pkg/events/era"},
+		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
+		Because: "which epoch it is concerns who tells of it and who acts on it, and is neither's",
+	},
+	{
 		Name: "exemplar (L2)", Packages: []string{"pkg/events/exemplar"},
 		May:     list(vocabulary, instruments, []string{"pkg/events/trace"}),
 		Because: "it ties what the services measure to the traces that messages carry, and knows nothing else",
