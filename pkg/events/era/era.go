@@ -75,8 +75,10 @@ func (e *Era) Share(ctx context.Context, b bus.Peers, trouble func(error)) {
 	listening.Go(func() { e.listen(ctx, b, trouble) })
 	for ctx.Err() == nil {
 		epoch, over := e.Now()
-		if err := say(b, epoch); err != nil {
-			trouble(fmt.Errorf("tell that the storage is in epoch %d: %w", epoch, err))
+		if epoch > 0 { // nobody takes the first one for another
+			if err := Say(b, epoch); err != nil {
+				trouble(fmt.Errorf("tell that the storage is in epoch %d: %w", epoch, err))
+			}
 		}
 		wait(ctx, over, again)
 	}
@@ -89,15 +91,6 @@ func Say(b bus.Peers, epoch uint64) error {
 		return err
 	}
 	return b.Say(topic, data)
-}
-
-// say is Say of an epoch of which somebody has to be told: nobody takes the first one
-// for another.
-func say(b bus.Peers, epoch uint64) error {
-	if epoch == 0 {
-		return nil
-	}
-	return Say(b, epoch)
 }
 
 func (e *Era) listen(ctx context.Context, b bus.Peers, trouble func(error)) {
