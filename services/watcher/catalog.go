@@ -8,9 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/source"
-	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // discover keeps the catalog up to date, where it is needed.
@@ -68,7 +66,7 @@ func (s *Service) search(ctx context.Context) {
 	}
 	s.mu.Lock()
 	s.catalog, s.searched = catalog, true
-	waiting := s.waiting
+	waiting := s.waiting || !s.reminder.IsZero() && !time.Now().Before(s.reminder)
 	s.mu.Unlock()
 	if fresh || waiting {
 		s.wakeUp()
@@ -138,48 +136,6 @@ func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan s
 		}
 		s.warm[kind.Name] = true
 	}
-}
-
-// sweep ends the kinds that are on the bus and served no more.
-func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
-	all, err := s.config.Bus.Kinds(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot look for kinds that are served no more")
-		s.await(true)
-		return
-	}
-	waiting := false
-	for _, kind := range all {
-		if !s.mine(kind.Name) {
-			delete(s.retired, kind.Name)
-			continue
-		}
-		if contains(want, kind.Name) || catalog.Silent[kind.Name.Group()] || kind.Form == kinds.Full {
-			delete(s.missing, kind.Name)
-			delete(s.retired, kind.Name)
-			continue
-		}
-		if _, known := s.missing[kind.Name]; !known {
-			s.missing[kind.Name] = time.Now()
-		}
-		if s.retired[kind.Name] {
-			s.forget(ctx, kind.Name)
-			continue
-		}
-		if time.Since(s.missing[kind.Name]) < goneAfter {
-			waiting = true
-			continue
-		}
-		s.stop(func(name kinds.Name) bool { return name == kind.Name })
-		if err := s.retire(ctx, kind); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
-			waiting = true
-			continue
-		}
-		s.retired[kind.Name] = true
-		klog.FromContext(ctx).Info("A kind is served no more; its objects have been reported gone", "kind", kind.Name)
-	}
-	s.await(waiting)
 }
 
 // await says whether the next look at the catalog matters although nothing in
@@ -255,47 +211,4 @@ func (s *Service) stop(which func(kinds.Name) bool) {
 	for _, r := range ending {
 		<-r.done
 	}
-}
-
-// forget removes the streams of a retired kind when nothing is left in them. That
-// is looked at as often as the catalog changes: whoever makes and removes kinds
-// without end has them forgotten, too.
-func (s *Service) forget(ctx context.Context, kind kinds.Name) {
-	for _, stream := range []string{subject.LogStream(kind), subject.StateStream(kind)} {
-		if at, err := s.config.Bus.StreamState(ctx, stream); err != nil || at.Messages > 0 {
-			return // by their age they will go
-		}
-	}
-	if err := s.config.Bus.Forget(ctx, kind); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
-		return
-	}
-	delete(s.missing, kind)
-	delete(s.retired, kind)
-	delete(s.warm, kind)
-}
-
-// retire reports the end of every object of a kind that is served no more. The
-// streams stay for as long as they hold anything; the last finding makes a kind
-// that comes back relist.
-func (s *Service) retire(ctx context.Context, kind kinds.Kind) error {
-	appender, err := s.config.Bus.Append(ctx, kind.Name)
-	if err != nil {
-		return err
-	}
-	defer appender.Close()
-	h, err := readState(ctx, s.config.Bus, kind.Name, 1, appender.Last())
-	if err != nil || h.state.Empty() {
-		return err
-	}
-	epoch, _ := s.era.Now()
-	r := h.state.Compare("", epoch)
-	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, cursor: translate.Cursor{Epoch: r.Epoch()}}
-	k.found(h)
-	for _, sequence := range r.Missing() {
-		if err := k.bury(ctx, sequence); err != nil {
-			return err
-		}
-	}
-	return k.flush(ctx)
 }

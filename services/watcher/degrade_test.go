@@ -175,9 +175,9 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 	until(t, func() bool { return told() == "[is w mark]" })
 	s.set(func() { s.custom = false })
 	s.cut()
-	until(t, func() bool { return told() == "[is w mark gone w]" })
+	until(t, func() bool { return told() == "[is w mark gone w mark]" })
 	s.set(func() { s.custom = true })
-	until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w is w gap mark") })
+	until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w mark is w gap mark") })
 }
 
 // TestTheStreamsOfARetiredKindGo when all that they held has expired, and not before.

@@ -87,3 +87,49 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 		t.Errorf("the gap says %q, want %q", hole.Reason, want)
 	}
 }
+
+// lastOf is the newest delta of a kind's log; the zero value when it has none.
+func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
+	t.Helper()
+	if log := logOfKind(t, b, kind); len(log) > 0 {
+		last = log[len(log)-1]
+	}
+	return last
+}
+
+// The storage went back to before a kind was defined. Nothing watches the kind, and
+// controllers that read every kind wait until it is told to its end in the epoch of the
+// storage: with objects or without, and in each epoch that follows.
+func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
+	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.set(func() { s.custom = true })
+	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	start(t, s, b, "one", every)
+	until(t, func() bool { return lastOf(t, b, widgets).Op == events.Mark && lastOf(t, b, "pods").Op == events.Mark })
+	// One that no watcher has ever told anything of.
+	if err := b.EnsureKind(t.Context(), kinds.Kind{Name: gadgets, Version: "v1", Kind: "Gadget", Form: kinds.Metadata}); err != nil {
+		t.Fatal(err)
+	}
+	s.set(func() { s.custom = false })
+	ended := func(kind kinds.Name, epoch, objects uint64) func() bool {
+		return func() bool {
+			d := lastOf(t, b, kind)
+			return d.Op == events.Mark && d.Epoch == epoch && d.Census.Known && d.Census.Objects == objects
+		}
+	}
+	for epoch := uint64(1); epoch <= 2; epoch++ {
+		before := len(logOfKind(t, b, "pods"))
+		s.change("MODIFIED", "a", 0)
+		until(t, func() bool { return len(logOfKind(t, b, "pods")) > before })
+		s.restore(2)
+		until(t, ended("pods", epoch, 1))
+		until(t, ended(widgets, epoch, 0))
+		if epoch == 1 {
+			until(t, ended(gadgets, epoch, 0))
+		}
+	}
+	// What has nothing but marks goes.
+	until(t, func() bool { return len(logOfKind(t, b, gadgets)) == 0 })
+}

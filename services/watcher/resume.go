@@ -61,6 +61,10 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 	if err == nil && newest.Op != events.Gap && proof.Before.Known {
 		k.gap = proof.Before
 	}
+	if err == nil && translate.Ended(newest) {
+		k.hole = events.Hole{Reason: "the API server did not serve the kind"}
+		return false, nil
+	}
 	if err != nil || !translate.Proves(proof, k.state) {
 		k.hole = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil

@@ -86,12 +86,13 @@ type Service struct {
 	searched bool      // discovery has answered, or is not needed
 	waiting  bool      // a kind is missing, and may have to be retired
 	stirred  time.Time // when a kind of which kinds are made was last seen to change
+	reminder time.Time // when a kind that is not served is to be said to be so again; zero: none is
 	kinds    map[kinds.Name]*running
 
-	// missing is since when a kind has not been served, and retired whether that
-	// has been said; only the loop of Run uses them.
+	// missing is since when a kind has not been served, and retired what has been said
+	// of that; only the loop of Run uses them.
 	missing map[kinds.Name]time.Time
-	retired map[kinds.Name]bool
+	retired map[kinds.Name]retirement
 	watched int // kinds, when last counted; likewise
 	// warm are the kinds whose streams were seen to be there; likewise.
 	warm    map[kinds.Name]bool
@@ -120,7 +121,7 @@ func New(config Config) (*Service, error) {
 	}
 	service := &Service{
 		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), era: era.New(), searched: !config.Every,
-		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]bool{},
+		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
 	service.roster = roster.New(roster.Config{Bus: config.Bus, Service: "watchers", ID: config.ID, Fit: service.fit})
@@ -149,10 +150,12 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()
+		_, over := s.era.Now()
 		s.reconcile(ctx, moved)
 		select {
 		case <-ctx.Done():
 		case <-moved:
+		case <-over: // kinds that are not served have to be ended in the new one
 		case <-s.changed:
 		}
 	}

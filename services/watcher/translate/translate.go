@@ -99,7 +99,22 @@ func Mark(kind kinds.Name, version string, state time.Time, s Stamp) events.Delt
 
 // proof is the body of a mark.
 type proof struct {
-	State time.Time `json:"state"`
+	State    time.Time `json:"state"`
+	Unserved bool      `json:"unserved,omitempty"`
+}
+
+// Unserved is the mark of a kind that the API server does not serve: there is nothing
+// of it. It is no position to go on from.
+func Unserved(kind kinds.Name, version string, s Stamp) events.Delta {
+	d := Mark(kind, version, time.Time{}, s)
+	d.Body, _ = json.Marshal(proof{Unserved: true}) // a zero time and a bool: cannot fail
+	return d
+}
+
+// Ended tells whether a mark says that its kind was not served.
+func Ended(mark events.Delta) bool {
+	var p proof
+	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &p) == nil && p.Unserved
 }
 
 // Proves tells whether a mark says that the state stream made at a moment holds

@@ -1,0 +1,184 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/source"
+	"github.com/millrace/millrace/services/watcher/translate"
+)
+
+// Kinds that are on the bus and that the API server does not serve. No session watches
+// them, so their logs would stay where they were: in an epoch that has ended, when the
+// storage goes back to before a kind was defined, and controllers that read every kind
+// would wait for it. So the watcher to which such a kind falls ends it in the epoch of
+// the storage: it says the end of each object, and then that this is all there is.
+// It says that again in every later epoch, and before the last mark expires, for as
+// long as the kind has streams.
+
+// markAgain is how long the mark of a kind that is not served counts. Marks expire
+// after an hour.
+const markAgain = 20 * time.Minute
+
+// retirement is what has been said of a kind that is not served.
+type retirement struct {
+	epoch uint64
+	at    time.Time
+}
+
+// sweep ends the kinds that are on the bus and not served.
+func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.Catalog) {
+	all, err := s.config.Bus.Kinds(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot look for kinds that are served no more")
+		s.await(true)
+		return
+	}
+	waiting := false
+	for _, kind := range all {
+		if !s.mine(kind.Name) {
+			delete(s.retired, kind.Name)
+			continue
+		}
+		if contains(want, kind.Name) || catalog.Silent[kind.Name.Group()] || kind.Form == kinds.Full {
+			delete(s.missing, kind.Name)
+			delete(s.retired, kind.Name)
+			continue
+		}
+		if _, known := s.missing[kind.Name]; !known {
+			s.missing[kind.Name] = time.Now()
+		}
+		if time.Since(s.missing[kind.Name]) < goneAfter {
+			waiting = true
+			continue
+		}
+		if err := s.end(ctx, kind); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
+			waiting = true
+		}
+	}
+	s.await(waiting)
+	s.remind()
+}
+
+// end sees to a kind that is not served: it says so where that has not been said in
+// this epoch or was said long ago, and removes the streams where they hold nothing else.
+func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
+	epoch, _ := s.era.Now()
+	said, retired := s.retired[kind.Name]
+	if retired && s.forget(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < markAgain {
+		return nil
+	}
+	s.stop(func(name kinds.Name) bool { return name == kind.Name })
+	epoch, err := s.retire(ctx, kind)
+	if err != nil {
+		return err
+	}
+	s.retired[kind.Name] = retirement{epoch, time.Now()}
+	if !retired {
+		klog.FromContext(ctx).Info("A kind is served no more; its objects have been reported gone", "kind", kind.Name)
+	}
+	return nil
+}
+
+// remind has the kinds that are not served looked at again when their marks get old.
+func (s *Service) remind() {
+	var next time.Time
+	for _, said := range s.retired {
+		if at := said.at.Add(markAgain); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reminder = next
+}
+
+// forget removes the streams of a retired kind when they hold nothing but marks: by its
+// age all else has gone. It tells whether it did.
+func (s *Service) forget(ctx context.Context, kind kinds.Name) bool {
+	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind))
+	if err != nil || log.Messages > 0 && !s.spent(ctx, kind, log) {
+		return false
+	}
+	if state, err := s.config.Bus.StreamState(ctx, subject.StateStream(kind)); err != nil || log.Messages == 0 && state.Messages > 0 {
+		return false
+	}
+	if err := s.config.Bus.Forget(ctx, kind); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove the empty streams of a kind that is served no more", "kind", kind)
+		return false
+	}
+	delete(s.missing, kind)
+	delete(s.retired, kind)
+	delete(s.warm, kind)
+	return true
+}
+
+// spent tells whether a log holds marks alone: its last one names the last message
+// before it that is none, and that has expired.
+func (s *Service) spent(ctx context.Context, kind kinds.Name, log bus.State) bool {
+	last, there, err := stored(ctx, s.config.Bus, subject.LogStream(kind), log.Last)
+	return err == nil && there && last.Op == events.Mark && last.After.Sequence < log.First
+}
+
+// retire reports the end of every object of a kind that is not served, and that all
+// has been told, in the epoch of the storage, which it gives. A kind that comes back
+// is listed and compared.
+func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, err error) {
+	appender, err := s.config.Bus.Append(ctx, kind.Name)
+	if err != nil {
+		return 0, err
+	}
+	defer appender.Close()
+	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, hide: s.config.Hide, appender: appender, era: s.era}
+	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind.Name))
+	if err != nil {
+		return 0, fmt.Errorf("look at the log of %s: %w", kind.Name, err)
+	}
+	if err := k.link(ctx, log); err != nil {
+		return 0, err
+	}
+	h, err := readState(ctx, s.config.Bus, kind.Name, 1, appender.Last())
+	if err != nil {
+		return 0, err
+	}
+	k.found(h)
+	position, err := s.position(ctx)
+	if err != nil {
+		return 0, err
+	}
+	epoch, _ = s.era.Now()
+	r := h.state.Compare(position, epoch)
+	s.era.Begin(r.Epoch())
+	k.cursor = translate.Cursor{Version: position, Epoch: r.Epoch()}
+	for _, sequence := range r.Missing() {
+		if err := k.bury(ctx, sequence); err != nil {
+			return 0, err
+		}
+	}
+	d := translate.Unserved(kind.Name, position, k.stamp(false))
+	d.Since = k.window.Since()
+	if err := k.append(ctx, d); err != nil {
+		return 0, err
+	}
+	return r.Epoch(), k.flush(ctx)
+}
+
+// position is the version that the storage has got to.
+func (s *Service) position(ctx context.Context) (string, error) {
+	namespaces := kinds.Namespaces.Kind
+	namespaces.Form = kinds.Metadata
+	k, err := s.source.Kind(namespaces)
+	if err != nil {
+		return "", err
+	}
+	version, _, err := k.Position(ctx, "", "")
+	return version, err
+}
