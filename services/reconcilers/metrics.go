@@ -96,7 +96,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{
-		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime,
+		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.service.stalls.seconds,
 	}
 	for _, d := range append(own, m.upstream.descs()...) {
 		out <- d
@@ -113,6 +113,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		d, active := m.service.config.Controllers[at].Describe(), m.service.roster.First(l.Name())
 		m.upstream.collect(out, l, d, active)
 		m.collect(out, l, active)
+		m.service.stalls.collect(out, l.Name())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()

@@ -47,6 +47,7 @@ type Service struct {
 	metrics *metrics
 
 	integrity *integrity
+	stalls    *stalls
 
 	mu       sync.Mutex
 	followed map[kinds.Name]bool // those that a follower runs for
@@ -61,7 +62,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("configure reconcilers: no bus")
 	}
 	s := &Service{
-		config: config, memory: shell.NewMemory(), integrity: newIntegrity(), followed: map[kinds.Name]bool{},
+		config: config, memory: shell.NewMemory(), integrity: newIntegrity(), stalls: newStalls(), followed: map[kinds.Name]bool{},
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
@@ -96,6 +97,7 @@ func (s *Service) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { s.roster.Run(ctx) })
+	all.Go(func() { s.watchStalls(ctx) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		var once sync.Once
@@ -335,6 +337,18 @@ func (s *Service) Checks() map[string]func() error {
 		"reconcilers-bus":      s.config.Bus.Healthy,
 		"reconcilers-replicas": s.roster.Check,
 	}
+}
+
+// Notes are checks, by controller, of whether it has work and decides nothing. None of
+// them makes the process unready: a stall comes of something else that is away, which no
+// restart brings back, and the replica goes on with what its other controllers do. An
+// unready replica would only hold up the rollout that mends it.
+func (s *Service) Notes() map[string]func() error {
+	notes := map[string]func() error{}
+	for _, l := range s.loops {
+		notes["stalled-"+l.Name()] = func() error { return s.stalls.check(l.Name()) }
+	}
+	return notes
 }
 
 // Collectors are the metrics.

@@ -20,6 +20,7 @@ type part struct {
 	name       string
 	run        func(ctx context.Context) error
 	checks     map[string]func() error
+	notes      map[string]func() error // shown beside the checks; they make nothing unready
 	collectors []prometheus.Collector
 	// pages are served on the health address, by path.
 	pages map[string]http.Handler
@@ -32,13 +33,16 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	log := klog.FromContext(ctx)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(health.Build(Version)...)
-	ready := map[string]health.Check{}
+	ready, notes := map[string]health.Check{}, map[string]health.Check{}
 	for _, p := range parts {
 		for name, check := range p.checks {
 			if !strings.HasPrefix(name, p.name) {
 				name = p.name + "-" + name
 			}
 			ready[name] = check
+		}
+		for name, note := range p.notes {
+			notes[p.name+"-"+name] = note
 		}
 		for _, c := range p.collectors {
 			if err := registry.Register(c); err != nil {
@@ -52,7 +56,7 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	defer stop(nil)
 	go boundMemory(stopping, os.LookupEnv)
 	if o.healthAddress != "" {
-		server := health.New(live, ready, registry)
+		server := health.New(live, ready, registry).Notes(notes)
 		if o.profiling {
 			server.Profile()
 		}

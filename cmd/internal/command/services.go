@@ -184,7 +184,7 @@ func reconcilersParts(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]par
 	if err != nil {
 		return nil, err
 	}
-	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}), nil
+	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: service.Collectors()}), nil
 }
 
 func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, tracer *trace.Tracer) (part, error) {

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -33,6 +32,7 @@ type Check func() error
 // Server serves the checks and metrics of one process.
 type Server struct {
 	live, ready map[string]Check
+	notes       map[string]Check
 	registry    *prometheus.Registry
 	profiling   bool
 	pages       map[string]http.Handler
@@ -42,6 +42,13 @@ type Server struct {
 // all others. Names must be distinct.
 func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
 	return &Server{live: live, ready: ready, registry: registry, pages: map[string]http.Handler{}}
+}
+
+// Notes makes the server show more checks with ?verbose, of which none makes the process
+// unready. Alone, as /readyz/NAME, such a check fails as any other does.
+func (s *Server) Notes(notes map[string]Check) *Server {
+	s.notes = notes
+	return s
 }
 
 // Profile makes the server serve /debug/pprof too.
@@ -65,10 +72,19 @@ func (s *Server) Handler() http.Handler {
 		maps.Copy(all, part)
 	}
 	for path, checks := range map[string]map[string]Check{"/healthz": all, "/readyz": all, "/livez": s.live} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, path[1:], checks) })
+		notes := s.notes
+		if path == "/livez" {
+			notes = nil
+		}
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, path[1:], checks, notes) })
 		for name, check := range checks {
 			mux.HandleFunc("GET "+path+"/"+name, func(w http.ResponseWriter, r *http.Request) {
-				answer(w, r, name, map[string]Check{name: check})
+				answer(w, r, name, map[string]Check{name: check}, nil)
+			})
+		}
+		for name, note := range notes {
+			mux.HandleFunc("GET "+path+"/"+name, func(w http.ResponseWriter, r *http.Request) {
+				answer(w, r, name, map[string]Check{name: note}, nil)
 			})
 		}
 	}
@@ -119,31 +135,14 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// answer runs the checks and writes the verdict in the form of Kubernetes'
-// components. Upstream: apiserver/pkg/server/healthz.
-func answer(w http.ResponseWriter, r *http.Request, what string, checks map[string]Check) {
+// answer runs the checks and notes, and writes the verdict, which is that of the checks,
+// in the form of Kubernetes' components. Upstream: apiserver/pkg/server/healthz.
+func answer(w http.ResponseWriter, r *http.Request, what string, checks, notes map[string]Check) {
 	excluded := r.URL.Query()["exclude"]
 	_, verbose := r.URL.Query()["verbose"]
-	names := make([]string, 0, len(checks))
-	for name := range checks {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-
 	var report strings.Builder
-	failed := false
-	for _, name := range names {
-		if slices.Contains(excluded, name) {
-			fmt.Fprintf(&report, "[+]%s excluded: ok\n", name)
-			continue
-		}
-		if err := checks[name](); err != nil {
-			failed = true
-			fmt.Fprintf(&report, "[-]%s failed: %v\n", name, err)
-			continue
-		}
-		fmt.Fprintf(&report, "[+]%s ok\n", name)
-	}
+	failed := tell(&report, checks, excluded, "[-]%s failed: %v\n")
+	tell(&report, notes, excluded, "[!]%s: %v\n")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {
@@ -155,4 +154,21 @@ func answer(w http.ResponseWriter, r *http.Request, what string, checks map[stri
 	default:
 		fmt.Fprint(w, "ok")
 	}
+}
+
+// tell runs checks and writes what each says; a check that fails in a form of its own.
+func tell(report *strings.Builder, checks map[string]Check, excluded []string, failing string) (failed bool) {
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		if slices.Contains(excluded, name) {
+			fmt.Fprintf(report, "[+]%s excluded: ok\n", name)
+			continue
+		}
+		if err := checks[name](); err != nil {
+			failed = true
+			fmt.Fprintf(report, failing, name, err)
+			continue
+		}
+		fmt.Fprintf(report, "[+]%s ok\n", name)
+	}
+	return failed
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
@@ -81,12 +82,12 @@ func newLag() *cobra.Command {
 			}
 			workers := 0
 			for _, l := range lags {
-				if l.Consumer != "" {
+				if l.Consumer != "" && l.Stalled == nil {
 					workers++
 				}
 			}
 			if !every {
-				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 })
+				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 && l.Stalled == nil })
 			}
 			return s.Print(lags, func(p *Paper) {
 				if len(lags) == 0 {
@@ -99,7 +100,24 @@ func newLag() *cobra.Command {
 	}.Command()
 }
 
+// drawStall says that a controller decides nothing, and what to do about it.
+func drawStall(p *Paper, s *events.Stall) {
+	what := fmt.Sprintf("%s decides nothing", s.Controller)
+	if s.Condition != events.NotRunning {
+		what = fmt.Sprintf("%s has work and has decided nothing since %s", s.Controller, moment(s.Since))
+	}
+	p.Line("%s: %s", p.In(Red, what), s)
+	p.Line("   %s", p.In(Dim, s.Condition.Advice()))
+}
+
 func drawLags(p *Paper, lags []record.Lag) {
+	for len(lags) > 0 && lags[0].Stalled != nil { // they come first
+		drawStall(p, lags[0].Stalled)
+		lags = lags[1:]
+	}
+	if len(lags) == 0 {
+		return
+	}
 	rows := make([][]Cell, len(lags))
 	for i, l := range lags {
 		who, behind := l.Consumer, Cell{fmt.Sprint(l.Behind), Green}

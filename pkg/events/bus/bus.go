@@ -51,7 +51,7 @@ type Streams interface {
 	// missing beside an existing log is made anew.
 	EnsureKind(ctx context.Context, kind kinds.Kind) error
 	// EnsureController makes the turn and outcome stream of a controller, and
-	// the wake stream; likewise.
+	// the wake stream, and the stream of what reconcilers report; likewise.
 	EnsureController(ctx context.Context, controller string) error
 	// Kinds are the kinds whose streams exist, sorted by name.
 	Kinds(ctx context.Context) ([]kinds.Kind, error)

@@ -23,6 +23,9 @@ type Standing struct {
 	Looked *Look `json:"looked,omitempty"`
 	// Turns are the last turns of the key, one of each lane.
 	Turns []Last `json:"turns,omitempty"`
+	// Stalled is why the controller decides nothing at the moment, about whatever key;
+	// nil when it does, as far as is known.
+	Stalled *events.Stall `json:"stalled,omitempty"`
 	// Wake is when it asks itself again.
 	Wake *events.Wake `json:"wake,omitempty"`
 }
@@ -83,6 +86,13 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 	}
 	if s.Looked, err = r.look(ctx, kind, e.Sequence, controller); err != nil {
 		return nil, err
+	}
+	running, err := r.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if stall, ok := running.Stall(controller); ok {
+		s.Stalled = &stall
 	}
 	own, spanning := s.Key, events.Key(ref)
 	for _, key := range []events.Key{own, spanning} {
@@ -238,10 +248,13 @@ type Lag struct {
 	Behind int       `json:"behind"`
 	Again  int       `json:"again,omitempty"`
 	Active time.Time `json:"active,omitzero"`
+	// Stalled, of a controller in place of a stream, is why it decides nothing.
+	Stalled *events.Stall `json:"stalled,omitempty"`
 }
 
-// Lags are all streams and how far those are who work on them. The durable
-// consumers are the controllers, and the writer on the streams of turns.
+// Lags are the controllers that decide nothing although they have work, and all streams
+// and how far those are who work on them. The durable consumers are the controllers,
+// and the writer on the streams of turns.
 func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
@@ -263,7 +276,28 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 		parts[i], err = r.lagsOf(ctx, streams[i])
 		return err
 	})
-	return slices.Concat(parts...), err
+	if err != nil {
+		return nil, err
+	}
+	stalled, err := r.stalled(ctx)
+	return slices.Concat(append([][]Lag{stalled}, parts...)...), err
+}
+
+// stalled are the controllers that decide nothing; where no reconcilers run at all, that
+// is one entry.
+func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
+	running, err := r.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if running.Known && running.Replicas == 0 {
+		none := events.Stall{Controller: "reconcilers", Condition: events.NotRunning}
+		return []Lag{{Consumer: none.Controller, Stalled: &none}}, nil
+	}
+	for _, s := range running.Stalled {
+		all = append(all, Lag{Consumer: s.Controller, Stalled: &s})
+	}
+	return all, nil
 }
 
 func (r *Record) lagsOf(ctx context.Context, stream string) ([]Lag, error) {

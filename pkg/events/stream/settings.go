@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -27,6 +28,8 @@ const (
 	markAge = time.Hour
 	// wakeAge is how long a wake that fired waits for somebody to answer it.
 	wakeAge = 7 * 24 * time.Hour
+	// statusMost is how many reports of reconcilers are kept.
+	statusMost = 256
 )
 
 // record is what logs, turns and outcomes have in common. of is the kind or the
@@ -98,6 +101,17 @@ func (o Options) wakeSettings() jetstream.StreamConfig {
 		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: -1, Duplicates: putWindow,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowRollup: true, AllowDirect: true,
+	}
+}
+
+// statusSettings: what replicas of the reconcilers say of themselves, the newest of it.
+// It is worth nothing later, and need not be on disk.
+func (o Options) statusSettings() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject},
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+		Storage: jetstream.MemoryStorage, Replicas: o.Replicas, MaxAge: events.ReportAge,
+		MaxMsgsPerSubject: statusMost, MaxBytes: -1, Duplicates: events.ReportEvery, AllowDirect: true,
 	}
 }
 

@@ -41,14 +41,14 @@ func (b *Bus) ensureKind(ctx context.Context, kind kinds.Kind) error {
 }
 
 // EnsureController makes the turn and outcome stream of a controller, and the
-// wake stream; see [bus.Streams].
+// wake stream, and that of reports; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 	return b.insist(ctx, "make the streams of "+controller, func() error { return b.ensureController(ctx, controller) })
 }
 
 func (b *Bus) ensureController(ctx context.Context, controller string) error {
 	wanted := []jetstream.StreamConfig{
-		b.options.turnSettings(controller), b.options.outcomeSettings(controller), b.options.wakeSettings(),
+		b.options.turnSettings(controller), b.options.outcomeSettings(controller), b.options.wakeSettings(), b.options.statusSettings(),
 	}
 	there, err := b.compare(ctx, wanted...)
 	if err == nil {

@@ -25,6 +25,13 @@ import (
 // WakeStream holds the wakes of all controllers, set and fired.
 const WakeStream = "WAKE"
 
+// StatusStream holds what the reconcilers say about the controllers that they run, for
+// as long as that counts ([events.ReportAge]). It is no part of the record.
+const StatusStream = "STATUS"
+
+// StatusSubject is what they say it on.
+const StatusSubject = "status.reconcilers"
+
 const (
 	none = "_"
 	mark = "_mark"

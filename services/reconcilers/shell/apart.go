@@ -10,8 +10,9 @@ import "time"
 // pods are what they were. So no turn is stored until all kinds that the controller
 // reads are in the newest epoch of any kind, and told to its end.
 
-// Reunion is how long that may take. Which kind lags behind longer is one that nobody
-// watches, such as one that the API server serves no more, and is waited for in vain.
+// Reunion is how long that may take, from the first word of the new epoch. A kind that
+// the API server does not serve is ended in the new epoch by its watcher; one that lags
+// behind longer is one that no watcher may list, and is waited for in vain.
 const Reunion = 30 * time.Second
 
 // parting is an epoch that some kinds have reached, and since when it has been
@@ -44,9 +45,15 @@ func (d *Desk) parted(s scene) bool {
 	if !apart {
 		return false
 	}
-	if d.parting.epoch != newest {
-		d.parting = parting{newest, d.now}
+	d.part(newest)
+	return d.now.Sub(d.parting.since) < Reunion
+}
+
+// part notes that there is an epoch. The wait for it begins with its first word, and not
+// when a key first has to wait; later epochs alone begin it anew.
+func (d *Desk) part(epoch uint64) {
+	if epoch > d.parting.epoch {
+		d.parting = parting{epoch, d.now}
 		d.timers.set(d.now.Add(Reunion), d.sharp)
 	}
-	return d.now.Sub(d.parting.since) < Reunion
 }

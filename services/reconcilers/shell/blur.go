@@ -54,7 +54,7 @@ func (d *Desk) sharp() {
 		return
 	}
 	waiting := d.squinting
-	d.squinting = nil
+	d.squinting, d.freedAt = nil, d.now
 	for _, e := range waiting {
 		d.revisit(e)
 	}

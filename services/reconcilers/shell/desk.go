@@ -49,6 +49,7 @@ type Desk struct {
 	renewing  bool
 	// squinting are keys that would act and wait for a view of one moment.
 	squinting []*entry
+	standing
 	parting   parting // the newest epoch for which kinds have had to be waited
 	askedAll  bool
 	storing   int
@@ -153,7 +154,8 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
 		epochs:    map[kinds.Name]uint64{}, turning: map[kinds.Name]bool{},
-		gauges: map[string]bool{},
+		standing: standing{pending: map[*entry]time.Time{}, forgotten: map[kinds.Name]bool{}},
+		gauges:   map[string]bool{},
 	}
 	for _, m := range described.Metrics {
 		if m.Sort == reconcile.Gauge {
@@ -181,6 +183,9 @@ func (d *Desk) Name() string { return d.name }
 // Shut says that a kind is not folded far enough to decide on; nothing is
 // decided until [Desk.Open] says otherwise.
 func (d *Desk) Shut(kind kinds.Name) {
+	if len(d.shut) == 0 {
+		d.shutSince = d.now
+	}
 	d.shut[kind] = true
 	delete(d.turning, kind)
 }
@@ -192,8 +197,11 @@ func (d *Desk) Shut(kind kinds.Name) {
 // asked once: nobody knows what happened before this desk was there.
 func (d *Desk) Open(kind kinds.Name) {
 	_, shut := d.shut[kind]
-	delete(d.shut, kind)
+	if delete(d.shut, kind); shut && len(d.shut) == 0 {
+		d.freedAt = d.now
+	}
 	delete(d.turning, kind)
+	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
 		d.date(&e.act)
@@ -217,7 +225,11 @@ func (d *Desk) turnOver(kind kinds.Name) {
 	if !d.reads(kind) {
 		return
 	}
-	switch epoch, told := d.memory.epoch(kind); {
+	epoch, told := d.memory.epoch(kind)
+	if d.Awake() {
+		d.part(epoch)
+	}
+	switch {
 	case d.turning[kind] && told:
 		d.Open(kind)
 	case !d.shut[kind] && !told && epoch > d.epochs[kind]:
@@ -252,6 +264,7 @@ func (d *Desk) Surveyed() {
 // forgotten objects made ([Memory.Forget]).
 func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Shut(kind)
+	d.forgotten[kind] = true
 	for _, t := range d.waiting[kind] {
 		d.drop(t)
 	}
@@ -393,6 +406,7 @@ func (d *Desk) sorted() []*entry {
 // demand makes a key dirty.
 func (d *Desk) demand(e *entry, as rank) {
 	e.dirty = true
+	d.pend(e)
 	if d.queue.push(e, d.now, as) {
 		d.tally.Adds++
 	}

@@ -122,6 +122,9 @@ func (d *Desk) clear(e *entry) {
 						open = append(open, due)
 					}
 				}
+				if len(open) < len(l.dues) {
+					d.seenAt = d.now
+				}
 				l.dues = open
 			}
 		})

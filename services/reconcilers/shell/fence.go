@@ -82,6 +82,7 @@ func (d *Desk) Outcome(o events.Outcome) {
 // makes, if it is one.
 func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	l.turn, l.outcome = max(l.turn, o.Turn), o.Turn
+	d.heardAt = d.now
 	if delete(d.inHand, o.Turn); l.outcome >= l.turn {
 		l.repeats = 0
 	}
@@ -148,6 +149,7 @@ func (d *Desk) recallLane(e *entry, of events.Lane) {
 // Recalled answers [Door.Recall].
 func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.storing--
+	d.replied(&d.recallRefusal, err)
 	e := d.entry(key)
 	if of == events.Park {
 		d.parkRecalled(e, past, err)
@@ -233,6 +235,9 @@ func (e *entry) doubt() {
 // Stored answers [Door.Store].
 func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error) {
 	d.storing--
+	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) {
+		d.replied(&d.storeRefusal, err)
+	}
 	e := d.entry(key)
 	if of == events.Park {
 		d.parkStored(e, err)
@@ -262,6 +267,7 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 }
 
 func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
+	d.decidedAt = d.now
 	d.placed(e.lane(of), max(e.lane(of).turn, sequence))
 	d.embark(e.lane(of), sequence)
 	d.watch(e, of)

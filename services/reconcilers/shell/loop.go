@@ -34,6 +34,8 @@ type Loop struct {
 	awake    bool  // the desk has been open
 	failure  error // the last one of the loop's own streams
 	failedAt time.Time
+	failing  time.Time // since when there has been one after the other
+	working  bool      // the desk may have work
 	busy     time.Time // since when a step is being made; zero between steps
 	worked   func(time.Duration)
 }
@@ -162,10 +164,10 @@ func (l *Loop) mark(since time.Time) {
 }
 
 func (l *Loop) publish() {
-	tally, parked, awake := l.desk.Tally(), l.desk.Parked(), l.desk.Awake()
+	tally, parked, awake, working := l.desk.Tally(), l.desk.Parked(), l.desk.Awake(), l.desk.Working()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally, l.parked, l.awake, l.busy = tally, parked, awake, time.Time{}
+	l.tally, l.parked, l.awake, l.working, l.busy = tally, parked, awake, working, time.Time{}
 }
 
 func (l *Loop) end() {

@@ -46,6 +46,7 @@ func (d *Desk) watch(e *entry, of events.Lane) {
 		return
 	}
 	l.watched = true
+	d.pend(e)
 	d.timers.set(d.now.Add(d.settings.Orphan), func() {
 		l.watched = false
 		d.suspect(e, of)

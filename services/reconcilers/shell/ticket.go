@@ -246,6 +246,9 @@ func (d *Desk) answer(t *ticket) {
 // answered.
 func (d *Desk) keep(t *ticket) *ticket {
 	t.at = len(d.hand)
+	if len(d.hand) == 0 {
+		d.laden = d.now
+	}
 	if d.hand = append(d.hand, t); len(d.hand) == 1 && !d.renewing {
 		d.renewing = true
 		d.timers.set(d.now.Add(d.settings.Working), d.renew)

@@ -76,6 +76,7 @@ func (d *Desk) turn(e *entry) {
 		return
 	}
 	d.tally.Nothing++
+	d.decidedAt = d.now
 	d.answered(events.Outcome{}, 0)
 	if overdue := !a.decision.WakeAt.IsZero() && !a.decision.WakeAt.After(d.now); a.decision.Retry || overdue {
 		d.retry(e, a)
@@ -107,6 +108,9 @@ func (d *Desk) ask(e *entry) (a answer) {
 		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
 		if (a.act || a.tell) && (s.blurred() || d.parted(s)) {
 			a.act, a.tell = false, false
+			if len(d.squinting) == 0 {
+				d.heldSince = d.now
+			}
 			d.squinting = append(d.squinting, e)
 		}
 		if a.tell && !a.act && a.decision.Sure {
@@ -354,6 +358,7 @@ func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace ev
 // Scheduled answers [Door.Schedule].
 func (d *Desk) Scheduled(key events.Key, at time.Time, err error) {
 	d.storing--
+	d.replied(&d.storeRefusal, err)
 	e := d.entry(key)
 	if err != nil {
 		if e.wake.Equal(at) {

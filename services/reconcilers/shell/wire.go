@@ -139,7 +139,11 @@ const recent = 2 * time.Second
 func (l *Loop) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failure, l.failedAt = err, l.clock()
+	now := l.clock()
+	if l.failure == nil || now.Sub(l.failedAt) > recent {
+		l.failing = now
+	}
+	l.failure, l.failedAt = err, now
 }
 
 // Trouble is why the desk does not get its deliveries; nil while it does.

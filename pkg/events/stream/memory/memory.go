@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -108,6 +109,9 @@ func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 		}
 		if b.streams[subject.WakeStream] == nil {
 			b.add(subject.WakeStream, 0, true)
+		}
+		if b.streams[subject.StatusStream] == nil {
+			b.add(subject.StatusStream, events.ReportAge, false)
 		}
 		return nil
 	})
@@ -245,6 +249,9 @@ func (b *Bus) stream(name string) (*stream, error) {
 func (b *Bus) streamOf(name string) (*stream, error) {
 	if _, ok := subject.ParseNotary(name); ok {
 		return b.stream(subject.NotaryStream)
+	}
+	if name == subject.StatusSubject {
+		return b.stream(subject.StatusStream)
 	}
 	tokens := strings.SplitN(name, ".", 3)
 	if len(tokens) < 3 {

@@ -1,0 +1,89 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Running is what the reconcilers say of their controllers.
+type Running struct {
+	// Known is false where nothing can be said: the record is a file, or of reconcilers
+	// that do not report.
+	Known bool
+	// Replicas is how many replicas of the reconcilers have reported within
+	// [events.ReportAge]; 0: none runs.
+	Replicas int
+	// Since is when the newest report was stored.
+	Since time.Time
+	// Stalled are the controllers that have work and decide nothing, sorted.
+	Stalled []events.Stall
+
+	controllers map[string]bool
+}
+
+// Stall is why a controller decides nothing, if it does not: it is stalled, or no replica
+// runs it.
+func (r *Running) Stall(controller string) (s events.Stall, ok bool) {
+	if r.Known && !r.controllers[controller] {
+		return events.Stall{Controller: controller, Condition: events.NotRunning, Since: r.Since}, true
+	}
+	at := slices.IndexFunc(r.Stalled, func(s events.Stall) bool { return s.Controller == controller })
+	if at < 0 {
+		return s, false
+	}
+	return r.Stalled[at], true
+}
+
+// Running reads what the reconcilers have reported. Of two replicas that speak of a
+// controller, as while its work moves, the later report counts.
+func (r *Record) Running(ctx context.Context) (*Running, error) {
+	running := &Running{controllers: map[string]bool{}}
+	at, err := r.bus.StreamState(ctx, subject.StatusStream)
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		return running, nil
+	case err != nil:
+		return nil, err
+	}
+	newest := map[string]events.Report{} // by replica
+	var order []string
+	err = r.bus.Read(ctx, bus.Passage{Stream: subject.StatusStream}, func(batch []events.Message) error {
+		for _, m := range batch {
+			said, err := events.DecodeReport(m)
+			if err != nil || !at.Now.IsZero() && at.Now.Sub(m.Time) > events.ReportAge {
+				continue
+			}
+			order = slices.DeleteFunc(order, func(id string) bool { return id == said.Replica })
+			newest[said.Replica], running.Since, order = said, m.Time, append(order, said.Replica)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, bus.ErrNoStream) {
+		return nil, err
+	}
+	stalls := map[string]*events.Stall{}
+	for _, id := range order { // the later report replaces the earlier
+		said := newest[id]
+		for _, controller := range said.Controllers {
+			running.controllers[controller], stalls[controller] = true, nil
+		}
+		for _, s := range said.Stalled {
+			stalls[s.Controller] = &s
+		}
+	}
+	for _, s := range stalls {
+		if s != nil {
+			running.Stalled = append(running.Stalled, *s)
+		}
+	}
+	slices.SortFunc(running.Stalled, func(a, b events.Stall) int { return strings.Compare(a.Controller, b.Controller) })
+	running.Known, running.Replicas = true, len(order)
+	return running, nil
+}

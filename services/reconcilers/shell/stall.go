@@ -1,0 +1,297 @@
+package shell
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// A controller that stands still. A desk may wait for many things, and each wait is
+// right by itself: for a kind to be read, an epoch to be told, an outcome to come. One
+// that does not end looks like a controller that has nothing to do. So a desk keeps
+// which keys want something, and when each sort of wait last ended; where the oldest
+// has lasted for [events.Standstill], it names the condition. The waits that time ends,
+// such as a back-off, are none, and neither is a key that is parked.
+
+// standing is what a desk knows of its waits.
+type standing struct {
+	// pending are the keys that wanted a turn or an outcome when they were last looked
+	// at, and since when; those that want nothing any more are dropped by [Desk.Stall].
+	pending map[*entry]time.Time
+
+	laden     time.Time // since when there have been tickets in hand
+	shutSince time.Time // since when the desk has been shut
+	heldSince time.Time // since when keys have waited for a view of one moment
+	forgotten map[kinds.Name]bool
+
+	freedAt   time.Time // when the desk, or its keys, were last held back no longer
+	decidedAt time.Time // when a key last had a turn that was not withheld
+	heardAt   time.Time // when an outcome last came
+	seenAt    time.Time // when an effect was last seen
+	repliedAt time.Time // when the bus last answered
+	// storeRefusal is of turns and wakes, recallRefusal of what is looked up.
+	storeRefusal, recallRefusal refusal
+}
+
+// pend notes that a key wants something.
+func (d *Desk) pend(e *entry) {
+	if _, known := d.pending[e]; !known {
+		d.pending[e] = d.now
+	}
+}
+
+// refusal is what the bus said to the last request of a sort, and since when it has
+// refused them all; a nil error: it has not.
+type refusal struct {
+	err   error
+	since time.Time
+}
+
+// replied notes how the bus answered.
+func (d *Desk) replied(to *refusal, err error) {
+	d.repliedAt = d.now
+	if to.err == nil {
+		to.since = d.now
+	}
+	to.err = err
+}
+
+// Working tells whether the desk may have work; [Desk.Stall] tells for certain.
+func (d *Desk) Working() bool {
+	return len(d.pending) > 0 || len(d.hand) > 0 || len(d.squinting) > 0 || len(d.shut) > 0 && !d.askedAll
+}
+
+// Stall is the condition under which the desk has had work and decided nothing for
+// [events.Standstill]; ok is false when there is none.
+func (d *Desk) Stall() (s events.Stall, ok bool) {
+	waits := d.waits()
+	oldest := slices.MinFunc(append(waits, wait{since: d.now}), func(a, b wait) int { return a.since.Compare(b.since) })
+	if d.now.Sub(oldest.since) < events.Standstill {
+		return s, false
+	}
+	return events.Stall{
+		Controller: d.name, Condition: oldest.condition, Detail: oldest.detail(), Since: oldest.since, Work: max(len(d.pending), len(d.hand)),
+	}, true
+}
+
+// wait is one condition for which work waits.
+type wait struct {
+	condition events.Condition
+	since     time.Time
+	about     []string // sorted
+}
+
+// fewAbout is how many kinds or keys a detail names.
+const fewAbout = 3
+
+func (w wait) detail() string {
+	text := strings.Join(w.about[:min(len(w.about), fewAbout)], ", ")
+	if more := len(w.about) - fewAbout; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// waits are the conditions that hold work back at the moment. A desk that is shut
+// decides nothing, so nothing else counts.
+func (d *Desk) waits() []wait {
+	oldest, some := d.work()
+	if len(d.shut) > 0 {
+		if !some && d.askedAll {
+			return nil
+		}
+		if d.askedAll {
+			return []wait{d.closed(latest(d.shutSince, oldest))}
+		}
+		return []wait{d.closed(d.shutSince)}
+	}
+	var all []wait
+	if len(d.squinting) > 0 {
+		all = append(all, d.unclear())
+	}
+	return append(all, d.holdings()...)
+}
+
+// work drops the keys that want nothing any more, and tells since when the others, or
+// tickets, have waited.
+func (d *Desk) work() (oldest time.Time, some bool) {
+	oldest = d.now
+	for e, since := range d.pending {
+		if !e.wants() || d.entries[e.key] != e {
+			delete(d.pending, e)
+			continue
+		}
+		if some = true; since.Before(oldest) {
+			oldest = since
+		}
+	}
+	if len(d.hand) > 0 {
+		return earliest(oldest, d.laden), true
+	}
+	return oldest, some
+}
+
+// wants tells whether a key wants a turn, or waits for what comes of its last one.
+func (e *entry) wants() bool {
+	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || !e.act.settled() || !e.tell.settled()
+}
+
+// closed is why the desk is shut.
+func (d *Desk) closed(since time.Time) wait {
+	w := wait{condition: events.NotRead, since: since}
+	for kind := range d.shut {
+		switch {
+		case kind == unfound:
+			w.about = append(w.about, "the kinds that there are")
+		default:
+			w.about = append(w.about, string(kind))
+		}
+		switch {
+		case d.turning[kind]:
+			w.condition = events.EpochNotTold
+		case d.forgotten[kind] && w.condition == events.NotRead:
+			w.condition = events.CacheInconsistent
+		}
+	}
+	slices.Sort(w.about)
+	return w
+}
+
+// unclear is why keys wait for a view of one moment.
+func (d *Desk) unclear() wait {
+	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
+	d.memory.look(d.name, nil, func(s scene) {
+		if newest, apart := s.apart(); apart {
+			w.condition = events.EpochNotTold
+			w.about = s.lagging(newest)
+			return
+		}
+		for at, k := range s.memory.kinds {
+			if k.blurred && s.reader.reads(at) {
+				w.about = append(w.about, string(at))
+			}
+		}
+	})
+	slices.Sort(w.about)
+	return w
+}
+
+// holdings are the conditions that hold single keys back, each since the oldest of them
+// and since it last held one no longer.
+func (d *Desk) holdings() []wait {
+	found := map[events.Condition]*wait{}
+	for e, since := range d.pending {
+		condition, since, about := d.holding(e, since)
+		if condition == "" {
+			continue
+		}
+		w := found[condition]
+		if w == nil {
+			w = &wait{condition: condition, since: since}
+			found[condition] = w
+		}
+		w.since = earliest(w.since, since)
+		if !slices.Contains(w.about, about) && about != "" {
+			w.about = append(w.about, about)
+		}
+	}
+	var all []wait
+	for _, condition := range events.Conditions() {
+		if w := found[condition]; w != nil {
+			slices.Sort(w.about)
+			all = append(all, *w)
+		}
+	}
+	return all
+}
+
+// holding is what holds a key back, since when, and what that is about. It is "" for
+// what a moment ends that is known.
+func (d *Desk) holding(e *entry, since time.Time) (condition events.Condition, from time.Time, about string) {
+	for _, l := range []*lane{&e.act, &e.tell} {
+		switch {
+		case l.turn > l.outcome && !l.storing:
+			return events.NoOutcome, latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), d.attendance()
+		case len(l.dues) > 0:
+			return events.NotSeen, latest(latest(l.dues[0].since, since), d.seenAt), string(l.dues[0].result.Ref.Kind)
+		}
+	}
+	since = latest(latest(since, d.freedAt), latest(d.decidedAt, latest(d.heardAt, d.seenAt)))
+	switch {
+	case d.storeRefusal.err != nil:
+		return events.BusRefuses, latest(since, d.storeRefusal.since), d.storeRefusal.err.Error()
+	case d.recallRefusal.err != nil:
+		return events.BusRefuses, latest(since, d.recallRefusal.since), d.recallRefusal.err.Error()
+	case e.round != nil, e.recalling > 0, e.parking != "":
+		return events.BusRefuses, latest(since, d.repliedAt), "it does not answer"
+	case slices.Contains(d.squinting, e), d.now.Before(e.until), d.now.Before(latest(e.act.notBefore, e.tell.notBefore)), d.now.Before(e.alarm):
+		return "", since, ""
+	default:
+		return events.KeysWait, since, e.key.String()
+	}
+}
+
+// attendance tells whether there are writers.
+func (d *Desk) attendance() string {
+	if d.now.Sub(d.attended) > attendance {
+		return "no writer says that it is there"
+	}
+	return "writers are there, and none has its turns"
+}
+
+// lagging are the kinds that the controller reads and that have not been told in an
+// epoch.
+func (s scene) lagging(epoch uint64) (behind []string) {
+	for at, k := range s.memory.kinds {
+		if min(k.epoch, k.marked) < epoch && s.reader.reads(at) {
+			behind = append(behind, string(at))
+		}
+	}
+	return behind
+}
+
+// Stall is the condition under which the controller has had work and decided nothing
+// for [events.Standstill], if there is one. known is false when the loop does not say so
+// before the context ends, though no decision has been going on for that long.
+func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) {
+	if s, stalled, known = l.stalled(); known {
+		return s, stalled, true
+	}
+	type answer struct {
+		stall   events.Stall
+		stalled bool
+	}
+	answers := make(chan answer, 1)
+	if !l.offer(ctx, func() { s, stalled := l.desk.Stall(); answers <- answer{s, stalled} }) {
+		return s, false, false
+	}
+	select {
+	case a := <-answers:
+		return a.stall, a.stalled, true
+	case <-ctx.Done():
+		return s, false, false
+	}
+}
+
+// stalled is what can be told without the desk: a decision that does not end, streams
+// that cannot be read, or that there is no work.
+func (l *Loop) stalled() (s events.Stall, stalled, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock()
+	s.Controller = l.Name()
+	switch {
+	case !l.busy.IsZero() && now.Sub(l.busy) >= events.Standstill:
+		s.Condition, s.Since = events.Deciding, l.busy
+		return s, true, true
+	case l.failure != nil && now.Sub(l.failedAt) <= recent && now.Sub(l.failing) >= events.Standstill:
+		s.Condition, s.Detail, s.Since = events.BusRefuses, l.failure.Error(), l.failing
+		return s, true, true
+	}
+	return s, false, !l.working && l.busy.IsZero()
+}

@@ -1,0 +1,173 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+const (
+	// stallsEvery is how often the controllers are asked whether they stand still.
+	stallsEvery = 5 * time.Second
+	// stallsTimeout bounds how long one of them has for the answer.
+	stallsTimeout = time.Second
+	// stallsRemind is when a controller that still stands still is logged again.
+	stallsRemind = 10 * time.Minute
+	// reportTimeout bounds how long a report waits for the bus.
+	reportTimeout = 5 * time.Second
+)
+
+// stalls are the controllers of this replica that stand still: health checks, the log,
+// metrics and the report for readers of the bus say what is here. It is safe for
+// concurrent use.
+type stalls struct {
+	clock func() time.Time
+
+	mu    sync.Mutex
+	found map[string]events.Stall
+	told  map[string]time.Time // when the log last said so
+
+	seconds *prometheus.Desc
+}
+
+func newStalls() *stalls {
+	return &stalls{
+		clock: time.Now, found: map[string]events.Stall{}, told: map[string]time.Time{},
+		seconds: prometheus.NewDesc("millrace_reconcilers_stalled_seconds",
+			"For how long the controller has had work and decided nothing, and the condition; 0 and the condition \"none\" while that is less than 30 s.",
+			[]string{"controller", "condition"}, nil),
+	}
+}
+
+// look asks the controllers that fall to this replica, and tells whether anything has
+// changed.
+func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
+	found := map[string]events.Stall{}
+	for _, l := range loops {
+		asking, cancel := context.WithTimeout(ctx, stallsTimeout)
+		stall, stalled, known := l.Stall(asking)
+		cancel()
+		if ctx.Err() != nil {
+			return false
+		}
+		if before, was := s.of(l.Name()); !known && was {
+			stall, stalled = before, true
+		}
+		if stalled {
+			found[l.Name()] = stall
+		}
+	}
+	return s.take(found)
+}
+
+func (s *stalls) of(controller string) (stall events.Stall, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stall, ok = s.found[controller]
+	return stall, ok
+}
+
+// take takes in what was found, and logs what is news.
+func (s *stalls) take(found map[string]events.Stall) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	for _, controller := range slices.Sorted(maps.Keys(found)) {
+		stall := found[controller]
+		before, was := s.found[controller]
+		fresh := !was || before.Condition != stall.Condition
+		if changed = changed || fresh || before.Detail != stall.Detail; fresh || now.Sub(s.told[controller]) >= stallsRemind {
+			s.told[controller] = now
+			klog.Background().Error(errors.New(stall.String()), "A controller has work and decides nothing", "controller", controller,
+				"condition", stall.Condition, "since", stall.Since, "waiting", stall.Work, "advice", stall.Condition.Advice())
+		}
+	}
+	for controller, stall := range s.found {
+		if _, still := found[controller]; !still {
+			changed = true
+			klog.Background().Info("The controller decides again", "controller", controller, "condition", stall.Condition, "since", stall.Since)
+		}
+	}
+	s.found = found
+	return changed
+}
+
+// all are the controllers that stand still, sorted.
+func (s *stalls) all() []events.Stall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]events.Stall, 0, len(s.found))
+	for _, controller := range slices.Sorted(maps.Keys(s.found)) {
+		list = append(list, s.found[controller])
+	}
+	return list
+}
+
+// check is what a health check says of a controller.
+func (s *stalls) check(controller string) error {
+	stall, ok := s.of(controller)
+	if !ok {
+		return nil
+	}
+	return fmt.Errorf("decides nothing since %s although %d wait: %v; %s", stall.Since.UTC().Format(time.RFC3339), stall.Work, stall, stall.Condition.Advice())
+}
+
+func (s *stalls) collect(out chan<- prometheus.Metric, controller string) {
+	condition, seconds := "none", 0.0
+	if stall, ok := s.of(controller); ok {
+		condition, seconds = string(stall.Condition), max(s.clock().Sub(stall.Since), 0).Seconds()
+	}
+	out <- prometheus.MustNewConstMetric(s.seconds, prometheus.GaugeValue, seconds, controller, condition)
+}
+
+// watchStalls finds controllers that stand still and reports them, until the context
+// ends.
+func (s *Service) watchStalls(ctx context.Context) {
+	var reported time.Time
+	for number := 0; ctx.Err() == nil; wait(ctx, stallsEvery) {
+		var mine []*shell.Loop
+		for _, l := range s.loops {
+			if s.roster.First(l.Name()) {
+				mine = append(mine, l)
+			}
+		}
+		if !s.stalls.look(ctx, mine) && time.Since(reported) < events.ReportEvery {
+			continue
+		}
+		number++
+		if err := s.report(ctx, mine, number); err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot report how the controllers stand", "because", err)
+			continue
+		}
+		reported = time.Now()
+	}
+}
+
+// report says on the bus how the controllers stand that fall to this replica.
+func (s *Service) report(ctx context.Context, loops []*shell.Loop, number int) error {
+	r := events.Report{Replica: s.roster.ID(), Stalled: s.stalls.all()}
+	for _, l := range loops {
+		r.Controllers = append(r.Controllers, l.Name())
+	}
+	slices.Sort(r.Controllers)
+	m, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	m.Subject = subject.StatusSubject
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	_, err = s.config.Bus.Put(ctx, m, fmt.Sprint(r.Replica, "/", number))
+	return err
+}
