@@ -18,7 +18,7 @@ func TestVerdicts(t *testing.T) {
 	server := health.New(
 		map[string]health.Check{"loop": func() error { return nil }},
 		map[string]health.Check{"bus": func() error { return busDown }, "api": func() error { return nil }},
-		prometheus.NewRegistry())
+		prometheus.NewRegistry()).Notes(map[string]health.Check{"stalled": func() error { return errors.New("since noon") }, "fine": func() error { return nil }})
 	for _, tc := range []struct {
 		path, body string
 		code       int
@@ -31,6 +31,12 @@ func TestVerdicts(t *testing.T) {
 		{"/readyz/api", "ok", 200},
 		{"/readyz/bus", "bus check failed", 500},
 		{"/livez/bus", "404", 404},
+		{"/readyz?exclude=bus&verbose", "[!]stalled: since noon", 200},
+		{"/readyz", "[!]stalled: since noon", 500},
+		{"/readyz?exclude=bus&exclude=stalled&verbose", "[+]stalled excluded: ok", 200},
+		{"/readyz/stalled", "since noon", 500},
+		{"/readyz/fine", "ok", 200},
+		{"/livez/stalled", "404", 404},
 		{"/metrics", "", 200},
 		{"/debug/pprof/", "404", 404},
 	} {

@@ -50,12 +50,15 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	if err := c.kill("kube-apiserver"); err != nil {
 		return err
 	}
-	return c.restartAPIServer(ctx)
+	if err := c.restartAPIServer(ctx); err != nil {
+		return err
+	}
+	return c.apply(ctx, "rbac.yaml", nil)
 }
 
 // RestartStorage stops kube-apiserver and etcd, has something done to the
 // directory in which etcd's data lies, and starts both again: so a backup is made,
-// and so it is restored.
+// and so it is restored. Roles that the storage does not have any more are made again.
 func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error) error {
 	// While no etcd holds the data, somebody else's cluster that starts would sweep them
 	// away if they were not young.

@@ -13,9 +13,11 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
@@ -40,6 +42,15 @@ func TestTheReaderMayReadAll(t *testing.T) {
 	shop, err := recordtest.OpenShop(t.Context(), teller)
 	must(t, err)
 	key := sign(t, b)
+	reconcilers, err := stream.Connect(t.Context(), stream.Options{URL: as("reconcilers")})
+	must(t, err)
+	t.Cleanup(func() { _ = reconcilers.Close() })
+	stall := events.Stall{Controller: "garbage-collector", Condition: events.NotRead, Detail: "widgets.example.com", Since: time.Now()}
+	report, err := events.Report{Replica: "a", Stalled: []events.Stall{stall}}.Encode()
+	must(t, err)
+	report.Subject = subject.StatusSubject
+	_, err = reconcilers.Put(t.Context(), report, "a/1")
+	must(t, err)
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shop.millrace")
@@ -55,7 +66,8 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		{[]string{"why-not", "deploy/web", "-n=shop"}, "last act turn"},
 		{[]string{"diff", "deploy/web", "-n=shop", "--from=0s"}, ""},
 		{[]string{"explain", recordtest.Deployments + "/1"}, ""},
-		{[]string{"lag"}, ""},
+		{[]string{"lag"}, "garbage-collector has work and has decided nothing since"},
+		{[]string{"why-not", "deploy/web", "-n=shop", "--controller=" + recordtest.Deployments}, events.NotRunning.Reason()},
 		{[]string{"parked"}, ""},
 		{[]string{"retention"}, "EV_pods"},
 		{[]string{"shadow"}, ""},

@@ -1,0 +1,141 @@
+package reconcilers_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers"
+)
+
+// stalledBy is what the metric says of the only controller.
+func stalledBy(t *testing.T, s *reconcilers.Service) (condition string, seconds float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "millrace_reconcilers_stalled_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			condition, seconds = label(m, "condition"), m.GetGauge().GetValue()
+		}
+	}
+	return condition, seconds
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// reported is the newest report on the bus.
+func reported(t *testing.T, w *world) (r events.Report) {
+	t.Helper()
+	m, there, err := w.bus.Last(t.Context(), subject.StatusStream, subject.StatusSubject)
+	if err == nil && there {
+		r, err = events.DecodeReport(m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// logged collects what is logged until the test ends.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	if err := flags.Set("logtostderr", "false"); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	klog.SetOutput(&text)
+	t.Cleanup(func() { _ = flags.Set("logtostderr", "true"); klog.SetOutput(nil) })
+	return &text
+}
+
+// whatStalls has a controller that stands still: where it is said, and that it is said
+// no more when the cause is mended.
+func whatStalls(t *testing.T, condition events.Condition, begin func(context.Context, *world), mend func(context.Context, *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		begin(ctx, w)
+		s := w.start(ctx)
+		defer s.end()
+		note := s.Notes()["stalled-copies"]
+		said := func() (places int) {
+			by, seconds := stalledBy(t, s.Service)
+			klog.Flush()
+			for _, says := range []bool{
+				note() != nil && strings.Contains(note().Error(), condition.Reason()),
+				by == string(condition) && seconds >= events.Standstill.Seconds(),
+				strings.Contains(text.String(), `"A controller has work and decides nothing"`) && strings.Contains(text.String(), `condition="`+string(condition)+`"`),
+				len(reported(t, w).Stalled) == 1 && reported(t, w).Stalled[0].Condition == condition,
+			} {
+				if says {
+					places++
+				}
+			}
+			return places
+		}
+		time.Sleep(events.Standstill - time.Second) // virtual
+		synctest.Wait()
+		if got := said(); got > 0 {
+			t.Errorf("it is said in %d places before 30 s are over", got)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := said(); got != 4 {
+			t.Errorf("it is said in %d places of 4: %v, %+v", got, note(), reported(t, w))
+		}
+		if mend == nil {
+			return
+		}
+		mend(ctx, w)
+		time.Sleep(events.ReportEvery)
+		synctest.Wait()
+		if by, seconds := stalledBy(t, s.Service); note() != nil || by != "none" || seconds != 0 || len(reported(t, w).Stalled) > 0 {
+			t.Errorf("when all is well it says %v, %s, %+v", note(), by, reported(t, w))
+		}
+	})
+}
+
+func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {
+	whatStalls(t, events.NoOutcome, func(ctx context.Context, w *world) {
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
+	}, func(ctx context.Context, w *world) { w.writing(ctx, w.t, 0) })
+}
+
+// The watcher may not list a kind: it makes its streams, and never marks it.
+func TestAControllerThatWaitsForAKindIsNamed(t *testing.T) {
+	whatStalls(t, events.NotRead, func(ctx context.Context, w *world) {
+		if err := w.bus.Forget(ctx, kinds.ServiceAccounts.Name); err != nil {
+			w.t.Fatal(err)
+		}
+		w.open(ctx, kinds.ServiceAccounts.Kind)
+	}, func(ctx context.Context, w *world) { w.mark(ctx, kinds.ServiceAccounts.Kind) })
+}
