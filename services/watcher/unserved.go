@@ -31,6 +31,7 @@ const markAgain = 20 * time.Minute
 type retirement struct {
 	epoch uint64
 	at    time.Time
+	err   error // why it could not be said; nil: it has been
 }
 
 // sweep ends the kinds that are on the bus and not served.
@@ -60,7 +61,10 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 			continue
 		}
 		if err := s.end(ctx, kind); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
+			if before := s.retired[kind.Name].err; fmt.Sprint(before) != fmt.Sprint(err) {
+				klog.FromContext(ctx).Error(err, "Cannot retire a kind that is served no more", "kind", kind.Name)
+			}
+			s.retired[kind.Name] = retirement{err: err}
 			waiting = true
 		}
 	}
@@ -73,6 +77,7 @@ func (s *Service) sweep(ctx context.Context, want []kinds.Kind, catalog source.C
 func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
 	epoch, _ := s.era.Now()
 	said, retired := s.retired[kind.Name]
+	retired = retired && said.err == nil
 	if retired && s.forget(ctx, kind.Name) || retired && said.epoch >= epoch && time.Since(said.at) < markAgain {
 		return nil
 	}
@@ -81,7 +86,7 @@ func (s *Service) end(ctx context.Context, kind kinds.Kind) error {
 	if err != nil {
 		return err
 	}
-	s.retired[kind.Name] = retirement{epoch, time.Now()}
+	s.retired[kind.Name] = retirement{epoch: epoch, at: time.Now()}
 	if !retired {
 		klog.FromContext(ctx).Info("A kind is served no more; its objects have been reported gone", "kind", kind.Name)
 	}

@@ -50,10 +50,7 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	if err := c.kill("kube-apiserver"); err != nil {
 		return err
 	}
-	if err := c.restartAPIServer(ctx); err != nil {
-		return err
-	}
-	return c.apply(ctx, "rbac.yaml", nil)
+	return c.restartAPIServer(ctx)
 }
 
 // RestartStorage stops kube-apiserver and etcd, has something done to the
@@ -76,7 +73,10 @@ func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error)
 	if err := etcd.Ready(ctx, c.EtcdEndpoint()+"/health"); err != nil {
 		return err
 	}
-	return c.restartAPIServer(ctx)
+	if err := c.restartAPIServer(ctx); err != nil {
+		return err
+	}
+	return c.apply(ctx, "rbac.yaml", nil)
 }
 
 // kill ends every process of a name.

@@ -63,6 +63,13 @@ func (d *Door) findOwner(ctx context.Context, a Actor, client rest.Interface, r 
 		look.Namespace = r.Namespace
 	}
 	response := d.look(ctx, a, client, look)
+	if response.Code == http.StatusNotFound && response.Cause == string(metav1.CauseTypeUnexpectedServerResponse) {
+		// It is the resource that is not there, and not the object: the API server does
+		// not serve the kind any more, and discovery was asked before that. Whether the
+		// owner exists, nothing tells.
+		d.mapping.renew()
+		return plan.Response{Reason: plan.ReasonNoMatch, Message: owner.APIVersion + ", " + owner.Kind}
+	}
 	// Whoever is meant without a uid is there whatever uid it has.
 	other := owner.UID != "" && response.Object.UID != owner.UID
 	if response.Code == http.StatusNotFound || response.Code == http.StatusOK && other {

@@ -61,3 +61,22 @@ func TestAnErrorProvesNoAbsence(t *testing.T) {
 		}
 	}
 }
+
+// The kind of the owner was served when discovery was last asked, and is not now, as after
+// the restore of a storage without it. That proves nothing about the owner.
+func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
+	s := fakeserver.New(t)
+	d := open(t, s)
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
+	if r := orphaned(t, s, d, "first", "rs"); r.Reason != "OwnerAlive" {
+		t.Fatalf("at first: %+v", r)
+	}
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		return fakeserver.Fault{Unserved: strings.HasPrefix(r.Path, "/apis/apps/v1/namespaces")}
+	})
+	for _, pod := range []string{"second", "third"} {
+		if r := orphaned(t, s, d, pod, "rs"); r.Status != events.Refused || r.Reason != plan.ReasonNoMatch {
+			t.Errorf("of a kind that is not served: %+v", r)
+		}
+	}
+}

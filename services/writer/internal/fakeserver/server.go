@@ -37,6 +37,8 @@ type Fault struct {
 	Code int
 	// RetryAfter goes with Code, in seconds.
 	RetryAfter int
+	// Unserved answers as an API server does that does not serve the resource.
+	Unserved bool
 	// Late is how much later than its beginning a watch tells something, or ends.
 	Late time.Duration
 }
@@ -182,6 +184,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		fault = s.fault(request)
 	}
 	s.requests = append(s.requests, request)
+	if fault.Unserved {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
 	if fault.Code != 0 {
 		if fault.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
