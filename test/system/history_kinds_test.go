@@ -38,6 +38,8 @@ type loss struct {
 // must not wait for one that is not served; and it must not take that kind's absence for
 // the absence of owners.
 func TestStorageLosesKinds(t *testing.T) {
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output()
+	must(t, err)
 	r := beginRestored(t)
 	m := r.run(t)
 	var found []loss
@@ -49,7 +51,7 @@ func TestStorageLosesKinds(t *testing.T) {
 		t.Logf("%s: collected %.1f s after the deletion, %.0f s after the beginning", shape, took.Seconds(), time.Since(began).Seconds())
 		found = append(found, loss{shape, took.Seconds()})
 	}
-	writeEvidence(t, found)
+	writeEvidence(t, string(bytes.TrimSpace(commit)), found)
 }
 
 // loses is what happens to the storage in a round. Afterwards there is a Deployment of
@@ -177,13 +179,11 @@ func (r *restored) told(t *testing.T, m *together, args ...string) (string, erro
 }
 
 // writeEvidence writes the figures to the file that was asked for.
-func writeEvidence(t *testing.T, found []loss) {
+func writeEvidence(t *testing.T, commit string, found []loss) {
 	t.Helper()
 	if *evidence == "" {
 		return
 	}
-	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output()
-	must(t, err)
 	within := 0
 	for _, l := range found {
 		if l.Seconds <= collectedWithin.Seconds() {
@@ -191,7 +191,7 @@ func writeEvidence(t *testing.T, found []loss) {
 		}
 	}
 	text, err := json.MarshalIndent(map[string]any{
-		"test": t.Name(), "commit": string(bytes.TrimSpace(commit)), "date": time.Now().UTC().Format(time.RFC3339),
+		"test": t.Name(), "commit": commit, "date": time.Now().UTC().Format(time.RFC3339),
 		"machine": fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 		"seed":    "none: the order of the shapes is fixed", "limitSeconds": collectedWithin.Seconds(),
 		"times": len(found), "within": within, "losses": found,
