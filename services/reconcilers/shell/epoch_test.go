@@ -2,6 +2,7 @@ package shell
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -152,4 +153,21 @@ func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 			t.Errorf("%d keys still wait", held)
 		}
 	})
+}
+
+// The wait for a kind that no watcher can tell anew begins with the epoch, and not with
+// the first key that it holds back: after that nothing waits.
+func TestTheWaitForAKindBeginsWithTheEpoch(t *testing.T) {
+	o := open(t, Settings{})
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 0)
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 1, 1, ""), 0), 1)
+	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "5", 0), 1)
+	o.pass(Reunion - time.Second) // it has what it wants
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 2, 1, ""), 0), 1)
+	o.desk.AskAll()
+	o.run()
+	o.recalled(Past{}, Past{})
+	o.none()
+	o.pass(time.Second)
+	o.take(events.Act)
 }
