@@ -158,6 +158,14 @@ func TestWhatIsParkedOrWaitsForATimeDoesNotStall(t *testing.T) {
 	}
 }
 
+// A key that broke is tried again at a known time, however late that is.
+func TestABackOffDoesNotStall(t *testing.T) {
+	o := open(t, Settings{Backoff: time.Minute})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
+	o.pass(time.Minute - 1)
+	o.flows()
+}
+
 // A decision that does not end keeps the desk from saying so: the loop does.
 func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
