@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // Standstill is how long a controller that has work may decide nothing before it is
@@ -86,12 +88,22 @@ func (s Stall) String() string {
 	return fmt.Sprintf("%s: %s", s.Condition.Reason(), s.Detail)
 }
 
+// Unwatched is a kind that a watcher has not been able to watch for [Standstill], and
+// what the API server says, such as that a right is missing.
+type Unwatched struct {
+	Kind   kinds.Name `json:"kind"`
+	Reason string     `json:"reason"`
+	Since  time.Time  `json:"since"`
+}
+
 // Report is what one replica of the reconcilers says about the controllers that fall to
-// it. It says so every [ReportEvery], and at once when it changes.
+// it: every [ReportEvery], and at once when it changes. Of the watchers it is which kinds
+// of theirs they cannot watch, said as often while there are any.
 type Report struct {
-	Replica     string   `json:"replica"`
-	Controllers []string `json:"controllers"`
-	Stalled     []Stall  `json:"stalled,omitempty"`
+	Replica     string      `json:"replica"`
+	Controllers []string    `json:"controllers,omitempty"`
+	Stalled     []Stall     `json:"stalled,omitempty"`
+	Unwatched   []Unwatched `json:"unwatched,omitempty"`
 }
 
 const (
@@ -99,8 +111,10 @@ const (
 	ReportEvery = 20 * time.Second
 	// ReportAge is for how long that counts: no replica says so later than that.
 	ReportAge = 3 * ReportEvery
-	// maxDetail bounds the detail of a stall, which may quote an error.
-	maxDetail = 500
+	// maxDetail bounds the detail of a stall, which may quote an error, and maxUnwatched
+	// how many kinds a report names.
+	maxDetail    = 500
+	maxUnwatched = 100
 )
 
 // Encode gives the report as a message without a subject. Details are cut short.
@@ -108,6 +122,10 @@ func (r Report) Encode() (Message, error) {
 	r.Stalled = slices.Clone(r.Stalled)
 	for i, s := range r.Stalled {
 		r.Stalled[i].Detail = s.Detail[:min(len(s.Detail), maxDetail)]
+	}
+	r.Unwatched = slices.Clone(r.Unwatched[:min(len(r.Unwatched), maxUnwatched)])
+	for i, u := range r.Unwatched {
+		r.Unwatched[i].Reason = u.Reason[:min(len(u.Reason), maxDetail)]
 	}
 	return EncodeJSON(r, Trace{})
 }

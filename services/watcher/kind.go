@@ -60,6 +60,7 @@ type kindWatch struct {
 	mu       sync.Mutex
 	synced   bool
 	err      error
+	failing  time.Time      // since when there has been one
 	before   uint64         // what lies before it is to be read through; 0: nothing
 	reported *events.Damage // by a reader, and not looked at yet
 	findings []events.Hole  // of the scrubber, and not recorded yet
@@ -76,11 +77,24 @@ func (k *kindWatch) status() (synced bool, err error) {
 	return k.synced, k.err
 }
 
+// unwatched is why the kind cannot be watched, where that has lasted.
+func (k *kindWatch) unwatched(now time.Time) (u events.Unwatched, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil || now.Sub(k.failing) < events.Standstill {
+		return u, false
+	}
+	return events.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true
+}
+
 // note keeps how it goes, and tells whether that is news.
 func (k *kindWatch) note(err error) (news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	news = fmt.Sprint(err) != fmt.Sprint(k.err)
+	if k.err == nil {
+		k.failing = time.Now()
+	}
 	k.synced, k.err = k.synced || err == nil, err
 	value := 0.0
 	if err != nil {

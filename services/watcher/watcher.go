@@ -147,6 +147,7 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.probe(ctx) })
 	looking.Go(func() { s.listen(ctx) })
 	looking.Go(func() { s.share(ctx) })
+	looking.Go(func() { s.tellUnwatched(ctx) })
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.roster.Changed()

@@ -82,12 +82,12 @@ func newLag() *cobra.Command {
 			}
 			workers := 0
 			for _, l := range lags {
-				if l.Consumer != "" && l.Stalled == nil {
+				if l.Stream != "" && l.Consumer != "" {
 					workers++
 				}
 			}
 			if !every {
-				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 && l.Stalled == nil })
+				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 && l.Stream != "" })
 			}
 			return s.Print(lags, func(p *Paper) {
 				if len(lags) == 0 {
@@ -100,8 +100,20 @@ func newLag() *cobra.Command {
 	}.Command()
 }
 
+// drawUnwatched says that a kind cannot be watched, and what to do about it.
+func drawUnwatched(p *Paper, u *events.Unwatched) {
+	if u == nil {
+		return
+	}
+	p.Line("%s: %s", p.In(Red, fmt.Sprintf("%s has not been watched since %s", u.Kind, moment(u.Since))), u.Reason)
+	p.Line("   %s", p.In(Dim, "give the watcher the right to list and watch it, or look into its log"))
+}
+
 // drawStall says that a controller decides nothing, and what to do about it.
 func drawStall(p *Paper, s *events.Stall) {
+	if s == nil {
+		return
+	}
 	what := fmt.Sprintf("%s decides nothing", s.Controller)
 	if s.Condition != events.NotRunning {
 		what = fmt.Sprintf("%s has work and has decided nothing since %s", s.Controller, moment(s.Since))
@@ -111,8 +123,9 @@ func drawStall(p *Paper, s *events.Stall) {
 }
 
 func drawLags(p *Paper, lags []record.Lag) {
-	for len(lags) > 0 && lags[0].Stalled != nil { // they come first
+	for len(lags) > 0 && lags[0].Stream == "" { // they come first
 		drawStall(p, lags[0].Stalled)
+		drawUnwatched(p, lags[0].Unwatched)
 		lags = lags[1:]
 	}
 	if len(lags) == 0 {

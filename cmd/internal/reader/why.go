@@ -224,9 +224,8 @@ func drawStanding(p *Paper, s *record.Standing) {
 	} else {
 		p.Line("the object: none is on record")
 	}
-	if s.Stalled != nil {
-		drawStall(p, s.Stalled)
-	}
+	drawStall(p, s.Stalled)
+	drawUnwatched(p, s.Unwatched)
 	p.Line("has looked: %s", looked(s))
 	for _, t := range s.Turns {
 		drawTurn(p, t, s.Object)

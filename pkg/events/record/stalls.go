@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,6 +25,8 @@ type Running struct {
 	Since time.Time
 	// Stalled are the controllers that have work and decide nothing, sorted.
 	Stalled []events.Stall
+	// Unwatched are the kinds that watchers say they cannot watch, sorted.
+	Unwatched []events.Unwatched
 
 	controllers map[string]bool
 }
@@ -53,11 +56,16 @@ func (r *Record) Running(ctx context.Context) (*Running, error) {
 		return nil, err
 	}
 	newest := map[string]events.Report{} // by replica
+	watchers := map[string]events.Report{}
 	var order []string
 	err = r.bus.Read(ctx, bus.Passage{Stream: subject.StatusStream}, func(batch []events.Message) error {
 		for _, m := range batch {
 			said, err := events.DecodeReport(m)
 			if err != nil || !at.Now.IsZero() && at.Now.Sub(m.Time) > events.ReportAge {
+				continue
+			}
+			if m.Subject == subject.WatcherStatusSubject {
+				watchers[said.Replica] = said
 				continue
 			}
 			order = slices.DeleteFunc(order, func(id string) bool { return id == said.Replica })
@@ -83,6 +91,12 @@ func (r *Record) Running(ctx context.Context) (*Running, error) {
 			running.Stalled = append(running.Stalled, *s)
 		}
 	}
+	for _, said := range watchers {
+		running.Unwatched = append(running.Unwatched, said.Unwatched...)
+	}
+	slices.SortFunc(running.Unwatched, func(a, b events.Unwatched) int {
+		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), a.Since.Compare(b.Since))
+	})
 	slices.SortFunc(running.Stalled, func(a, b events.Stall) int { return strings.Compare(a.Controller, b.Controller) })
 	running.Known, running.Replicas = true, len(order)
 	return running, nil

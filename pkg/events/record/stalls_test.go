@@ -63,6 +63,19 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 		w.report(events.Report{Replica: "a", Controllers: []string{deployments}})
 		w.report(events.Report{Replica: "b"})
 		expect("when it falls to none", "", none)
+		time.Sleep(events.ReportAge / 2) // virtual
+		m, err := events.Report{Replica: "w", Unwatched: []events.Unwatched{{Kind: "pods", Reason: "forbidden", Since: time.Now()}}}.Encode()
+		w.must(err)
+		m.Subject = subject.WatcherStatusSubject
+		_, err = w.bus.Put(w.Context(), m, "w/1")
+		w.must(err)
+		lags, err := w.record.Lags(w.Context())
+		w.must(err)
+		s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
+		w.must(err)
+		if at := slices.IndexFunc(lags, func(l record.Lag) bool { return l.Unwatched != nil }); at < 0 || lags[at].Unwatched.Reason != "forbidden" || s.Unwatched == nil {
+			w.Errorf("what cannot be watched is in the lags at %d, and in %+v", at, s)
+		}
 		time.Sleep(events.ReportAge) // virtual
 		expect("when the reports are old", "reconcilers: "+none, none)
 	})

@@ -26,6 +26,8 @@ type Standing struct {
 	// Stalled is why the controller decides nothing at the moment, about whatever key;
 	// nil when it does, as far as is known.
 	Stalled *events.Stall `json:"stalled,omitempty"`
+	// Unwatched is why the object's kind is not watched; nil when it is.
+	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
 	// Wake is when it asks itself again.
 	Wake *events.Wake `json:"wake,omitempty"`
 }
@@ -93,6 +95,11 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 	}
 	if stall, ok := running.Stall(controller); ok {
 		s.Stalled = &stall
+	}
+	for _, u := range running.Unwatched {
+		if u.Kind == kind.Name {
+			s.Unwatched = &u
+		}
 	}
 	own, spanning := s.Key, events.Key(ref)
 	for _, key := range []events.Key{own, spanning} {
@@ -250,6 +257,8 @@ type Lag struct {
 	Active time.Time `json:"active,omitzero"`
 	// Stalled, of a controller in place of a stream, is why it decides nothing.
 	Stalled *events.Stall `json:"stalled,omitempty"`
+	// Unwatched, of a watcher in place of a stream, is a kind that it cannot watch.
+	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
 }
 
 // Lags are the controllers that decide nothing although they have work, and all streams
@@ -283,8 +292,8 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	return slices.Concat(append([][]Lag{stalled}, parts...)...), err
 }
 
-// stalled are the controllers that decide nothing; where no reconcilers run at all, that
-// is one entry.
+// stalled are the controllers that decide nothing, where no reconcilers run at all in one
+// entry, and the kinds that cannot be watched.
 func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
 	running, err := r.Running(ctx)
 	if err != nil {
@@ -292,10 +301,13 @@ func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
 	}
 	if running.Known && running.Replicas == 0 {
 		none := events.Stall{Controller: "reconcilers", Condition: events.NotRunning}
-		return []Lag{{Consumer: none.Controller, Stalled: &none}}, nil
+		all = append(all, Lag{Consumer: none.Controller, Stalled: &none})
 	}
 	for _, s := range running.Stalled {
 		all = append(all, Lag{Consumer: s.Controller, Stalled: &s})
+	}
+	for _, u := range running.Unwatched {
+		all = append(all, Lag{Consumer: "watcher", Unwatched: &u})
 	}
 	return all, nil
 }

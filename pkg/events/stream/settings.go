@@ -104,11 +104,11 @@ func (o Options) wakeSettings() jetstream.StreamConfig {
 	}
 }
 
-// statusSettings: what replicas of the reconcilers say of themselves, the newest of it.
+// statusSettings: what replicas of the reconcilers and watchers say of themselves, the newest of it.
 // It is worth nothing later, and need not be on disk.
 func (o Options) statusSettings() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject},
+		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject, subject.WatcherStatusSubject},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.MemoryStorage, Replicas: o.Replicas, MaxAge: events.ReportAge,
 		MaxMsgsPerSubject: statusMost, MaxBytes: -1, Duplicates: events.ReportEvery, AllowDirect: true,

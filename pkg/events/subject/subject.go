@@ -25,12 +25,16 @@ import (
 // WakeStream holds the wakes of all controllers, set and fired.
 const WakeStream = "WAKE"
 
-// StatusStream holds what the reconcilers say about the controllers that they run, for
-// as long as that counts ([events.ReportAge]). It is no part of the record.
+// StatusStream holds what the reconcilers say about the controllers that they run, and
+// the watchers about kinds that they cannot watch, for as long as that counts
+// ([events.ReportAge]). It is no part of the record.
 const StatusStream = "STATUS"
 
-// StatusSubject is what they say it on.
-const StatusSubject = "status.reconcilers"
+// StatusSubject is what the reconcilers say it on, and WatcherStatusSubject the watchers.
+const (
+	StatusSubject        = "status.reconcilers"
+	WatcherStatusSubject = "status.watchers"
+)
 
 const (
 	none = "_"

@@ -250,7 +250,7 @@ func (b *Bus) streamOf(name string) (*stream, error) {
 	if _, ok := subject.ParseNotary(name); ok {
 		return b.stream(subject.NotaryStream)
 	}
-	if name == subject.StatusSubject {
+	if name == subject.StatusSubject || name == subject.WatcherStatusSubject {
 		return b.stream(subject.StatusStream)
 	}
 	tokens := strings.SplitN(name, ".", 3)

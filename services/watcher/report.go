@@ -1,0 +1,61 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// reportLook is how often a watcher looks which of its kinds it cannot watch.
+const reportLook = 5 * time.Second
+
+// tellUnwatched says on the bus which kinds of this watcher cannot be watched, so that
+// readers of the record learn why a controller waits for one, until the context ends.
+// While there are none it says nothing.
+func (s *Service) tellUnwatched(ctx context.Context) {
+	var said []events.Unwatched
+	var at time.Time
+	for number := 1; ctx.Err() == nil; pause(ctx, reportLook) {
+		now := s.unwatched(time.Now())
+		if slices.Equal(now, said) && (len(now) == 0 || time.Since(at) < events.ReportEvery) {
+			continue
+		}
+		if err := s.report(ctx, now, number); err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot report which kinds cannot be watched", "because", err)
+			continue
+		}
+		said, at, number = now, time.Now(), number+1
+	}
+}
+
+// unwatched are the kinds of this watcher that cannot be watched, sorted.
+func (s *Service) unwatched(now time.Time) (all []events.Unwatched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.kinds {
+		if u, ok := r.watch.unwatched(now); ok {
+			all = append(all, u)
+		}
+	}
+	slices.SortFunc(all, func(a, b events.Unwatched) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+	return all
+}
+
+func (s *Service) report(ctx context.Context, unwatched []events.Unwatched, number int) error {
+	m, err := events.Report{Replica: s.roster.ID(), Unwatched: unwatched}.Encode()
+	if err != nil {
+		return err
+	}
+	m.Subject = subject.WatcherStatusSubject
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = s.config.Bus.Put(ctx, m, fmt.Sprint(s.roster.ID(), "/", number))
+	return err
+}
