@@ -36,6 +36,13 @@ func (w *World) rest() error {
 	if w.api.Writes != before {
 		return fmt.Errorf("I1 (silence) broken: %d writes after the world had come to rest", w.api.Writes-before)
 	}
+	for _, r := range w.replicas {
+		for _, d := range r.desks {
+			if stall, stalled := d.Stall(); stalled {
+				return fmt.Errorf("I1 (silence) broken: %s has nothing to do, and is said to stand still since %v: %v", stall.Controller, stall.Since, stall)
+			}
+		}
+	}
 	return nil
 }
 

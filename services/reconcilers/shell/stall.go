@@ -138,8 +138,12 @@ func (d *Desk) work() (oldest time.Time, some bool) {
 
 // wants tells whether a key wants a turn, or waits for what comes of its last one.
 func (e *entry) wants() bool {
-	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || !e.act.settled() || !e.tell.settled()
+	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || e.awaitsLane(&e.act) || e.awaitsLane(&e.tell)
 }
+
+// awaitsLane tells whether what became of the last turn of a lane is still to come. In a
+// key that is in doubt the lane may only be not known: its next turn recalls it.
+func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.watched) }
 
 // closed is why the desk is shut.
 func (d *Desk) closed(since time.Time) wait {
@@ -215,6 +219,7 @@ func (d *Desk) holdings() []wait {
 func (d *Desk) holding(e *entry, since time.Time) (condition events.Condition, from time.Time, about string) {
 	for _, l := range []*lane{&e.act, &e.tell} {
 		switch {
+		case !e.awaitsLane(l):
 		case l.turn > l.outcome && !l.storing:
 			return events.NoOutcome, latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), d.attendance()
 		case len(l.dues) > 0:
