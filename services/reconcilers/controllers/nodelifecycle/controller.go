@@ -96,7 +96,7 @@ func New(config Config) reconcile.Controller[View] {
 func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	switch {
 	case v.Zone != nil:
-		return v.Zone.decide(c, v.Dark, now)
+		return v.Zone.decide(c, v.FullDisruption, now)
 	case v.Node != nil:
 		return reconcile.Join(v.mark(now), v.report(now))
 	default:

@@ -47,7 +47,7 @@ func anyView(t *rapid.T) View {
 	case 0:
 		return View{Name: "n0", Known: types.UID(rapid.SampledFrom([]string{"", "u"}).Draw(t, "known"))}
 	case 1, 2, 3, 4:
-		v := View{Node: anyNode(t, "n0"), Dark: rapid.Bool().Draw(t, "dark"), Renewed: anyTime(t, "renewed")}
+		v := View{Node: anyNode(t, "n0"), FullDisruption: rapid.Bool().Draw(t, "full disruption"), Renewed: anyTime(t, "renewed")}
 		v.Known = rapid.SampledFrom([]types.UID{"", v.Node.UID}).Draw(t, "known")
 		for i := range rapid.IntRange(0, 2).Draw(t, "pods") {
 			v.Pods = append(v.Pods, reconciletest.Pod(fmt.Sprint("p", i), reconciletest.On("n0"), readyPod))
@@ -59,7 +59,7 @@ func anyView(t *rapid.T) View {
 		for i := range rapid.IntRange(1, 6).Draw(t, "members") {
 			z.Members = append(z.Members, Member{anyNode(t, fmt.Sprint("n", i)), anyTime(t, "heard"), anyTime(t, "lease heard")})
 		}
-		return View{Zone: z, Dark: rapid.Bool().Draw(t, "dark")}
+		return View{Zone: z, FullDisruption: rapid.Bool().Draw(t, "full disruption")}
 	}
 }
 
@@ -175,7 +175,7 @@ func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 			}
 			continue
 		}
-		if doomed++; doomed > 1 || ready(m.Node) || v.Dark || now.Sub(v.Zone.Last) < 10*time.Second {
+		if doomed++; doomed > 1 || ready(m.Node) || v.FullDisruption || now.Sub(v.Zone.Last) < 10*time.Second {
 			return fmt.Errorf("the pods of %s have to go without need", m.Node.Name)
 		}
 	}

@@ -83,13 +83,13 @@ func driver(n *corev1.Node) string {
 
 // mark sees to the taints and labels of a node.
 //
-// A node whose pods go already because it is not ready, and that is now unknown, or the
-// other way round, gets the other taint at once: there is nobody to be spared any more.
+// A node from which pods are evicted already because it is not ready, and that is now
+// unknown, or the other way round, gets the other taint at once: no pod is left to spare.
 func (v View) mark(now time.Time) reconcile.Decision {
 	n, drives := v.Node, driven(v.Node)
 	switch {
 	case len(drives) == 0:
-	case ready(n) || v.Dark:
+	case ready(n) || v.FullDisruption:
 		drives = nil
 	case driver(n) != "":
 		drives = []string{driver(n)}
@@ -110,6 +110,14 @@ func (v View) mark(now time.Time) reconcile.Decision {
 		return reconcile.Nothing(because)
 	}
 	return reconcile.Do(because, patched(n, patch))
+}
+
+// marked tells whether [View.mark] has nothing to do with a node from which no pods are
+// evicted. Until then the node is left to its own key: the zone's would write the same
+// list at the same version, and one of the two would conflict.
+func marked(n *corev1.Node) bool {
+	_, retainted := retaint(n, warned(n), driven(n), time.Time{})
+	return !retainted && len(relabelled(n)) == 0
 }
 
 // retaint gives a node's taints with those of ours that it is to have, and whether they

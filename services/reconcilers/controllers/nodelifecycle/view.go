@@ -27,8 +27,8 @@ type View struct {
 	Pods    []*corev1.Pod `json:"pods,omitempty"`
 
 	Zone *Zone `json:"zone,omitempty"`
-	// Dark: no node of the cluster is ready, of those that count.
-	Dark bool `json:"dark,omitempty"`
+	// FullDisruption: nodes of the cluster count, and none of those is ready.
+	FullDisruption bool `json:"fullDisruption,omitempty"`
 }
 
 // Zone is what the turn of a zone can see.
@@ -38,8 +38,9 @@ type Zone struct {
 	Members []Member `json:"members"`
 	// Sight is for how long leases have been heard without a break.
 	Sight events.Sight `json:"sight"`
-	// Last is when a node of the zone was last tainted so that its pods go, and Failed
-	// the node of which that failed.
+	// Last is when a node of the zone was last tainted so that its pods are evicted, or
+	// refused that; Failed is the node that did. A conflict uses no slot of the rate, and
+	// nor does a node that was deleted meanwhile.
 	Last   time.Time `json:"last,omitzero"`
 	Failed string    `json:"failed,omitempty"`
 }
@@ -99,17 +100,29 @@ func counts(n *corev1.Node) bool {
 
 const exclude = "node.kubernetes.io/exclude-disruption"
 
-// lights are the nodes that count and are ready, or as many as are enough.
-func lights(nodes []*corev1.Node, enough int) (lit int) {
+// healthy is a node that counts and is ready.
+func healthy(n *corev1.Node) bool { return counts(n) && ready(n) }
+
+// atLeast tells whether as many nodes are healthy.
+func atLeast(enough int, nodes []*corev1.Node) bool {
+	found := 0
 	for _, n := range nodes {
-		if lit == enough {
+		if found == enough {
 			break
 		}
-		if counts(n) && ready(n) {
-			lit++
+		if healthy(n) {
+			found++
 		}
 	}
-	return lit
+	return found == enough
+}
+
+// fullDisruption tells whether nodes count and none of those is ready. Where all are
+// excluded there is no such state, and pods are evicted as ever.
+//
+// Upstream: handleDisruption; nodes that are excluded are in no zone there.
+func fullDisruption(nodes []*corev1.Node) bool {
+	return slices.ContainsFunc(nodes, counts) && !slices.ContainsFunc(nodes, healthy)
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -132,7 +145,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			return p.Spec.NodeName != k.Name || !pod.Ready(p)
 		})
 	}
-	v.Dark = len(driven(node)) > 0 && lights(reconcile.List(s, kinds.Nodes, ""), 1) == 0
+	v.FullDisruption = len(driven(node)) > 0 && fullDisruption(reconcile.List(s, kinds.Nodes, ""))
 	return v, true
 }
 
@@ -150,37 +163,50 @@ func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 		})
 	}
 	if last, ok := s.Last(k, events.Act); ok {
-		z.Last = last.At
-		if failure, failed := last.Failure(); failed {
-			z.Failed = failure.Ref.Name
-		}
+		z.Last, z.Failed = slot(last)
 	}
-	return View{Zone: z, Dark: lights(nodes, 1) == 0}, len(z.Members) > 0
+	return View{Zone: z, FullDisruption: fullDisruption(nodes)}, len(z.Members) > 0
+}
+
+// slot is when the last try to evict used one, zero for a try that used none; failed is
+// the node that refused.
+func slot(last events.Outcome) (used time.Time, failed string) {
+	failure, ok := last.Failure()
+	switch {
+	case !ok:
+		return last.At, ""
+	case !failure.Unsure && (failure.Status == events.Conflict || failure.Status == events.Absent):
+		return time.Time{}, ""
+	default:
+		return last.At, failure.Ref.Name
+	}
 }
 
 // keysOfNode maps a node to itself; to its zone, where that may have to do with it; and
-// to more, where it decides whether the cluster is dark.
+// to more, where it decides whether the whole cluster is disrupted.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Node)
 	node, _ := now.Object.(*corev1.Node)
 	var keys []events.Key
-	for _, n := range []*corev1.Node{node, before} {
-		if n != nil && len(keys) == 0 {
-			keys = append(keys, events.Key{Name: n.Name})
+	add := func(k events.Key) {
+		if !slices.Contains(keys, k) {
+			keys = append(keys, k)
 		}
 	}
-	if before != nil && node != nil && standing(before) == standing(node) {
-		return keys
-	}
+	alike := before != nil && node != nil && standing(before) == standing(node)
 	for _, n := range []*corev1.Node{node, before} {
 		if n == nil {
 			continue
 		}
-		if zone, _ := zoneOf(n); !slices.Contains(keys, zone) {
-			keys = append(keys, zone)
+		if add(events.Key{Name: n.Name}); !alike {
+			zone, _ := zoneOf(n)
+			add(zone)
 		}
 	}
-	return append(keys, twilight(s, before, node)...)
+	if !alike && turns(before, node) {
+		disrupted(s, add)
+	}
+	return keys
 }
 
 // stand is what of a node its zone goes by.
@@ -191,10 +217,11 @@ type stand struct {
 	ready   corev1.ConditionStatus
 	since   time.Time
 	driving string
+	marked  bool
 }
 
 func standing(n *corev1.Node) stand {
-	s := stand{counts: counts(n), driving: strings.Join(driven(n), " ")}
+	s := stand{counts: counts(n), driving: strings.Join(driven(n), " "), marked: marked(n)}
 	s.zone, _ = zoneOf(n)
 	if c := condition(n, corev1.NodeReady); c != nil {
 		s.known, s.ready, s.since = true, c.Status, c.LastTransitionTime.Time.UTC()
@@ -202,29 +229,28 @@ func standing(n *corev1.Node) stand {
 	return s
 }
 
-// twilight are the keys that a node decides for by being ready or not, where next to no
-// other is: of all zones, and of the nodes whose pods are to go, which may stay when it
-// is dark.
-func twilight(s reconcile.Snapshot, before, now *corev1.Node) (keys []events.Key) {
-	bright := func(n *corev1.Node) bool { return n != nil && counts(n) && ready(n) }
-	if bright(before) == bright(now) && before != nil && now != nil {
-		return nil
-	}
+// turns tells whether a change of a node may begin or end a full disruption.
+func turns(before, now *corev1.Node) bool {
+	return before == nil || now == nil || counts(before) != counts(now) || healthy(before) != healthy(now)
+}
+
+// disrupted are the keys for which it matters whether the whole cluster is, where next to
+// no node is healthy: all zones, and the nodes from which pods are evicted.
+func disrupted(s reconcile.Snapshot, add func(events.Key)) {
 	nodes := reconcile.List(s, kinds.Nodes, "")
-	if lights(nodes, few) == few {
-		return nil
+	if atLeast(few, nodes) {
+		return
 	}
 	for _, n := range nodes {
 		zone, _ := zoneOf(n)
-		if keys = append(keys, zone); len(driven(n)) > 0 {
-			keys = append(keys, events.Key{Name: n.Name})
+		if add(zone); len(driven(n)) > 0 {
+			add(events.Key{Name: n.Name})
 		}
 	}
-	return keys
 }
 
-// few is how many nodes are ready where one more or less may matter. Several may have
-// become so since anybody looked.
+// few is how many nodes are healthy where one more or less may matter. Several may have
+// become so since the last turn.
 const few = 8
 
 // keysOfPod maps a pod that is ready to its node, where that is unknown.

@@ -51,12 +51,12 @@ func TestObserveANode(t *testing.T) {
 		Hear(kinds.Leases.Name, "kube-node-lease", "n1", ago(time.Hour)).
 		Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "u"})
 	v, ok := controller.Observe(world, key)
-	if !ok || v.Node.Name != "n1" || v.Known != "u" || !v.Renewed.Equal(ago(time.Hour)) || v.Dark || len(v.Pods) != 1 || v.Pods[0].Name != "ready" {
+	if !ok || v.Node.Name != "n1" || v.Known != "u" || !v.Renewed.Equal(ago(time.Hour)) || v.FullDisruption || len(v.Pods) != 1 || v.Pods[0].Name != "ready" {
 		t.Errorf("it sees %+v, %v", v, ok)
 	}
 	world.Put(kinds.Nodes.Kind, node("n2", is("False")))
-	if v, _ := controller.Observe(world, key); !v.Dark {
-		t.Error("no node is ready, and it is not dark")
+	if v, _ := controller.Observe(world, key); !v.FullDisruption {
+		t.Error("no node is ready, and it is no full disruption")
 	}
 	if v, _ := controller.Observe(world, events.Key{Name: "n2"}); len(v.Pods) > 0 {
 		t.Errorf("of a node that speaks for itself it sees the pods %v", v.Pods)
@@ -77,10 +77,10 @@ func TestObserveAZone(t *testing.T) {
 		Hear(kinds.Leases.Name, "kube-node-lease", "n1", ago(2*time.Second)).Hear(kinds.Nodes.Name, "", "n1", ago(time.Second)).
 		Watch(kinds.Leases.Name, ago(time.Hour), now).
 		Remember(events.Outcome{Key: key, Lane: events.Act, At: ago(time.Minute), Results: []events.Result{
-			{Status: events.Conflict, Ref: events.Ref{Kind: kinds.Nodes.Name, Name: "n2"}},
+			{Status: events.Refused, Ref: events.Ref{Kind: kinds.Nodes.Name, Name: "n2"}},
 		}})
 	v, ok := controller.Observe(world, key)
-	if !ok || v.Zone == nil || len(v.Zone.Members) != 2 || !v.Dark {
+	if !ok || v.Zone == nil || len(v.Zone.Members) != 2 || !v.FullDisruption {
 		t.Fatalf("it sees %+v, %v", v, ok)
 	}
 	z := v.Zone
@@ -126,7 +126,8 @@ func TestWhoseTurn(t *testing.T) {
 		{"it is not ready any more", bright, node("n1", a, is("True")), node("n1", a, is("False")), keyList("n1", ":a")},
 		{"it moves", bright, node("n1", a, is("True")), node("n1", b, is("True")), keyList("n1", ":b", ":a")},
 		{"its pods may stay", bright, node("n1", a, is("False"), drives), node("n1", a, is("False")), keyList("n1", ":a")},
-		{"one of few changes", dim, node("n1", a, is("True")), node("n1", a, is("False")), keyList("n1", ":a", ":a", ":b", "n2", ":")},
+		{"its own key has done its part", bright, node("n1", a, is("False")), node("n1", a, is("False"), tainted(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)), keyList("n1", ":a")},
+		{"one of few changes", dim, node("n1", a, is("True")), node("n1", a, is("False")), keyList("n1", ":a", ":b", "n2", ":")},
 		{"one of few that were not ready is unknown", dim, node("n1", a, is("False")), node("n1", a, is("Unknown")), keyList("n1", ":a")},
 	} {
 		var was, is metav1.Object
@@ -179,12 +180,14 @@ func TestRates(t *testing.T) {
 }
 
 func TestWhoComesNext(t *testing.T) {
+	unready := tainted(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)
 	z := &Zone{Failed: "a", Members: []Member{
-		{Node: node("a", says(corev1.NodeReady, "False", ago(time.Hour)))},
-		{Node: node("b", says(corev1.NodeReady, "False", ago(time.Minute)))},
-		{Node: node("c", says(corev1.NodeReady, "Unknown", ago(2*time.Minute)))},
-		{Node: node("d", is("False"), tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute))},
-		{Node: node("e", is("False"))}, {Node: node("f", is("True"))}, {Node: node("g")},
+		{Node: node("a", says(corev1.NodeReady, "False", ago(time.Hour)), unready)},
+		{Node: node("b", says(corev1.NodeReady, "False", ago(time.Minute)), unready)},
+		{Node: node("c", says(corev1.NodeReady, "Unknown", ago(2*time.Minute)), tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule))},
+		{Node: node("d", is("False"), unready, tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute))},
+		{Node: node("e", is("False"), unready)}, {Node: node("f", is("True"))}, {Node: node("g")},
+		{Node: node("h", says(corev1.NodeReady, "False", ago(time.Hour)))}, // its own key comes first
 	}}
 	var names []string
 	for _, n := range z.waiting(map[string]bool{"e": true}) {
@@ -196,7 +199,7 @@ func TestWhoComesNext(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	z := &Zone{Name: "z", Members: []Member{{Node: node("a", is("False"))}, {Node: node("b", is("True"))}, {Node: node("c", is("True"))}, {Node: node("d", is("True"))}}}
+	z := &Zone{Name: "z", Members: []Member{{Node: node("a", is("False"), tainted(corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule))}, {Node: node("b", is("True"))}, {Node: node("c", is("True"))}, {Node: node("d", is("True"))}}}
 	got := map[string]float64{}
 	for _, f := range controller.Decide(View{Zone: z}, now).Figures {
 		if !slices.Equal(f.Labels, []string{"z"}) {

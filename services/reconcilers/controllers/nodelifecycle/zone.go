@@ -43,9 +43,9 @@ const (
 
 // decide says who of a zone is silent, and has the pods of one node go that is not ready
 // if that may be.
-func (z *Zone) decide(c Config, dark bool, now time.Time) reconcile.Decision {
+func (z *Zone) decide(c Config, disrupted bool, now time.Time) reconcile.Decision {
 	silence, silent := z.silence(c, now)
-	decision := reconcile.Join(z.evict(c, dark, silent, now), silence)
+	decision := reconcile.Join(z.evict(c, disrupted, silent, now), silence)
 	counted, down := z.figures()
 	if counted > 0 {
 		decision.Figures = append(decision.Figures,
@@ -163,12 +163,12 @@ func hush(n *corev1.Node, now time.Time) events.Command {
 
 // evict taints one node that is not ready, so that its pods go: the one that has been so
 // for longest, as often as the zone's rate allows.
-func (z *Zone) evict(c Config, dark bool, silent map[string]bool, now time.Time) reconcile.Decision {
+func (z *Zone) evict(c Config, disrupted bool, silent map[string]bool, now time.Time) reconcile.Decision {
 	rate, waiting := z.rate(c), z.waiting(silent)
 	switch {
 	case len(waiting) == 0:
 		return reconcile.Nothing("no pods have to go")
-	case dark:
+	case disrupted:
 		return reconcile.Nothing("no node is ready, so it is not the nodes that are to blame")
 	case rate <= 0:
 		return reconcile.Nothing("too many nodes are not ready for any pods to go")
@@ -193,9 +193,10 @@ func interval(rate float32) time.Duration {
 
 // waiting are the nodes that are not ready and whose pods stay as yet, in the order in
 // which they became so; one that could not be tainted the last time waits for the others.
+// A node is not among them before its own key has marked it ([marked]).
 func (z *Zone) waiting(silent map[string]bool) (waiting []*corev1.Node) {
 	for _, m := range z.Members {
-		if m.Node != nil && driver(m.Node) != "" && len(driven(m.Node)) == 0 && !silent[m.Node.Name] {
+		if m.Node != nil && driver(m.Node) != "" && len(driven(m.Node)) == 0 && !silent[m.Node.Name] && marked(m.Node) {
 			waiting = append(waiting, m.Node)
 		}
 	}
