@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
@@ -33,6 +32,7 @@ type controllerOptions struct {
 	controllers []string
 	shadow      []string
 	rootCAFile  string
+	trusted     []byte // the kubeconfig's certificates, where that is read
 	keyFile     string // of the key that signs tokens
 	collect     bool
 	// endpoints is how many endpoints a slice holds, mirrored how many addresses of a
@@ -104,11 +104,6 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	addMoot(f)
 }
 
-func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
-	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
-		"`file` with the root certificate that root-ca-certificate-publisher-controller publishes, without it that controller is off; and that is put beside tokens of service accounts, without it that of the kubeconfig")
-}
-
 // config is what the flags tell controllers.
 //
 // Errors: a number makes no sense; the root certificate cannot be read.
@@ -156,23 +151,11 @@ func (o *controllerOptions) selection() []string {
 	return append([]string{"-garbage-collector-controller"}, o.controllers...)
 }
 
-// rootCA reads the root certificate; none is no error.
-func (o *controllerOptions) rootCA() ([]byte, error) {
-	if o.rootCAFile == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(o.rootCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("read --root-ca-file: %w", err)
-	}
-	return pem, nil
-}
-
-// mint is who signs tokens of service accounts, as kube-controller-manager does: with the
-// root certificate of the kubeconfig where no other is named. There is none without a key.
+// mint is who signs tokens of service accounts, as kube-controller-manager does. There is
+// none without a key.
 //
-// Errors: the key cannot be read, or is none.
-func (o *controllerOptions) mint(config *rest.Config) (*mint.Mint, error) {
+// Errors: the key cannot be read, or is none; as [controllerOptions.rootCA].
+func (o *controllerOptions) mint() (*mint.Mint, error) {
 	if o.keyFile == "" {
 		return nil, nil
 	}
@@ -183,9 +166,6 @@ func (o *controllerOptions) mint(config *rest.Config) (*mint.Mint, error) {
 	ca, err := o.rootCA()
 	if err != nil {
 		return nil, err
-	}
-	if len(ca) == 0 {
-		ca = config.CAData
 	}
 	m, err := mint.New(key, ca)
 	if err != nil {

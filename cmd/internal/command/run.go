@@ -60,6 +60,9 @@ stay on there: here they only look on, and are compared with it.`,
 
 // run runs everything against a cluster until the context ends.
 func (o *everything) run(ctx context.Context, config *rest.Config) error {
+	if err := o.ctrl.trust(config); err != nil {
+		return err
+	}
 	chosen, err := o.ctrl.choose()
 	if err != nil {
 		return err
@@ -97,7 +100,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	}
 	var writing []part
 	if len(chosen.acting) > 0 {
-		tokens, err := o.ctrl.mint(config)
+		tokens, err := o.ctrl.mint()
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ func newServices() []*cobra.Command {
 
 func newWatcher() *cobra.Command {
 	s, watch := newLone(), watcherOptions{}
+	s.connects = true
 	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
@@ -63,6 +64,7 @@ Any number may run, all of them active: they share out the controllers.`,
 
 func newWriter() *cobra.Command {
 	s, write := newLone(), newWriterOptions()
+	s.connects = true
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
@@ -78,7 +80,7 @@ share out the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				tokens, err := s.ctrl.mint(config)
+				tokens, err := s.ctrl.mint()
 				if err != nil {
 					return nil, err
 				}
@@ -94,6 +96,8 @@ type lone struct {
 	ctrl    controllerOptions
 	at      busOptions
 	service serviceOptions
+	// connects is true for those.
+	connects bool
 }
 
 func newLone() *lone {
@@ -120,7 +124,7 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 	if err := s.at.audit(ctx, b); err != nil {
 		return err
 	}
-	chosen, err := s.ctrl.choose()
+	chosen, err := s.choose()
 	if err != nil {
 		return err
 	}
@@ -129,6 +133,19 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 		return err
 	}
 	return s.service.run(ctx, slices.Concat(parts, []part{auditPart(b)}, tracingPart(spans)))
+}
+
+// choose gives the controllers of the process. What has no cluster as yet says so when
+// it connects.
+func (s *lone) choose() (choice, error) {
+	if s.connects {
+		if config, err := s.cluster.load(); err == nil {
+			if err := s.ctrl.trust(config); err != nil {
+				return choice{}, err
+			}
+		}
+	}
+	return s.ctrl.choose()
 }
 
 // choose gives the controllers that the flags ask for, and says which are off because

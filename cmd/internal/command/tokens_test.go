@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -32,7 +30,7 @@ func TestTheKeyForTokens(t *testing.T) {
 		if lacking := controllers.Lacking([]string{"serviceaccount-token"}, config); (len(lacking) == 1) != (file == "") {
 			t.Errorf("%q: lacking are %v", file, lacking)
 		}
-		m, err := o.mint(&rest.Config{})
+		m, err := o.mint()
 		switch {
 		case want == "" && (m != nil || err != nil):
 			t.Errorf("%q: there is a mint, %v", file, err)

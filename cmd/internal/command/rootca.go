@@ -1,0 +1,114 @@
+package command
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+)
+
+func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
+	f.StringVar(&o.rootCAFile, "root-ca-file", o.rootCAFile,
+		"`file` with the root certificates that root-ca-certificate-publisher-controller publishes, and that are put beside tokens of service accounts; without it those of the kubeconfig. Reconcilers in a process of their own have no kubeconfig: without the flag that controller is off there")
+}
+
+// trust takes the certificates by which a kubeconfig trusts the API server, for where
+// --root-ca-file names none; a kubeconfig that leaves that to the system has none.
+//
+// Errors: they cannot be read, or there is something else with them.
+//
+// Upstream: cmd/kube-controller-manager/app, getKubeAPIServerCAFileContents.
+func (o *controllerOptions) trust(config *rest.Config) error {
+	const advice = "; name the certificates to publish with --root-ca-file"
+	if o.rootCAFile != "" && !absent(o.rootCAFile) {
+		return nil
+	}
+	bundle := config.CAData
+	if len(bundle) == 0 && config.CAFile != "" {
+		var err error
+		if bundle, err = os.ReadFile(config.CAFile); err != nil {
+			return fmt.Errorf("read the kubeconfig's certificate-authority: %w"+advice, err)
+		}
+	}
+	if len(bundle) == 0 {
+		return nil
+	}
+	if err := onlyCertificates(bundle); err != nil {
+		return fmt.Errorf("read the kubeconfig's certificate-authority: %w"+advice, err)
+	}
+	o.trusted = bundle
+	return nil
+}
+
+// rootCA gives the root certificates in PEM: those of the flag's file, or else those of
+// the kubeconfig; none is no error.
+//
+// Errors: the file cannot be read, or holds something else. What it holds is published in
+// every namespace, so it is never taken on trust.
+func (o *controllerOptions) rootCA() ([]byte, error) {
+	if o.rootCAFile == "" || absent(o.rootCAFile) {
+		return o.trusted, nil
+	}
+	bundle, err := os.ReadFile(o.rootCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --root-ca-file: %w", err)
+	}
+	if err := onlyCertificates(bundle); err != nil {
+		return nil, fmt.Errorf("read --root-ca-file %s: %w; name the file with the certificate of the cluster's authority, as a rule /etc/kubernetes/pki/ca.crt", o.rootCAFile, err)
+	}
+	return bundle, nil
+}
+
+// absent tells whether a path is a device, such as /dev/null, which compose files mount
+// where no file is named.
+func absent(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&fs.ModeCharDevice != 0
+}
+
+// onlyCertificates finds what of a bundle is no certificate; comments between them may be.
+//
+// Errors: it says what is there instead, and never quotes it.
+//
+// Upstream: readCA, which asks for one certificate and lets everything else pass.
+func onlyCertificates(bundle []byte) error {
+	if len(bytes.TrimSpace(bundle)) == 0 {
+		return errors.New("it is empty")
+	}
+	blocks, left := 0, bundle
+	for {
+		block, after := pem.Decode(left)
+		if block == nil {
+			break
+		}
+		if bytes.Count(left[:len(left)-len(after)], []byte("-----BEGIN ")) != 1 {
+			return errors.New("it has a PEM block that is cut off")
+		}
+		switch {
+		case block.Type == cert.CertificateBlockType:
+			blocks++
+		case strings.HasSuffix(block.Type, "PRIVATE KEY"):
+			return fmt.Errorf("it holds a private key (%s), which must not be published", block.Type)
+		default:
+			return fmt.Errorf("it holds a PEM block %q, which is no certificate", block.Type)
+		}
+		left = after
+	}
+	switch {
+	case bytes.Contains(left, []byte("-----BEGIN ")):
+		return errors.New("it has a PEM block that is cut off")
+	case blocks == 0:
+		return errors.New("it holds no certificate in PEM (if it is one in DER, convert it: openssl x509 -inform der -in FILE -out FILE.pem)")
+	}
+	if parsed, err := cert.ParseCertsPEM(bundle); err != nil || len(parsed) != blocks {
+		return errors.New("it has a block of type CERTIFICATE that cannot be read as one")
+	}
+	return nil
+}

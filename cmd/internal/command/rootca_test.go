@@ -1,0 +1,144 @@
+package command
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/millrace/millrace/services/writer"
+)
+
+// authority is a certificate of a new authority in PEM, and its key.
+func authority(t *testing.T) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "test"}, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), key
+}
+
+// What is published in every namespace, and stays on record, is a certificate and nothing
+// else: with any other file nothing starts, and the error says what the file holds.
+func TestTheRootCertificate(t *testing.T) {
+	certificate, key := authority(t)
+	block, _ := pem.Decode(certificate)
+	comment := "# the cluster's authority\n"
+	for _, c := range []struct {
+		what string
+		file []byte
+		want string // "": it is taken
+	}{
+		{"a certificate", certificate, ""},
+		{"two, with comments", []byte(comment + string(certificate) + comment + string(certificate)), ""},
+		{"a private key", key, "a private key (EC PRIVATE KEY)"},
+		{"a certificate and its key", slices.Concat(certificate, key), "a private key (EC PRIVATE KEY)"},
+		{"a key that is cut off", slices.Concat(certificate, key[:len(key)/2]), "cut off"},
+		{"a certificate that is cut off", certificate[:len(certificate)/2], "cut off"},
+		{"a second one that is cut off", slices.Concat(certificate, certificate[:len(certificate)-40]), "cut off"},
+		{"DER", block.Bytes, "openssl x509 -inform der"},
+		{"nothing", nil, "empty"},
+		{"text", []byte("canary"), "no certificate in PEM"},
+		{"another block", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: block.Bytes}), "PUBLIC KEY"},
+		{"no certificate in a block of one", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("canary")}), "cannot be read"},
+	} {
+		o := newControllerOptions()
+		o.rootCAFile = filepath.Join(t.TempDir(), "ca.crt")
+		if err := os.WriteFile(o.rootCAFile, c.file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := o.config()
+		switch {
+		case c.want == "" && (err != nil || string(config.RootCA) != string(c.file)):
+			t.Errorf("%s: %q, %v", c.what, config.RootCA, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "--root-ca-file "+o.rootCAFile)):
+			t.Errorf("%s: %v, want an error with %q", c.what, err, c.want)
+		case c.want != "" && (len(config.RootCA) > 0 || strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), base64.StdEncoding.EncodeToString(block.Bytes)[:20])):
+			t.Errorf("%s: %v repeats what is in the file, or it is used: %q", c.what, err, config.RootCA)
+		}
+	}
+}
+
+// Without a file it is the certificate by which the kubeconfig trusts the API server; a
+// device that is empty, as a container is given for no file, is none.
+func TestTheRootCertificateOfTheKubeconfig(t *testing.T) {
+	certificate, key := authority(t)
+	other, _ := authority(t)
+	named := filepath.Join(t.TempDir(), "other.crt")
+	if err := os.WriteFile(named, other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, file string
+		cluster    rest.TLSClientConfig
+		want       string
+		fails      string
+	}{
+		{what: "its text", cluster: rest.TLSClientConfig{CAData: certificate}, want: string(certificate)},
+		{what: "its file", cluster: rest.TLSClientConfig{CAFile: named}, want: string(other)},
+		{what: "a flag", file: named, cluster: rest.TLSClientConfig{CAData: certificate}, want: string(other)},
+		{what: "no file in a container", file: os.DevNull, cluster: rest.TLSClientConfig{CAData: certificate}, want: string(certificate)},
+		{what: "the system's", cluster: rest.TLSClientConfig{}},
+		{what: "a key", cluster: rest.TLSClientConfig{CAData: slices.Concat(certificate, key)}, fails: "certificate-authority"},
+		{what: "a file that is not there", cluster: rest.TLSClientConfig{CAFile: named + "x"}, fails: "certificate-authority"},
+	} {
+		o := newControllerOptions()
+		o.rootCAFile = c.file
+		err := o.trust(&rest.Config{TLSClientConfig: c.cluster})
+		if c.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(err.Error(), "--root-ca-file") {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			continue
+		}
+		config, failed := o.config()
+		if err != nil || failed != nil || string(config.RootCA) != c.want {
+			t.Errorf("%s: %q, %v, %v", c.what, config.RootCA, err, failed)
+		}
+	}
+}
+
+// What has a kubeconfig runs the publisher without the flag; the reconcilers have none.
+func TestWhoHasTheRootCertificate(t *testing.T) {
+	certificate, _ := authority(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+		"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1", "certificate-authority-data": "` + base64.StdEncoding.EncodeToString(certificate) + `"}}],
+		"users": [{"name": "x", "user": {"token": "x"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []struct {
+		connects bool
+		want     bool
+	}{{true, true}, {false, false}} {
+		s := newLone()
+		s.connects, s.cluster.kubeconfig = service.connects, kubeconfig
+		chosen, err := s.choose()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := slices.ContainsFunc(profiles(chosen.all()), func(p writer.Profile) bool { return p.Name == "root-ca-certificate-publisher-controller" })
+		if runs != service.want {
+			t.Errorf("with a kubeconfig %v: it runs: %v", service.connects, runs)
+		}
+	}
+}
