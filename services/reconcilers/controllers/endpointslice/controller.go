@@ -63,10 +63,11 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name},
 		},
-		Metrics:  metrics,
-		Settings: reconcile.Body(config),
-		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Max) },
-		Decide:   decide,
+		Remembers: true,
+		Metrics:   metrics,
+		Settings:  reconcile.Body(config),
+		Observe:   func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Max) },
+		Decide:    decide,
 	}
 }
 
@@ -88,32 +89,30 @@ type View struct {
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	// Attempt tells this attempt from those that failed before it.
 	Attempt uint64 `json:"attempt,omitempty"`
+	Told    Told   `json:"told,omitzero"`
 }
 
-// keysOfNode maps a node that comes, goes or moves to another zone to the services
-// of its pods, and to those whose hints go by what all nodes can do.
+// keysOfNode maps a node that comes or moves to another zone to the services of its
+// pods; and one that changes what its zone can do to those whose hints go by that.
 //
-// Upstream: a pod whose node is not known is tried again some times. Capacity is
-// weighed anew where zones are overloaded; here, when a node is new or gone.
+// A node that goes changes nothing by itself: its pods may run on, and are deleted in
+// time where they do not.
+//
+// Upstream: a pod whose node is not known is tried again some times; capacity is weighed
+// anew at a change of zone or readiness, here at a change of its processors, too.
 func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	if !was.None() && !now.None() && zone(was) == zone(now) {
-		return nil
-	}
-	node := now
-	if node.None() {
-		node = was
-	}
 	found := map[events.Key]bool{}
-	for _, svc := range reconcile.List(s, kinds.Services, "") {
-		if byCapacity(svc) {
-			found[service.Key(svc)] = true
+	before, _ := was.Object.(*corev1.Node)
+	node, _ := now.Object.(*corev1.Node)
+	if weighed(before) != weighed(node) {
+		for _, svc := range reconcile.List(s, kinds.Services, "") {
+			if byCapacity(svc) {
+				found[service.Key(svc)] = true
+			}
 		}
 	}
-	for _, p := range reconcile.List(s, kinds.Pods, "") {
-		if p.Spec.NodeName != node.GetName() {
-			continue
-		}
-		for _, key := range service.KeysOfPod(s, reconcile.Object{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: p}) {
+	if node != nil && (before == nil || zone(before) != zone(node)) {
+		for _, key := range servicesOn(s, node.Name) {
 			found[key] = true
 		}
 	}
@@ -122,14 +121,24 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	})
 }
 
-func zone(node reconcile.Object) string { return node.GetLabels()[corev1.LabelTopologyZone] }
+// servicesOn are the services of the pods on a node.
+func servicesOn(s reconcile.Snapshot, node string) (keys []events.Key) {
+	for _, p := range reconcile.List(s, kinds.Pods, "") {
+		if p.Spec.NodeName == node {
+			keys = append(keys, service.KeysOfPod(s, reconcile.Object{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: p})...)
+		}
+	}
+	return keys
+}
+
+func zone(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
 func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	svc, ok := reconcile.Get(s, kinds.Services, k.Namespace, k.Name)
 	if !ok {
 		return View{}, false // its slices are the garbage collector's
 	}
-	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k)}
+	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k), Told: toldOf(s, k, svc)}
 	if !v.published() {
 		return v, true
 	}
@@ -137,7 +146,7 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	v.Zones = map[string]string{}
 	for _, p := range v.Pods {
 		if node, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
-			v.Zones[node.Name] = node.Labels[corev1.LabelTopologyZone]
+			v.Zones[node.Name] = zone(node)
 		}
 	}
 	v.Slices = endpoint.Slices(s, k, manager)

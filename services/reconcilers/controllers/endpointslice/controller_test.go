@@ -194,6 +194,13 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 			v.Slices[at] = &slice
 		case events.VerbDelete:
 			v.Slices = slices.Delete(v.Slices, at, at+1)
+		case events.VerbRecord:
+			if len(c.Note) > 0 {
+				v.Told = Told{}
+				if err := json.Unmarshal(c.Note, &v.Told); err != nil {
+					panic(err)
+				}
+			}
 		}
 	}
 	return v
@@ -267,6 +274,7 @@ func TestWhoseTurn(t *testing.T) {
 		{"a node comes", kinds.Nodes.Kind, nil, node("n1", "east"), []events.Key{key("web")}},
 		{"a node without pods comes", kinds.Nodes.Kind, nil, node("n2", "east"), nil},
 		{"a node moves", kinds.Nodes.Kind, node("n1", "east"), node("n1", "west"), []events.Key{key("web")}},
+		{"a node goes", kinds.Nodes.Kind, node("n1", "east"), nil, nil},
 		{"a node beats", kinds.Nodes.Kind, node("n1", "east"), node("n1", "east"), nil},
 	} {
 		if got := world.Keys(controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {

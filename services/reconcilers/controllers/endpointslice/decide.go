@@ -21,11 +21,13 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	}
 	v = v.sorted()
 	var all changes
-	var told []events.Command
+	now := Told{Hints: map[discoveryv1.AddressType]string{}, Skipped: v.skipped()}
 	families := v.families()
 	for _, family := range families {
 		c := v.packed(family)
-		told = append(told, v.hint(&c)...)
+		if hints := v.hint(&c); hints != "" {
+			now.Hints[family] = hints
+		}
 		c.settle(v.Service)
 		all.add(c)
 	}
@@ -37,9 +39,10 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	commands := v.commands(all)
 	d := reconcile.Nothing("the slices say what is there")
 	if len(commands) > 0 {
-		d = reconcile.Do("the slices do not say what is there", slices.Concat(commands, told)...)
+		d = reconcile.Do("the slices do not say what is there", commands...)
 		d.Figures = v.counted(commands, all)
 	}
+	d = reconcile.Join(d, v.news(now))
 	d.Figures = append(d.Figures, v.totals(all)...)
 	return d
 }
@@ -118,11 +121,7 @@ func (v View) tell(verb string) reconcile.Option {
 		name = ""
 	}
 	return reconcile.Tell(nil, v.notice(corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
-		"Error updating Endpoint Slices for Service "+v.Service.Namespace+"/"+v.Service.Name+": failed to "+verb+" "+name+of+": {error}"))
-}
-
-func (v View) notice(level, reason, message string) *events.Notice {
-	return &events.Notice{About: reconcile.About(kinds.Services.Kind, v.Service), Type: level, Reason: reason, Message: message}
+		v.failing()+"failed to "+verb+" "+name+of+": {error}"))
 }
 
 // mark notes since when what a slice says was so, for those who measure how long

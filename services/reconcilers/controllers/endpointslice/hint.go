@@ -6,14 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-
-	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // hint has the slices of a family say which zones and nodes should use which
-// endpoint, as the service wants it, and gives what users are told of that.
-func (v View) hint(c *changes) []events.Command {
+// endpoint, as the service wants it. Where that is by capacity it gives what users are
+// told of that ([Told].Hints).
+func (v View) hint(c *changes) string {
 	defer c.calm(v.Slices)
 	switch distribution := v.Service.Spec.TrafficDistribution; {
 	case byCapacity(v.Service):
@@ -26,9 +24,9 @@ func (v View) hint(c *changes) []events.Command {
 			}
 			return nearest(e, nodes)
 		})
-		return nil
+		return ""
 	default:
-		return v.unhint(c, "")
+		return c.unhint("")
 	}
 }
 
@@ -55,33 +53,10 @@ func nearest(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
 	return &h
 }
 
-// unhint takes all hints away. Where there were some by capacity, users are told.
-func (v View) unhint(c *changes, because string) []events.Command {
-	hinted := v.hinted(c.family)
+// unhint takes all hints away.
+func (c *changes) unhint(because string) string {
 	c.rehint(func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
-	if because == "" || !hinted && len(v.Slices) > 0 {
-		return nil
-	}
-	return v.record(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", because, c.family)
-}
-
-// record tells users about the hints of a family.
-//
-// Upstream: told at every sync; here, when it comes to be so.
-func (v View) record(level, reason, message string, family discoveryv1.AddressType) []events.Command {
-	return []events.Command{reconcile.Record(*v.notice(level, reason, message+", addressType: "+string(family)))}
-}
-
-// hinted tells whether the slices of a family have hints.
-func (v View) hinted(family discoveryv1.AddressType) bool {
-	for _, slice := range v.Slices {
-		for i := range slice.Endpoints {
-			if slice.AddressType == family && slice.Endpoints[i].Hints != nil {
-				return true
-			}
-		}
-	}
-	return false
+	return because
 }
 
 // rehint gives every endpoint the hints that it should have; slices that have

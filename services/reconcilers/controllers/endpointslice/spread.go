@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"github.com/millrace/millrace/pkg/events"
 )
 
 // Hints by capacity give each zone about as many endpoints as it has of the
@@ -35,19 +33,33 @@ func byCapacity(svc *corev1.Service) bool {
 func capacity(nodes []*corev1.Node) map[string]int64 {
 	byZone := map[string]int64{}
 	for _, n := range nodes {
-		if controlPlane(n) || !nodeReady(n) {
+		w := weighed(n)
+		if !w.counts {
 			continue
 		}
-		zone, cpu := n.Labels[corev1.LabelTopologyZone], n.Status.Allocatable.Cpu().MilliValue()
-		if zone == "" || cpu == 0 {
+		if w.zone == "" || w.cpu == 0 {
 			return nil
 		}
-		byZone[zone] += cpu
+		byZone[w.zone] += w.cpu
 	}
 	if len(byZone) < 2 {
 		return nil
 	}
 	return byZone
+}
+
+// weight is what a node adds to what its zone can do.
+type weight struct {
+	counts bool
+	zone   string
+	cpu    int64
+}
+
+func weighed(n *corev1.Node) (w weight) {
+	if n == nil || controlPlane(n) || !nodeReady(n) {
+		return w
+	}
+	return weight{counts: true, zone: zone(n), cpu: n.Status.Allocatable.Cpu().MilliValue()}
 }
 
 func controlPlane(n *corev1.Node) bool {
@@ -102,8 +114,9 @@ func (v View) shares(count int) (shares map[string]share, because string) {
 	return shares, ""
 }
 
-// spread gives the ready endpoints of a family to the zones.
-func (v View) spread(c *changes) []events.Command {
+// spread gives the ready endpoints of a family to the zones; it gives [hinted] or why it
+// cannot.
+func (v View) spread(c *changes) string {
 	count := 0
 	for _, slice := range slices.Concat(c.create, c.update, c.same) {
 		for i := range slice.Endpoints {
@@ -114,7 +127,7 @@ func (v View) spread(c *changes) []events.Command {
 	}
 	shares, because := v.shares(count)
 	if shares == nil {
-		return v.unhint(c, because)
+		return c.unhint(because)
 	}
 	given := c.settled(shares)
 	for _, slice := range c.moving() {
@@ -123,7 +136,7 @@ func (v View) spread(c *changes) []events.Command {
 			switch {
 			case !ready(e):
 			case e.Zone == nil || *e.Zone == "":
-				return v.unhint(c, "One or more endpoints do not have a zone specified")
+				return c.unhint("One or more endpoints do not have a zone specified")
 			default:
 				given[*e.Zone]++
 				e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
@@ -131,14 +144,10 @@ func (v View) spread(c *changes) []events.Command {
 		}
 	}
 	c.redistribute(deals(shares, given))
-	switch {
-	case len(given) == 0:
-		return v.unhint(c, "No hints allocated for zones")
-	case !v.hinted(c.family):
-		return v.record(corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled", c.family)
-	default:
-		return nil
+	if len(given) == 0 {
+		return c.unhint("No hints allocated for zones")
 	}
+	return hinted
 }
 
 // settled counts by zone what the slices that stay as they are give; those that give
