@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 )
 
 func (o *controllerOptions) addRootCA(f *pflag.FlagSet) {
@@ -92,7 +92,10 @@ func onlyCertificates(bundle []byte) error {
 			return errors.New("it has a PEM block that is cut off")
 		}
 		switch {
-		case block.Type == cert.CertificateBlockType:
+		case block.Type == "CERTIFICATE":
+			if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+				return errors.New("it has a block of type CERTIFICATE that cannot be read as one")
+			}
 			blocks++
 		case strings.HasSuffix(block.Type, "PRIVATE KEY"):
 			return fmt.Errorf("it holds a private key (%s), which must not be published", block.Type)
@@ -106,9 +109,6 @@ func onlyCertificates(bundle []byte) error {
 		return errors.New("it has a PEM block that is cut off")
 	case blocks == 0:
 		return errors.New("it holds no certificate in PEM (if it is one in DER, convert it: openssl x509 -inform der -in FILE -out FILE.pem)")
-	}
-	if parsed, err := cert.ParseCertsPEM(bundle); err != nil || len(parsed) != blocks {
-		return errors.New("it has a block of type CERTIFICATE that cannot be read as one")
 	}
 	return nil
 }

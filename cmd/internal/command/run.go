@@ -60,10 +60,7 @@ stay on there: here they only look on, and are compared with it.`,
 
 // run runs everything against a cluster until the context ends.
 func (o *everything) run(ctx context.Context, config *rest.Config) error {
-	if err := o.ctrl.trust(config); err != nil {
-		return err
-	}
-	chosen, err := o.ctrl.choose()
+	chosen, err := o.ctrl.chooseFor(config)
 	if err != nil {
 		return err
 	}

@@ -140,12 +140,18 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 func (s *lone) choose() (choice, error) {
 	if s.connects {
 		if config, err := s.cluster.load(); err == nil {
-			if err := s.ctrl.trust(config); err != nil {
-				return choice{}, err
-			}
+			return s.ctrl.chooseFor(config)
 		}
 	}
 	return s.ctrl.choose()
+}
+
+// chooseFor gives the controllers of a process that has a cluster.
+func (o *controllerOptions) chooseFor(config *rest.Config) (choice, error) {
+	if err := o.trust(config); err != nil {
+		return choice{}, err
+	}
+	return o.choose()
 }
 
 // choose gives the controllers that the flags ask for, and says which are off because

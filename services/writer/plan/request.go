@@ -99,12 +99,12 @@ type Response struct {
 // The reasons that the door itself answers with.
 const (
 	// ReasonNoMatch: no resource is served under the owner's kind.
-	ReasonNoMatch = "NoMatch"
+	ReasonNoMatch = events.NoMatch
 	// ReasonUnresolvable: a cluster-scoped object names an owner that lives in
 	// a namespace.
 	ReasonUnresolvable = "UnresolvableOwner"
 	// ReasonLacking: the resource does not have the subresource that was asked for.
-	ReasonLacking = "NoSuchSubresource"
+	ReasonLacking = events.NoSubresource
 )
 
 // Object is the metadata that the plan judges by.

@@ -14,7 +14,7 @@
 // Upstream looks at a budget when it or one of its pods changes; so it does not notice
 // that a Deployment was scaled before a pod comes or goes. Here that is a reason to
 // look, too. And where a pod has several budgets, upstream keeps up to date the one
-// that it finds first; here all are kept.
+// that it finds first; here all are kept, and the pod's own key tells users of it.
 package disruption
 
 import (
@@ -25,6 +25,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +37,7 @@ import (
 )
 
 // Controller is the disruption controller. A key is a budget, or a pod that says that
-// it is disrupted.
+// it is disrupted or that several budgets select.
 var Controller = reconcile.Controller[View]{
 	Name:    "disruption-controller",
 	Aliases: []string{"disruption"},
@@ -44,7 +45,7 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "disruption",
 	Owns:    &kinds.PodDisruptionBudgets.Kind,
 	Inputs: []reconcile.Input{
-		reconcile.Own(kinds.PodDisruptionBudgets.Kind),
+		{Kind: kinds.PodDisruptionBudgets.Kind, Keys: keysOfBudget},
 		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		{Kind: kinds.ReplicationControllers.Kind, Keys: budgetsBeside},
 		{Kind: kinds.ReplicaSets.Kind, Keys: budgetsBeside},
@@ -75,12 +76,14 @@ type View struct {
 	Sizes map[types.UID]Size `json:"sizes,omitempty"`
 	// Answers are what was said of the others when they were asked, by uid too.
 	Answers map[types.UID]Answer `json:"answers,omitempty"`
-	// Shared are the pods that have another budget besides, and whose first budget
-	// this one is.
-	Shared []string `json:"shared,omitempty"`
 
-	// Pod is one that says that it is disrupted. There is no budget then.
+	// Pod is one that says that it is disrupted, or that has several budgets. There is
+	// no budget then.
 	Pod *corev1.Pod `json:"pod,omitempty"`
+	// Several are the names of the pod's budgets, where it has more than one; Told are
+	// those of which users were told last.
+	Several []string `json:"several,omitempty"`
+	Told    []string `json:"told,omitempty"`
 }
 
 // Size is how many pods somebody wants. Of is the uid of who that is: of a
@@ -96,8 +99,10 @@ type Answer struct {
 	// that one wants.
 	UID      types.UID `json:"uid,omitempty"`
 	Replicas int32     `json:"replicas,omitempty"`
-	// Failure is why it could not be said.
+	// Failure is why it could not be said, Lacking that it cannot be: the kind has no
+	// scale, or is not served.
 	Failure string `json:"failure,omitempty"`
+	Lacking bool   `json:"lacking,omitempty"`
 	// Note is what was noted when it was asked for.
 	Note Note `json:"note"`
 	// At is when it was given.
@@ -112,22 +117,77 @@ type Note struct {
 }
 
 // keysOfPod maps a pod to the budgets that select it, or did before, and to itself
-// where it says that it is disrupted.
+// where it says that it is disrupted or several budgets select it.
 func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
+	itself := false
 	for _, obj := range []reconcile.Object{now, was} {
 		if obj.None() {
 			continue
 		}
-		for _, b := range reconcile.List(s, kinds.PodDisruptionBudgets, obj.GetNamespace()) {
-			key := events.Key{Namespace: b.Namespace, Name: b.Name}
-			if !slices.Contains(keys, key) && selects(b, obj) {
+		budgets := budgetsOf(s, obj)
+		for _, name := range budgets {
+			if key := (events.Key{Namespace: obj.GetNamespace(), Name: name}); !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
+		itself = itself || len(budgets) > 1
 	}
-	if p, ok := now.Object.(*corev1.Pod); ok && claimsDisruption(p) {
-		keys = append(keys, events.Key{Kind: kinds.Pods.Name, Namespace: p.Namespace, Name: p.Name})
+	p, there := now.Object.(*corev1.Pod)
+	if !there {
+		p, _ = was.Object.(*corev1.Pod)
+	}
+	if p != nil && (itself || there && claimsDisruption(p)) {
+		keys = append(keys, keyOfPod(p))
+	}
+	return keys
+}
+
+func keyOfPod(p metav1.Object) events.Key {
+	return events.Key{Kind: kinds.Pods.Name, Namespace: p.GetNamespace(), Name: p.GetName()}
+}
+
+// budgetsOf are the names of the budgets that select a pod, in order.
+func budgetsOf(s reconcile.Snapshot, p metav1.Object) (names []string) {
+	for _, b := range reconcile.List(s, kinds.PodDisruptionBudgets, p.GetNamespace()) {
+		if selects(b, p) {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// most is how many pods are told of at once when a budget comes, goes, or selects others.
+const most = 50
+
+// keysOfBudget maps a budget to itself; and where it comes, goes or selects other pods to
+// those that it shares with other budgets, or did. Where they are very many the others
+// are told of when they change.
+//
+// Upstream: users are told of such a pod when it changes.
+func keysOfBudget(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	before, _ := was.Object.(*policyv1.PodDisruptionBudget)
+	after, _ := now.Object.(*policyv1.PodDisruptionBudget)
+	either := after
+	if either == nil {
+		either = before
+	}
+	keys := []events.Key{{Namespace: either.Namespace, Name: either.Name}}
+	if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec.Selector, after.Spec.Selector) {
+		return keys
+	}
+	others := slices.DeleteFunc(reconcile.List(s, kinds.PodDisruptionBudgets, either.Namespace), func(o *policyv1.PodDisruptionBudget) bool { return o.Name == either.Name })
+	if len(others) == 0 {
+		return keys
+	}
+	for _, p := range reconcile.List(s, kinds.Pods, either.Namespace) {
+		its := before != nil && selects(before, p) || after != nil && selects(after, p)
+		if !its || !slices.ContainsFunc(others, func(o *policyv1.PodDisruptionBudget) bool { return selects(o, p) }) {
+			continue
+		}
+		if keys = append(keys, keyOfPod(p)); len(keys) > most {
+			break
+		}
 	}
 	return keys
 }
@@ -159,8 +219,7 @@ func budgetsBeside(s reconcile.Snapshot, was, now reconcile.Object) []events.Key
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if k.Kind == kinds.Pods.Name {
-		p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, k.Name)
-		return View{Pod: p}, ok
+		return observePod(s, k)
 	}
 	b, ok := reconcile.Get(s, kinds.PodDisruptionBudgets, k.Namespace, k.Name)
 	if !ok {
@@ -172,31 +231,43 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		v.Select = err.Error()
 		return v, true
 	}
-	others := slices.DeleteFunc(reconcile.List(s, kinds.PodDisruptionBudgets, k.Namespace), func(o *policyv1.PodDisruptionBudget) bool { return o.Name == b.Name })
 	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
-		if !selector.Matches(labels.Set(p.Labels)) {
-			continue
-		}
-		v.Pods = append(v.Pods, p)
-		if first(b, others, p) {
-			v.Shared = append(v.Shared, p.Name)
+		if selector.Matches(labels.Set(p.Labels)) {
+			v.Pods = append(v.Pods, p)
 		}
 	}
 	v.Sizes = sizes(s, v.Pods)
 	return v, true
 }
 
-// first tells whether a budget is the first by name of several that a pod has.
-func first(b *policyv1.PodDisruptionBudget, others []*policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
-	shared := false
-	for _, o := range others {
-		if selects(o, p) {
-			if shared = true; o.Name < b.Name {
-				return false
-			}
+func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
+	p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Pod: p}
+	if several := budgetsOf(s, p); len(several) > 1 {
+		v.Several = several
+	}
+	if last, ok := s.Last(k, events.Tell); ok && last.UID == p.UID {
+		v.Told = toldIn(last)
+	}
+	return v, true
+}
+
+// memory is what a report about a pod notes: of which budgets users have been told.
+type memory struct {
+	Budgets []string `json:"budgets"`
+}
+
+func toldIn(o events.Outcome) []string {
+	var m memory
+	for _, r := range o.Results {
+		if !r.OK() || r.Answer == nil || json.Unmarshal(r.Answer.Note, &m) != nil {
+			return nil
 		}
 	}
-	return shared
+	return m.Budgets
 }
 
 // sizes finds those who control pods and are of a kind that is read.
@@ -251,7 +322,7 @@ func answers(s reconcile.Snapshot, k events.Key) map[types.UID]Answer {
 			continue // nobody was asked
 		case r.Status == events.Absent:
 		case r.Status != events.Answered:
-			a.Failure = r.Message
+			a.Failure, a.Lacking = r.Message, r.Lacks()
 		default:
 			if err := reconcile.ReadObject(r, "Scale", &has); err != nil {
 				a.Failure = err.Error()

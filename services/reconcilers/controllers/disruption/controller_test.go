@@ -31,7 +31,7 @@ func TestLaws(t *testing.T) {
 	reconciletest.Laws(t, Controller, rapid.Custom(anyView), now,
 		reconciletest.Content(3, carriedOut),
 		reconciletest.Indifferent(func(t *rapid.T, v View) View {
-			v.Shared = rapid.Permutation(v.Shared).Draw(t, "shared")
+			v.Several = rapid.Permutation(v.Several).Draw(t, "several")
 			return v
 		}),
 		reconciletest.Law[View]{Name: "careful", Holds: careful})
@@ -66,6 +66,8 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
+		case v.Pod != nil && c.Verb == events.VerbRecord:
+			v.Told = v.Several
 		case c.Verb == events.VerbAsk:
 			var note Note
 			if err := json.Unmarshal(c.Note, &note); err != nil {
@@ -93,7 +95,8 @@ func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 
 func anyView(t *rapid.T) View {
 	if rapid.IntRange(0, 4).Draw(t, "a pod") == 0 {
-		return View{Pod: anyPod(t, "p")}
+		any := rapid.SampledFrom([][]string{nil, {"a", "b"}, {"a", "c"}})
+		return View{Pod: anyPod(t, "p"), Several: any.Draw(t, "several"), Told: any.Draw(t, "told")}
 	}
 	v := View{Budget: anyBudget(t), Sizes: map[types.UID]Size{}, Answers: map[types.UID]Answer{}}
 	for i := range rapid.IntRange(0, 5).Draw(t, "pods") {
@@ -104,9 +107,6 @@ func anyView(t *rapid.T) View {
 				v.Budget.Status.DisruptedPods = map[string]metav1.Time{}
 			}
 			v.Budget.Status.DisruptedPods[p.Name] = metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 240).Draw(t, "evicted ago")) * time.Second))
-		}
-		if rapid.IntRange(0, 5).Draw(t, "shared") == 0 {
-			v.Shared = append(v.Shared, p.Name)
 		}
 	}
 	for _, uid := range []types.UID{"rs", "sts"} {
@@ -198,9 +198,9 @@ func TestWhoseTurnItIs(t *testing.T) {
 		was, now metav1.Object
 		want     []events.Key
 	}{
-		"a pod":                {nil, web, []events.Key{keyOf("all"), keyOf("web")}},
-		"one that went":        {web, nil, []events.Key{keyOf("all"), keyOf("web")}},
-		"one with new labels":  {web, other, []events.Key{keyOf("all"), keyOf("web")}},
+		"a pod":                {nil, web, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
+		"one that went":        {web, nil, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
+		"one with new labels":  {web, other, []events.Key{keyOf("all"), keyOf("web"), podKey("p")}},
 		"of nobody":            {other, other, []events.Key{keyOf("all")}},
 		"one that is disputed": {nil, disrupted, []events.Key{keyOf("all"), {Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "p"}}},
 	} {
@@ -235,8 +235,8 @@ func TestObserve(t *testing.T) {
 		Put(kinds.Deployments.Kind, above).Put(kinds.ReplicaSets.Kind, set, lonely).
 		Put(kinds.Pods.Kind, old, away, foo, reconciletest.Pod("own", reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, lonely)))
 	v, ok := observe(world, keyOf("a"))
-	if !ok || len(v.Pods) != 3 || len(v.Shared) != 3 {
-		t.Errorf("it sees %d pods, %v shared", len(v.Pods), v.Shared)
+	if !ok || len(v.Pods) != 3 {
+		t.Errorf("it sees %d pods", len(v.Pods))
 	}
 	if want := (Size{Of: above.UID, Replicas: 5}); v.Sizes[set.UID] != want {
 		t.Errorf("the set of a deployment is %+v", v.Sizes[set.UID])
@@ -244,16 +244,13 @@ func TestObserve(t *testing.T) {
 	if want := (Size{Of: lonely.UID, Replicas: 3}); v.Sizes[lonely.UID] != want {
 		t.Errorf("the set of a deployment that is gone is %+v", v.Sizes[lonely.UID])
 	}
-	if v, _ := observe(world, keyOf("b")); len(v.Shared) != 0 {
-		t.Errorf("the second budget tells of %v, too", v.Shared)
-	}
 	if v, ok := observe(world, keyOf("odd")); !ok || v.Select == "" || len(v.Pods) > 0 {
 		t.Errorf("of a budget whose selector is none it sees %+v", v)
 	}
 	if _, ok := observe(world, keyOf("nobody")); ok {
 		t.Error("it sees a budget that is not there")
 	}
-	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil {
+	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil || !slices.Equal(v.Several, []string{"a", "b"}) {
 		t.Errorf("of a pod it sees %+v", v)
 	}
 }

@@ -34,13 +34,13 @@ const (
 	noPods     = "NoPods"
 	failed     = "CalculateExpectedPodCountFailed"
 	unmanaged  = "UnmanagedPods"
-	several    = "MultiplePodDisruptionBudgets"
+	multiple   = "MultiplePodDisruptionBudgets"
 	notDeleted = "NotDeleted"
 )
 
 func decide(v View, now time.Time) reconcile.Decision {
 	if v.Budget == nil {
-		return decideOnPod(v.Pod, now)
+		return v.decideOnPod(now)
 	}
 	var all scales
 	switch {
@@ -185,8 +185,7 @@ func (v View) healthy(disrupted map[string]metav1.Time) (n int32) {
 	return n
 }
 
-// notices are what users are told of a new status. That a pod has several budgets is
-// told when the budget expects another number of pods than before.
+// notices are what users are told of a new status.
 func (v View) notices(all scales, late []*corev1.Pod) (told []events.Notice) {
 	if len(v.Pods) == 0 {
 		told = append(told, notice(corev1.EventTypeNormal, noPods, "No matching pods found")(v))
@@ -202,17 +201,6 @@ func (v View) notices(all scales, late []*corev1.Pod) (told []events.Notice) {
 			About: reconcile.About(kinds.Pods.Kind, p), Type: corev1.EventTypeWarning, Reason: notDeleted,
 			Message: fmt.Sprintf("Pod was expected by PDB %s/%s to be deleted but it wasn't", v.Budget.Namespace, v.Budget.Name),
 		})
-	}
-	if v.Budget.Status.ExpectedPods == all.expected {
-		return told
-	}
-	for _, p := range v.Pods {
-		if slices.Contains(v.Shared, p.Name) {
-			told = append(told, events.Notice{
-				About: reconcile.About(kinds.Pods.Kind, p), Type: corev1.EventTypeWarning, Reason: several,
-				Message: fmt.Sprintf("Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", p.Namespace, p.Name, v.Budget.Name),
-			})
-		}
 	}
 	return told
 }
@@ -243,8 +231,37 @@ func disruption(p *corev1.Pod) (corev1.PodCondition, bool) {
 	return corev1.PodCondition{}, false
 }
 
-// decideOnPod takes back what a pod says of a disruption that did not come.
-func decideOnPod(p *corev1.Pod, now time.Time) reconcile.Decision {
+// decideOnPod takes back what a pod says of a disruption that did not come, and tells
+// users that it has several budgets.
+func (v View) decideOnPod(now time.Time) reconcile.Decision {
+	v.Several = slices.Sorted(slices.Values(v.Several))
+	d := reconcile.Join(takeBack(v.Pod, now), v.share())
+	if len(v.Several)+len(v.Told) > 0 {
+		for i := range d.Commands {
+			d.Commands[i].Note = reconcile.Body(memory{Budgets: v.Several}) // what was noted before is forgotten
+		}
+	}
+	return d
+}
+
+// share tells users, once, that a pod has several budgets, so that it cannot be evicted.
+//
+// Upstream: getPdbForPod, at each change of such a pod, and of any one of its budgets.
+func (v View) share() reconcile.Decision {
+	switch {
+	case slices.Equal(v.Several, v.Told):
+		return reconcile.Nothing("users know how many budgets the pod has")
+	case len(v.Several) == 0:
+		return reconcile.Do("the pod does not have several budgets any more", events.Command{Verb: events.VerbRecord}) // to be noted alone
+	}
+	return reconcile.Do("the pod has several budgets", reconcile.Record(events.Notice{
+		About: reconcile.About(kinds.Pods.Kind, v.Pod), Type: corev1.EventTypeWarning, Reason: multiple,
+		Message: fmt.Sprintf("Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", v.Pod.Namespace, v.Pod.Name, v.Several[0]),
+	}))
+}
+
+// takeBack takes back what a pod says of a disruption that did not come.
+func takeBack(p *corev1.Pod, now time.Time) reconcile.Decision {
 	if !claimsDisruption(p) {
 		return reconcile.Nothing("the pod does not say that it is disrupted, or is right")
 	}

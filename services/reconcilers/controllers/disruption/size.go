@@ -65,10 +65,12 @@ type scales struct {
 	expected  int32
 	unmanaged []string // pods that nobody controls
 	failure   string   // why it is not known
-	// ask are questions that have to be asked first; stale is when the oldest answer
-	// that was taken although the pods have changed is to be asked for again.
-	ask   []events.Command
-	stale time.Time
+	// ask are questions that have to be asked first, since answers are lacking; stale is
+	// when the oldest answer that was taken although the pods have changed is to be asked
+	// for again.
+	ask     []events.Command
+	lacking bool
+	stale   time.Time
 }
 
 // scales adds up what those want who control the pods, each once.
@@ -77,6 +79,7 @@ type scales struct {
 func (v View) scales(now time.Time) scales {
 	var all scales
 	counted, asked, occasion := map[types.UID]bool{}, map[types.UID]bool{}, v.occasion()
+	var questions []events.Command
 	for _, p := range v.Pods {
 		ref, ok := owner.Of(p)
 		switch {
@@ -89,6 +92,7 @@ func (v View) scales(now time.Time) scales {
 		size, known := v.Sizes[ref.UID]
 		if !known && !readable(ref) {
 			asked[ref.UID] = true
+			questions = append(questions, v.question(ref, occasion))
 			if !v.answered(ref, occasion, now, &all) {
 				continue
 			}
@@ -108,6 +112,9 @@ func (v View) scales(now time.Time) scales {
 			all.expected += size.Replicas
 		}
 	}
+	if all.lacking { // only the last answers are remembered, so all are asked for together
+		all.ask = questions
+	}
 	return all
 }
 
@@ -117,13 +124,16 @@ func (s *scales) fail(why string) {
 	}
 }
 
-// answered tells whether there is an answer about somebody that is good, and asks
-// for one otherwise.
+// answered tells whether there is an answer about somebody that is good, and notes
+// otherwise that one is lacking. That a kind has no scale is an answer until the pods
+// are others.
+//
+// Upstream: asked for at each change of a pod, and not again where that fails.
 func (v View) answered(ref metav1.OwnerReference, occasion string, now time.Time, all *scales) bool {
 	answer, known := v.Answers[ref.UID]
 	until := answer.At.Add(fresh)
 	switch {
-	case known && answer.Note.Occasion == occasion && answer.Failure == "":
+	case known && answer.Note.Occasion == occasion && (answer.Failure == "" || answer.Lacking):
 		return true
 	case known && now.Before(until):
 		if all.stale.IsZero() || until.Before(all.stale) {
@@ -131,9 +141,13 @@ func (v View) answered(ref metav1.OwnerReference, occasion string, now time.Time
 		}
 		return true
 	}
-	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}
-	all.ask = append(all.ask, reconcile.AskOf(v.Budget.Namespace, of, scale, Note{UID: ref.UID, Occasion: occasion}))
+	all.lacking = true
 	return false
+}
+
+func (v View) question(ref metav1.OwnerReference, occasion string) events.Command {
+	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, UID: ref.UID}
+	return reconcile.AskOf(v.Budget.Namespace, of, scale, Note{UID: ref.UID, Occasion: occasion})
 }
 
 // occasion is a sum of which pods there are and of whom, and of what is asked of the
