@@ -238,9 +238,9 @@ func (b Budgets) answer(c events.Command) events.Result {
 	}
 	switch {
 	case err != nil:
-		r.Status, r.Message = events.Refused, err.Error()
+		r.Status, r.Reason, r.Message = events.Refused, events.NoMatch, err.Error()
 	case kind.Kind == "Bar":
-		r.Status, r.Code = events.Refused, http.StatusNotImplemented
+		r.Status, r.Code, r.Reason = events.Refused, http.StatusNotImplemented, events.NoSubresource
 		r.Message = fmt.Sprintf("%s does not implement the scale subresource", mapping.Resource.GroupResource())
 	case !there:
 		r.Status = events.Absent

@@ -321,7 +321,7 @@ func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error
 		if len(part.Commands) == 0 {
 			continue
 		}
-		o := events.Outcome{Key: key, Lane: lane, Turn: w.sequence, At: now}
+		o := events.Outcome{Key: key, Lane: lane, Turn: w.sequence, At: now, UID: w.uidOf(key)}
 		for i, c := range part.Commands {
 			r, err := w.carryOut(c)
 			if err != nil {
@@ -335,6 +335,20 @@ func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error
 		w.last[course{key, lane}] = o
 	}
 	return nil
+}
+
+// uidOf is the uid of a key's own object.
+func (w *turns) uidOf(key events.Key) types.UID {
+	kind := key.Kind
+	if owns := w.controller.Describe().Owns; kind == "" && owns != nil {
+		kind = owns.Name
+	}
+	for _, obj := range w.objects {
+		if o := obj.(object); kindOf(obj).Name == kind && o.GetNamespace() == key.Namespace && o.GetName() == key.Name {
+			return o.GetUID()
+		}
+	}
+	return ""
 }
 
 func (w *turns) carryOut(c events.Command) (events.Result, error) {

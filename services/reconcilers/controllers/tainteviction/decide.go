@@ -39,7 +39,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		stay = nil
 	}
 	switch {
-	case v.Pod.DeletionTimestamp != nil:
+	case v.Pod.DeletionTimestamp != nil && v.marked():
 		return reconcile.Nothing("the pod is on its way out")
 	case !bears:
 		return v.end("the pod does not tolerate its node", nil, now)
@@ -90,13 +90,20 @@ func (v View) note(stay Stay) reconcile.Decision {
 	return d
 }
 
-// end says that the pod is disrupted, and when that is said deletes it.
+// end says that the pod is disrupted, and when that is said deletes it. One that is
+// being deleted already says so, too: how it ended may be judged by that.
+//
+// Upstream: addConditionAndDeletePod.
 func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision {
-	over, marked := v.marked()
-	if !marked {
+	said := v.disruption()
+	if !v.marked() {
+		since := metav1.NewTime(now.Truncate(time.Second))
+		if said.Status == corev1.ConditionTrue {
+			since = said.LastTransitionTime
+		}
 		mark := map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: v.Pod.Generation,
-			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+			LastTransitionTime: since,
 			Reason:             why, Message: "Taint manager: deleting due to NoExecute taint",
 		}}}}
 		c := reconcile.Patch(kinds.Pods.Kind, v.Pod, types.StrategicMergePatchType, reconcile.Body(mark))
@@ -109,6 +116,7 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 	told := v.record("Marking for deletion Pod %s").OnApplied
 	d := reconcile.Do(because, reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(told, nil)))
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: v.Pod.Namespace, Name: v.Pod.Name}
+	over := said.LastTransitionTime.Time
 	if stay != nil {
 		over = stay.Until
 	}
@@ -116,14 +124,20 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 	return d
 }
 
-// marked tells whether the pod says already that it is driven away, and since when.
-func (v View) marked() (since time.Time, marked bool) {
+// marked tells whether the pod says already that it is driven away.
+func (v View) marked() bool {
+	said := v.disruption()
+	return said.Status == corev1.ConditionTrue && said.Reason == why
+}
+
+// disruption is what the pod says of being disrupted.
+func (v View) disruption() corev1.PodCondition {
 	for _, c := range v.Pod.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == why {
-			return c.LastTransitionTime.Time, true
+		if c.Type == corev1.DisruptionTarget {
+			return c
 		}
 	}
-	return time.Time{}, false
+	return corev1.PodCondition{}
 }
 
 // record tells of the pod, with its name in the message.

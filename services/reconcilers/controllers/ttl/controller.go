@@ -3,6 +3,7 @@
 package ttl
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,13 +29,19 @@ var Controller = reconcile.Controller[View]{
 // View is what the turn of one node can see.
 type View struct {
 	Node *corev1.Node `json:"node"`
-	// Nodes is how many there are.
+	// Nodes is how many there are, and Step the last of [steps] that any of them is told.
 	Nodes int `json:"nodes"`
+	Step  int `json:"step,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	node, ok := reconcile.Get(s, kinds.Nodes, "", k.Name)
-	return View{Node: node, Nodes: len(s.List(kinds.Nodes.Name, ""))}, ok
+	all := s.List(kinds.Nodes.Name, "")
+	v := View{Node: node, Nodes: len(all)}
+	for _, n := range all {
+		v.Step = max(v.Step, stepOf(n.GetAnnotations()[corev1.ObjectTTLAnnotationKey]))
+	}
+	return v, ok
 }
 
 // step is a time for clusters of a size. The sizes overlap, so that a node more or
@@ -48,7 +55,7 @@ type step struct {
 var steps = []step{{0, 100, "0"}, {90, 500, "15"}, {450, 1000, "30"}, {900, 2000, "60"}, {1800, 1 << 30, "300"}}
 
 func decide(v View, _ time.Time) reconcile.Decision {
-	want := wanted(v.Node.Annotations[corev1.ObjectTTLAnnotationKey], v.Nodes)
+	want := wanted(v.Step, v.Nodes)
 	if v.Node.Annotations[corev1.ObjectTTLAnnotationKey] == want {
 		return reconcile.Nothing("the node is told what fits the size of the cluster")
 	}
@@ -57,18 +64,17 @@ func decide(v View, _ time.Time) reconcile.Decision {
 		reconcile.Patch(kinds.Nodes.Kind, v.Node, types.StrategicMergePatchType, reconcile.Body(patch)))
 }
 
-// wanted is the time for a number of nodes: what is said already where that fits,
-// else what comes next.
+// stepOf is the step of what a node is told; the first where that is none.
+func stepOf(said string) int {
+	return max(0, slices.IndexFunc(steps, func(s step) bool { return s.seconds == said }))
+}
+
+// wanted is the time for a number of nodes: that of the step that the cluster is on
+// where that fits, else what comes next.
 //
-// Upstream: one remembers the step that the cluster is on. Each node's annotation
-// remembers it here, so nothing is forgotten at a restart.
-func wanted(said string, nodes int) string {
-	at := 0
-	for i, s := range steps {
-		if s.seconds == said {
-			at = i
-		}
-	}
+// Upstream: one remembers the step that the cluster is on. The nodes' annotations
+// remember it here, so nothing is forgotten at a restart.
+func wanted(at, nodes int) string {
 	for steps[at].most < nodes {
 		at++
 	}

@@ -31,9 +31,10 @@ func TestLaws(t *testing.T) {
 		return View{
 			Node:  node(rapid.SampledFrom([]string{"", "0", "15", "30", "60", "300", "nonsense"}).Draw(t, "said")),
 			Nodes: rapid.IntRange(0, 3000).Draw(t, "nodes"),
+			Step:  rapid.IntRange(0, 4).Draw(t, "step"),
 		}
 	}), reconciletest.Now, reconciletest.Content(2, func(v View, _ reconcile.Decision, _ time.Time) View {
-		v.Node = node(wanted(v.Node.Annotations[corev1.ObjectTTLAnnotationKey], v.Nodes))
+		v.Node = node(wanted(v.Step, v.Nodes))
 		return v
 	}))
 }
@@ -47,7 +48,7 @@ func TestWanted(t *testing.T) {
 		{"", 1, "0"}, {"", 100, "0"}, {"", 101, "15"}, {"", 2001, "300"}, {"nonsense", 501, "30"},
 		{"15", 90, "15"}, {"15", 89, "0"}, {"0", 100, "0"}, {"300", 1800, "300"}, {"300", 1799, "60"}, {"300", 5, "0"}, {"0", 5000, "300"},
 	} {
-		if got := wanted(c.said, c.nodes); got != c.want {
+		if got := wanted(stepOf(c.said), c.nodes); got != c.want {
 			t.Errorf("after %q, %s nodes want %q, not %q", c.said, strconv.Itoa(c.nodes), got, c.want)
 		}
 	}
