@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,7 +108,12 @@ func (b Budgets) theirs() ([]string, error) {
 		dc := upstream.NewDisruptionController(ctx, f.Core().V1().Pods(), f.Policy().V1().PodDisruptionBudgets(),
 			f.Core().V1().ReplicationControllers(), f.Apps().V1().ReplicaSets(), f.Apps().V1().Deployments(), f.Apps().V1().StatefulSets(),
 			client, mapper(), b.scaler(), client.Discovery())
-		return func() { dc.Run(ctx) }, nil
+		return func() {
+			var changes sync.WaitGroup
+			changes.Go(func() { changed(ctx, tracker) })
+			dc.Run(ctx)
+			changes.Wait()
+		}, nil
 	}
 	settled, err := SettleTheirs(build, copied(b.World), Now, 2*time.Second)
 	if err != nil {
@@ -126,6 +132,26 @@ func (b Budgets) theirs() ([]string, error) {
 		lines = append(lines, picture(objects)...)
 	}
 	return lines, nil
+}
+
+// changed has every pod change once, in nothing that counts. Upstream tells of the budgets
+// of a pod when it sees it, and at its start it may see pods before it knows any budget.
+func changed(ctx context.Context, tracker clienttesting.ObjectTracker) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(10 * time.Millisecond):
+	}
+	list, err := tracker.List(kinds.Pods.GVR(), kinds.Pods.GVK(), metav1.NamespaceAll)
+	if err != nil {
+		panic(err) // a tracker has all that it was made with
+	}
+	for _, p := range list.(*corev1.PodList).Items {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.com/changed", "once")
+		if err := tracker.Update(kinds.Pods.GVR(), &p, p.Namespace); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // scaled is what discovery says: who has a scale.
