@@ -168,14 +168,14 @@ func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return View{Zone: z, FullDisruption: fullDisruption(nodes)}, len(z.Members) > 0
 }
 
-// slot is when the last try to evict used one, zero for a try that used none; failed is
-// the node that refused.
+// slot is when the last try to evict used one, zero for a try that used none, since it met
+// another version, no node, or a later turn; failed is the node that refused.
 func slot(last events.Outcome) (used time.Time, failed string) {
 	failure, ok := last.Failure()
 	switch {
 	case !ok:
 		return last.At, ""
-	case !failure.Unsure && (failure.Status == events.Conflict || failure.Status == events.Absent):
+	case !failure.Unsure && (failure.Status == events.Conflict || failure.Status == events.Absent || failure.Reason == "Stale"):
 		return time.Time{}, ""
 	default:
 		return last.At, failure.Ref.Name
@@ -188,9 +188,10 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	before, _ := was.Object.(*corev1.Node)
 	node, _ := now.Object.(*corev1.Node)
 	var keys []events.Key
+	given := map[events.Key]bool{}
 	add := func(k events.Key) {
-		if !slices.Contains(keys, k) {
-			keys = append(keys, k)
+		if !given[k] {
+			given[k], keys = true, append(keys, k)
 		}
 	}
 	alike := before != nil && node != nil && standing(before) == standing(node)

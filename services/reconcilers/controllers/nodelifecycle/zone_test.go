@@ -165,6 +165,7 @@ func TestAConflictUsesNoSlot(t *testing.T) {
 		{events.Result{Status: events.Applied}, "", true},
 		{events.Result{Status: events.Conflict}, "n1", false},
 		{events.Result{Status: events.Absent}, "n1", false},
+		{events.Result{Status: events.Refused, Reason: "Stale"}, "n1", false},
 		{events.Result{Status: events.Conflict, Unsure: true}, "", true},
 		{events.Result{Status: events.Refused}, "", true},
 		{events.Result{Status: events.Failed}, "", true},
