@@ -124,7 +124,7 @@ func (s *scales) fail(why string) {
 	}
 }
 
-// answered tells whether there is an answer about somebody that is good, and notes
+// answered tells whether there is an answer about an owner that is good, and notes
 // otherwise that one is lacking. That a kind has no scale is an answer until the pods
 // are others.
 //

@@ -25,7 +25,7 @@ func TestPodsAreEvictedWhereAllNodesAreExcluded(t *testing.T) {
 		node("n1", is("True"), excluded), node("n2", is("True"), excluded), node("n3", is("Unknown"), excluded, silent))
 	v, _ := controller.Observe(world, events.Key{Name: ":"})
 	if d := controller.Decide(v, now); len(d.Commands) != 1 || d.Commands[0].Name != "n3" {
-		t.Errorf("nobody's pods are evicted: %s", d.Because)
+		t.Errorf("no pods are evicted: %s", d.Because)
 	}
 	world.Put(kinds.Nodes.Kind, node("n3", is("Unknown"), excluded, silent, tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)))
 	v, _ = controller.Observe(world, events.Key{Name: "n3"})

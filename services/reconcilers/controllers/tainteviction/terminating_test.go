@@ -20,7 +20,7 @@ func conditionIn(t *testing.T, body json.RawMessage) corev1.PodCondition {
 	return p.Status.Conditions[0]
 }
 
-// A pod that is being deleted already says that it is disrupted, for whoever judges why it
+// A pod that is being deleted already says that it is disrupted, for what judges why it
 // ended, such as a Job's pod failure policy; it is not deleted again.
 func TestATerminatingPodSaysThatItIsDisrupted(t *testing.T) {
 	v := View{Pod: reconciletest.Pod("p", reconciletest.On("n1")), Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}}
