@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -106,24 +107,35 @@ func (c *Connection) Redacted() string {
 	return strings.Join(addresses, ",")
 }
 
-// open connects, and does not wait long for a bus that does not answer: somebody
-// is looking at the terminal.
+// open connects. It waits no longer than patience, and not at all for a bus that is not
+// there: a user waits for the answer.
 func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.Bus, error) {
 	options, err := c.Options("reader")
 	if err != nil {
 		return nil, err
 	}
+	options.AtOnce = true
+	began := time.Now()
 	connecting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	b, err := stream.Connect(connecting, options)
 	switch {
 	case err == nil:
 		return b, nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, ctx.Err()
+	case errors.Is(err, stream.ErrNoServer):
+		return nil, c.unreachable(err)
+	case errors.Is(err, stream.ErrUnauthorized):
+		return nil, fmt.Errorf("the bus at %s does not let you in (%w): give the reader's login with --nats-url=nats://USER:PASSWORD@HOST:4222, or --nats-credentials", c.Redacted(), err)
 	case connecting.Err() != nil:
-		return nil, fmt.Errorf("no bus answers at %s (%w): name it with --nats-url; millrace run lets others in with --nats-listen=127.0.0.1:4222", c.Redacted(), err)
+		return nil, c.unreachable(fmt.Errorf("no answer within %v: %w", time.Since(began).Round(100*time.Millisecond), err))
 	default:
 		return nil, fmt.Errorf("connect to the bus at %s: %w", c.Redacted(), err)
 	}
+}
+
+func (c *Connection) unreachable(err error) error {
+	return fmt.Errorf("no bus answers at %s (%w): is Millrace running? --nats-url (or MILLRACE_NATS_URL) says where its bus is; millrace run lets readers in with --nats-listen=127.0.0.1:4222",
+		c.Redacted(), err)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -70,11 +71,17 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 // often started together. A server in this process is there, or never will be; but it
 // may be slow to answer.
 func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
+	options := b.options.nats(b)
+	if end, ends := ctx.Deadline(); ends && b.options.AtOnce {
+		options = append(options, nats.Timeout(max(time.Millisecond, min(connectTimeout, time.Until(end)))))
+	}
 	for attempt := 0; ; attempt++ {
-		conn, err := nats.Connect(b.options.URL, b.options.nats(b)...)
+		conn, err := nats.Connect(b.options.URL, options...)
 		switch {
 		case err == nil:
 			return conn, nil
+		case b.options.AtOnce && absent(err) != nil:
+			return nil, fmt.Errorf("%w: %w", ErrNoServer, absent(err))
 		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !pause(ctx, attempt):
 			return nil, err
 		}

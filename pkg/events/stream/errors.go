@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +28,28 @@ const (
 )
 
 var errFull = errors.New("NATS has no room left: give it more disk (max_file_store), or keep less (--stream-max-age, --stream-max-bytes)")
+
+// ErrNoServer is the error of a first connection when no server listens at any of the
+// addresses ([Options].AtOnce).
+var ErrNoServer = errors.New("no server")
+
+// ErrUnauthorized is the error of a connection whose user or password the server does not
+// accept.
+var ErrUnauthorized = nats.ErrAuthorization
+
+// absent is why no server listens at an address; nil where one may. The client library
+// says ErrNoServers where every address refused the connection.
+func absent(err error) error {
+	var lookup *net.DNSError
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
+		return syscall.ECONNREFUSED
+	case errors.As(err, &lookup) && lookup.IsNotFound:
+		return lookup
+	default:
+		return nil
+	}
+}
 
 const flushTimeout = time.Second
 

@@ -10,3 +10,6 @@ func (s *Server) Compact(stream string) error {
 
 // Shake has readers believe that deliveries may be missing, as after a reconnect.
 func (b *Bus) Shake() { b.shake() }
+
+// Absent is why no server listens at an address, as far as an error tells.
+var Absent = absent

@@ -46,6 +46,11 @@ type Options struct {
 	// account.
 	APIPrefix string
 
+	// AtOnce makes [ErrNoServer] the error of [Connect] when every address refuses the
+	// connection or has an unknown name. Without it Connect retries until its context
+	// ends.
+	AtOnce bool
+
 	// Replicas of every stream; 0 means 1.
 	Replicas int
 	// LogAge is how long logs, turns and outcomes are kept; 0 means 24 h.

@@ -1,0 +1,74 @@
+package reader
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// TestABusThatCannotBeReached: the error says what happened at which address and what to
+// do, at once and with every --timeout.
+func TestABusThatCannotBeReached(t *testing.T) {
+	closed := listener(t)
+	must(t, closed.Close())
+	silent := listener(t)
+	t.Cleanup(func() { _ = silent.Close() })
+	refused := []string{"no bus answers at nats://" + closed.Addr().String(), "connection refused", "is Millrace running?", "--nats-url", "MILLRACE_NATS_URL", "--nats-listen"}
+	for _, c := range []struct {
+		args []string
+		says []string
+		most time.Duration
+	}{
+		{[]string{"get", "pods", "--nats-url=nats://" + closed.Addr().String()}, refused, connectPatience},
+		{[]string{"get", "pods", "--nats-url=nats://" + closed.Addr().String(), "--timeout=2s"}, refused, 2 * time.Second},
+		{[]string{"tail", "--nats-url=nats://" + closed.Addr().String()}, refused, connectPatience},
+		{[]string{"get", "pods", "--nats-url=nats://" + silent.Addr().String(), "--timeout=300ms"}, []string{"no bus answers at nats://" + silent.Addr().String(), "within 300ms", "--nats-url"}, connectPatience},
+	} {
+		began := time.Now()
+		_, err := command(t.Context(), c.args...)
+		says(t, err, c.args, c.says...)
+		if took := time.Since(began); took >= c.most {
+			t.Errorf("millrace %s took %v, want less than %v", strings.Join(c.args, " "), took, c.most)
+		}
+	}
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return l
+}
+
+// TestABusThatWantsALogin names the flags that give one.
+func TestABusThatWantsALogin(t *testing.T) {
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	}
+	server, err := stream.Serve(stream.ServerOptions{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	args := []string{"get", "pods", "--nats-url=" + server.URL()}
+	_, err = command(t.Context(), args...)
+	says(t, err, args, "does not let you in", "nats://USER:PASSWORD@", "--nats-credentials")
+}
+
+// says checks that an error says each of some words.
+func says(t *testing.T, err error, args []string, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("millrace %s: no error, want %q", strings.Join(args, " "), words)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("millrace %s: %v\nit does not say %q", strings.Join(args, " "), err, w)
+		}
+	}
+}
