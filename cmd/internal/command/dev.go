@@ -42,8 +42,8 @@ their Go modules on first use, and runs everything on them. There is no
 kube-controller-manager. New nodes are not tainted as not ready, so that they are
 free without node-lifecycle-controller, too. Jaeger takes the spans of everything,
 for millrace trace to show; --jaeger=false saves the minutes that building it takes.`,
-		flags: append(o.flags(), dev.add),
-		run:   func(ctx context.Context) error { return dev.run(ctx, o) },
+		flags: append(o.flags(), dev.add), check: o.ctrl.check,
+		run: func(ctx context.Context) error { return dev.run(ctx, o) },
 	}.cobra()
 }
 

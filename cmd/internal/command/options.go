@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -85,7 +86,7 @@ func newControllerOptions() controllerOptions {
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "controllers", o.controllers,
-		"controllers to run: '*' all that are on by default, 'name' that one, '-name' not that one; the first mention wins")
+		"controllers to run: '*' all that are on by default, 'name' that one, '-name' not that one; the first mention wins\nAll controllers: "+strings.Join(ours(), ", "))
 	f.StringSliceVar(&o.shadow, "shadow", o.shadow,
 		"controllers of --controllers that only look on: they decide beside kube-controller-manager, write nothing, and are compared with it; '*' all of them")
 	f.BoolVar(&o.collect, "enable-garbage-collector", o.collect, "run the garbage collector; must be the same as kube-apiserver's flag")

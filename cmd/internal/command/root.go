@@ -83,7 +83,10 @@ in the file given by --config; the command line wins, then the environment.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       Version,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(unknownFlag)
 	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
@@ -96,6 +99,7 @@ type program struct {
 	use, short, long string
 	aliases          []string
 	flags            []func(*pflag.FlagSet)
+	check            func() error // of the flags, before anything is done; may be nil
 	run              func(ctx context.Context) error
 }
 
@@ -110,6 +114,11 @@ func (p program) cobra() *cobra.Command {
 			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
 				return err
 			}
+			if p.check != nil {
+				if err := p.check(); err != nil {
+					return err
+				}
+			}
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return fmt.Errorf("set up logging: %w", err)
 			}
@@ -119,7 +128,7 @@ func (p program) cobra() *cobra.Command {
 	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
 	// --concurrent_rc_syncs, is documented so.
 	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explained(err) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return unknownFlag(cmd, explained(err)) })
 	for _, add := range p.flags {
 		add(cmd.Flags())
 	}

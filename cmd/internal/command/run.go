@@ -47,7 +47,7 @@ server with a file store, or on the server that --nats-url names. The controller
 that it runs must be off in kube-controller-manager: start that with
 --controllers=*,-deployment-controller,... for each of them. Those that --shadow names
 stay on there: here they only look on, and are compared with it.`,
-		flags: append(o.flags(), o.cluster.add),
+		flags: append(o.flags(), o.cluster.add), check: o.ctrl.check,
 		run: func(ctx context.Context) error {
 			config, err := o.cluster.connect(ctx)
 			if err != nil {

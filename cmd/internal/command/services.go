@@ -107,6 +107,7 @@ func newLone() *lone {
 // cobra adds the flags that every service has.
 func (s *lone) cobra(p program) *cobra.Command {
 	p.flags = append(p.flags, s.ctrl.add, s.at.add, s.service.add, s.service.tracing.Add)
+	p.check = s.ctrl.check
 	return p.cobra()
 }
 

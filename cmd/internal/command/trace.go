@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 )
@@ -103,7 +104,7 @@ func (o *traceOptions) change(ctx context.Context, archive bus.Archive, ref even
 	case err != nil:
 		return found, fmt.Errorf("look up the changes of %s: %w", ref, err)
 	case versions == 0:
-		return found, fmt.Errorf("the record has no %s; look at its kind and name, and at the namespace, which -n sets", ref)
+		return found, fmt.Errorf("%s is %w", ref, record.ErrNotThere)
 	case found.ResourceVersion == "" && o.version != "":
 		return found, fmt.Errorf("the record has no version %s of %s; millrace history lists those that it has", o.version, ref)
 	case found.ResourceVersion == "":

@@ -86,7 +86,7 @@ func (s *Session) turnOf(ctx context.Context, args []string) (controller string,
 	}
 	kind, ref, err := s.Object(ctx, args)
 	if err != nil {
-		return "", 0, fmt.Errorf("%w; or CONTROLLER/TURN, with one of %s", err, strings.Join(have, ", "))
+		return "", 0, fmt.Errorf("%w; or name a turn as CONTROLLER/TURN, such as %s", err, exampleTurn(have))
 	}
 	const far = 50
 	h, err := record.New(s.Bus).History(ctx, kind, ref, far)
@@ -99,6 +99,14 @@ func (s *Session) turnOf(ctx context.Context, args []string) (controller string,
 		}
 	}
 	return "", 0, fmt.Errorf("%v: none of its last %d versions was made by a turn of ours: name a turn as CONTROLLER/TURN; why-not shows the last ones", ref, len(h.Versions))
+}
+
+// exampleTurn is a turn as users write it.
+func exampleTurn(have []string) string {
+	if len(have) == 0 {
+		return "replicaset-controller/1734"
+	}
+	return have[0] + "/1"
 }
 
 // decideAgain replays one turn.

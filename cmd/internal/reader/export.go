@@ -78,12 +78,12 @@ func (x *exporting) selection(ctx context.Context, s *Session) (out archive.Sele
 		}
 		out.Kinds = append(out.Kinds, kind.Name)
 	}
-	out.Controllers = x.controllers
 	shadows, err := s.Bus.Shadows(ctx)
 	if err != nil {
 		return out, fmt.Errorf("look which shadows are on record: %w", err)
 	}
-	return out, s.haveControllers(ctx, x.controllers, shadows...)
+	out.Controllers, err = s.Controllers(ctx, x.controllers, shadows...)
+	return out, err
 }
 
 // bound reads a moment that bounds a stretch; zero for none.

@@ -1,16 +1,20 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
@@ -19,101 +23,267 @@ import (
 // ErrDoubt: an answer was given that the record does not vouch for.
 var ErrDoubt = errors.New("the answer may not be whole")
 
-// past is what the answers to get say beside the objects.
-type past struct {
-	Kind     kinds.Name    `json:"kind"`
-	At       time.Time     `json:"at"`
-	Sequence uint64        `json:"sequence"`
-	Whole    bool          `json:"whole"`
-	Doubts   []string      `json:"doubts,omitempty"`
-	Items    []fields.Tree `json:"items"`
+// list is the answer to get, as kubectl gives it, and how far it is to be believed.
+type list struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        metav1.ListMeta `json:"metadata"`
+	Items           []fields.Tree   `json:"items"`
+	At              time.Time       `json:"at"`
+	Whole           bool            `json:"whole"`
+	Doubts          []string        `json:"doubts,omitempty"`
+}
+
+// getting are the flags of get.
+type getting struct {
+	at       string
+	every    bool
+	selector string
 }
 
 func newGet() *cobra.Command {
-	at, every := "", false
+	g := getting{}
 	return Program{
-		Use: "get KIND [NAME]", Short: "Show objects as they were at a moment",
-		Long: `Shows an object, or all of a kind in a namespace or everywhere, as the record has them
-at a moment: how long ago (10m), a time (15:04:05, 2026-01-02T15:04:05Z), or a
-resourceVersion. Without --at that is now. What is shown of a kind is counted against
-the census of that moment; when something is missing, or the moment lies within a gap,
-that is said, and the command ends with an error after the answer.`,
-		Example: "  millrace get pods --at=10m\n  millrace get deploy web --at=15:04:05 -o yaml\n  millrace get rs -A --at=81723",
-		Args:    cobra.RangeArgs(1, 2),
+		Use: "get KIND[,KIND...] [NAME...]|KIND/NAME...|all", Short: "Show objects as they were at a moment",
+		Long: `Shows objects, or all of some kinds in a namespace or everywhere, as the record has them
+at a moment: how long ago (10m, 2d), a time (15:04:05, 2026-01-02T15:04:05Z), or a
+resourceVersion. Without --at that is now. "all" are the kinds that kubectl means by it.
+What is shown of a kind is counted against the census of that moment; when something is
+missing, or the moment lies within a gap, that is said, and the command ends with an
+error after the answer.
+
+-o json and yaml give one object that was named as itself, and others as a List, as
+kubectl does; -o jsonpath is kubectl's.`,
+		Example: "  millrace get pods --at=10m\n  millrace get deploy web --at=15:04:05 -o yaml\n  millrace get rs -A --at=81723\n" +
+			"  millrace get all -l app=web -o wide\n  millrace get deploy,cm -o name\n  millrace get deploy/web -o jsonpath='{.spec.replicas}'",
+		Args:    cobra.MinimumNArgs(1),
+		Outputs: []string{"table", "wide", "name", "json", "yaml", "jsonpath="},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&at, "at", at, "`moment`: so long ago, a time, or a resourceVersion (default now)")
-			f.BoolVarP(&every, "all-namespaces", "A", every, "objects of all namespaces")
+			f.StringVar(&g.at, "at", g.at, "`moment`: so long ago, a time, or a resourceVersion (default now)")
+			f.BoolVarP(&g.every, "all-namespaces", "A", g.every, "objects of all namespaces")
+			f.StringVarP(&g.selector, "selector", "l", g.selector, "label `selector`, such as app=web or 'tier in (a,b)'")
 		},
-		Run: func(ctx context.Context, s *Session, args []string) error {
-			when, err := record.ParseMoment(at, s.Now())
-			if err != nil {
-				return fmt.Errorf("read --at: %w", err)
-			}
-			state, err := s.state(ctx, args, when, every)
-			if err != nil {
-				return err
-			}
-			return s.printState(state, when)
-		},
+		Run: g.run,
 	}.Command()
 }
 
-// state is the object, or the objects, that arguments name.
-func (s *Session) state(ctx context.Context, args []string, when record.Moment, every bool) (*record.State, error) {
-	if len(args) == 2 || strings.Contains(args[0], "/") {
-		kind, ref, err := s.Object(ctx, args)
+func (g *getting) run(ctx context.Context, s *Session, args []string) error {
+	when, err := record.ParseMoment(g.at, s.Now())
+	if err != nil {
+		return fmt.Errorf("read --at: %w", err)
+	}
+	chosen, err := labels.Parse(g.selector)
+	if err != nil {
+		return fmt.Errorf("read --selector: %w", err)
+	}
+	write, err := printer(s.Output)
+	if err != nil {
+		return err
+	}
+	states, named, err := g.states(ctx, s, args, when)
+	if err != nil {
+		return err
+	}
+	var all []item
+	var doubts []string
+	for _, state := range states {
+		some, err := show(state, chosen)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+		for _, doubt := range state.Doubts {
+			if len(states) > 1 {
+				doubt = string(state.Kind.Name) + ": " + doubt
+			}
+			doubts = append(doubts, doubt)
+		}
+	}
+	if len(all) == 0 && (s.Output == "table" || s.Output == "wide") {
+		s.Paper.Line("%s", s.Paper.In(Dim, g.nothing(ctx, s, states, when)))
+	} else if err := write(s, answerOf(states, all, named, doubts), all); err != nil {
+		return err
+	}
+	if len(doubts) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrDoubt, strings.Join(doubts, "; "))
+}
+
+// item is an object that is shown.
+type item struct {
+	kind  kinds.Kind
+	entry record.Entry
+	tree  fields.Tree
+}
+
+// show reads the objects of a state that a selector chooses.
+func show(state *record.State, chosen labels.Selector) (all []item, err error) {
+	for _, e := range state.Entries {
+		tree, err := fields.Of(state.Kind, e.Delta)
 		if err != nil {
 			return nil, err
 		}
-		return record.New(s.Bus).One(ctx, kind, ref, when)
+		object := unstructured.Unstructured{Object: tree}
+		if chosen.Matches(labels.Set(object.GetLabels())) {
+			all = append(all, item{state.Kind, e, tree})
+		}
 	}
-	kind, err := s.Kind(ctx, args[0])
+	return all, nil
+}
+
+// answerOf is what -o json prints: the one object that was named, or a list.
+func answerOf(states []*record.State, all []item, named bool, doubts []string) any {
+	if named && len(all) == 1 {
+		return all[0].tree
+	}
+	answer := list{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []fields.Tree{}, Whole: len(doubts) == 0, Doubts: doubts}
+	for _, o := range all {
+		answer.Items = append(answer.Items, o.tree)
+	}
+	for _, state := range states {
+		if state.Time.After(answer.At) {
+			answer.At = state.Time
+		}
+		answer.Whole = answer.Whole && state.Whole
+	}
+	return answer
+}
+
+// nothing says that there is nothing, and where.
+func (g *getting) nothing(ctx context.Context, s *Session, states []*record.State, when record.Moment) string {
+	var names []string
+	namespaced := false
+	for _, state := range states {
+		names = append(names, string(state.Kind.Name))
+		namespaced = namespaced || state.Kind.Namespaced
+	}
+	text := "no " + strings.Join(names, ", ")
+	switch {
+	case g.every && namespaced:
+		text += " in any namespace"
+	case namespaced:
+		text += " in namespace " + s.Namespace
+	}
+	if g.selector != "" {
+		text += " with labels " + g.selector
+	}
+	if (when != record.Moment{}) {
+		return text + " at " + when.String()
+	}
+	if namespaced && !g.every {
+		text += s.noNamespace(ctx, s.Namespace)
+	}
+	return text
+}
+
+// states are the objects that arguments name, by kind; named tells that one object was
+// named.
+func (g *getting) states(ctx context.Context, s *Session, args []string, when record.Moment) (states []*record.State, named bool, err error) {
+	objects, words := objectsIn(args)
+	if len(objects) > 0 {
+		for _, o := range objects {
+			kind, ref, err := s.Object(ctx, []string{o})
+			if err != nil {
+				return nil, false, err
+			}
+			state, err := record.New(s.Bus).One(ctx, kind, ref, when)
+			if err != nil {
+				return nil, false, err
+			}
+			states = append(states, state)
+		}
+		return states, len(objects) == 1, nil
+	}
+	of, err := s.kindsIn(ctx, words)
+	if err != nil {
+		return nil, false, err
+	}
+	namespace := s.Namespace
+	if g.every {
+		namespace = ""
+	}
+	states, err = s.at(ctx, of, namespace, when)
+	return states, false, err
+}
+
+// at are the objects of kinds at a moment. Of several kinds, those of which the record
+// has nothing of that moment are left out with a note.
+func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, when record.Moment) (states []*record.State, err error) {
+	var first error
+	for _, kind := range of {
+		within := namespace
+		if !kind.Namespaced {
+			within = ""
+		}
+		state, err := record.New(s.Bus).At(ctx, kind, within, when)
+		switch early := new(record.BeforeRecord); {
+		case err == nil:
+			states = append(states, state)
+			continue
+		case len(of) == 1 || !errors.As(err, &early) && !errors.Is(err, record.ErrNotThere):
+			return nil, err
+		}
+		first = cmp.Or(first, err)
+		s.Note("left out %s: %v", kind.Name, err)
+	}
+	if len(states) == 0 {
+		return nil, first
+	}
+	return states, nil
+}
+
+// objectsIn are the objects that arguments name, as KIND/NAME; where they name none,
+// the words are of kinds.
+func objectsIn(args []string) (objects, words []string) {
+	if strings.Contains(args[0], "/") {
+		return args, nil
+	}
+	words = strings.Split(args[0], ",")
+	for _, name := range args[1:] {
+		for _, word := range words {
+			objects = append(objects, word+"/"+name)
+		}
+	}
+	return objects, words
+}
+
+// usual are the kinds that kubectl means by "all".
+var usual = []kinds.Name{
+	kinds.Pods.Name, "replicationcontrollers", kinds.Services.Name, "daemonsets.apps", kinds.Deployments.Name, kinds.ReplicaSets.Name, "statefulsets.apps",
+	"horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+}
+
+// kindsIn are the kinds that some words mean, each once.
+func (s *Session) kindsIn(ctx context.Context, words []string) (of []kinds.Kind, err error) {
+	have, err := s.Kinds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	namespace := s.Namespace
-	if every || !kind.Namespaced {
-		namespace = ""
-	}
-	return record.New(s.Bus).At(ctx, kind, namespace, when)
-}
-
-func (s *Session) printState(state *record.State, when record.Moment) error {
-	answer := past{Kind: state.Kind.Name, At: state.Time, Sequence: state.Sequence, Whole: state.Whole, Doubts: state.Doubts, Items: []fields.Tree{}}
-	if s.Output != "table" {
-		for _, e := range state.Entries {
-			tree, err := fields.Of(state.Kind, e.Delta)
-			if err != nil {
-				return err
+	for _, word := range words {
+		if word == "all" {
+			for _, name := range usual {
+				if i := slices.IndexFunc(have, func(k kinds.Kind) bool { return k.Name == name }); i >= 0 {
+					of = append(of, have[i])
+				}
 			}
-			answer.Items = append(answer.Items, tree)
+			if len(of) == 0 {
+				return nil, errors.New("the record has none of the kinds that all means")
+			}
+			continue
+		}
+		kind, err := Resolve(word, have)
+		if err != nil {
+			return nil, err
+		}
+		of = append(of, kind)
+	}
+	var once []kinds.Kind
+	for _, kind := range of {
+		if !slices.ContainsFunc(once, func(k kinds.Kind) bool { return k.Name == kind.Name }) {
+			once = append(once, kind)
 		}
 	}
-	if err := s.Print(answer, func(p *Paper) { drawState(p, state, when) }); err != nil {
-		return err
-	}
-	if state.Whole {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrDoubt, strings.Join(state.Doubts, "; "))
-}
-
-func drawState(p *Paper, state *record.State, when record.Moment) {
-	if len(state.Entries) == 0 {
-		p.Line("%s", p.In(Dim, fmt.Sprintf("no %s there at %v", state.Kind.Name, when)))
-		return
-	}
-	rows := make([][]Cell, len(state.Entries))
-	for i, e := range state.Entries {
-		status := Cell{Text: "there", Colour: Green}
-		if e.Deleting {
-			status = Cell{Text: "deleting", Colour: Red}
-		}
-		row := Cells(e.Ref.Namespace, e.Ref.Name, "", e.ResourceVersion, fmt.Sprint(e.Generation), moment(e.At), hand(e))
-		row[2] = status
-		rows[i] = row
-	}
-	p.Table([]string{"NAMESPACE", "NAME", "STATE", "VERSION", "GENERATION", "SINCE", "BY"}, rows)
+	return once, nil
 }
 
 func hand(e record.Entry) string {
@@ -123,89 +293,11 @@ func hand(e record.Entry) string {
 	return e.By.Name
 }
 
-func newDiff() *cobra.Command {
-	from, to := "", ""
-	return Program{
-		Use: "diff KIND/NAME --from=MOMENT", Short: "Show what changed of an object between two moments",
-		Long: `Shows the fields of an object that differ between two moments: how long ago (10m), a
-time, or a resourceVersion each.`,
-		Example: "  millrace diff deploy/web --from=1h\n  millrace diff deploy/web --from=81723 --to=81911",
-		Args:    cobra.RangeArgs(1, 2),
-		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&from, "from", from, "`moment` before: so long ago, a time, or a resourceVersion")
-			f.StringVar(&to, "to", to, "`moment` after (default now)")
-		},
-		Run: func(ctx context.Context, s *Session, args []string) error {
-			if from == "" {
-				return errors.New("--from is missing: name the moment to compare with, such as --from=10m")
-			}
-			kind, ref, err := s.Object(ctx, args)
-			if err != nil {
-				return err
-			}
-			return s.diff(ctx, kind, ref, from, to)
-		},
-	}.Command()
-}
-
-// Difference is the answer to diff.
-type Difference struct {
-	Object   events.Ref      `json:"object"`
-	From     string          `json:"from"` // resourceVersions
-	To       string          `json:"to"`
-	Replaced bool            `json:"replaced,omitempty"` // another object has the name
-	Changes  []fields.Change `json:"changes"`
-	Doubts   []string        `json:"doubts,omitempty"`
-}
-
-// Compare says in which fields an object differs between two moments.
-//
-// Errors: those of [record.Record.One]; a version cannot be read.
-func Compare(ctx context.Context, r *record.Record, kind kinds.Kind, ref events.Ref, from, to record.Moment) (*Difference, error) {
-	var trees [2]fields.Tree
-	var entries [2]record.Entry
-	answer := &Difference{Object: ref, Changes: []fields.Change{}}
-	for i, when := range []record.Moment{from, to} {
-		state, err := r.One(ctx, kind, ref, when)
-		if err != nil {
-			return nil, err
-		}
-		entries[i] = state.Entries[0]
-		if trees[i], err = fields.Of(kind, entries[i].Delta); err != nil {
-			return nil, err
-		}
-		answer.Doubts = append(answer.Doubts, state.Doubts...)
+// ref is how kubectl writes an object: pod/web-1, deployment.apps/web.
+func (o item) ref() string {
+	name := strings.ToLower(o.kind.Kind)
+	if group := o.kind.Name.Group(); group != "" {
+		name += "." + group
 	}
-	answer.From, answer.To = entries[0].ResourceVersion, entries[1].ResourceVersion
-	answer.Replaced = entries[0].UID != entries[1].UID
-	answer.Changes = append(answer.Changes, fields.Diff(trees[0], trees[1])...)
-	return answer, nil
-}
-
-func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, from, to string) error {
-	var moments [2]record.Moment
-	for i, text := range []string{from, to} {
-		var err error
-		if moments[i], err = record.ParseMoment(text, s.Now()); err != nil {
-			return fmt.Errorf("read --from and --to: %w", err)
-		}
-	}
-	answer, err := Compare(ctx, record.New(s.Bus), kind, ref, moments[0], moments[1])
-	if err != nil {
-		return err
-	}
-	err = s.Print(answer, func(p *Paper) {
-		p.Line("%s  %s", p.In(Bold, ref.String()), p.In(Dim, "@"+answer.From+" -> @"+answer.To))
-		if answer.Replaced {
-			p.Line("%s", p.In(Red, "another object has the name: the uid is not the same"))
-		}
-		if len(answer.Changes) == 0 {
-			p.Line("%s", p.In(Dim, "nothing differs"))
-		}
-		drawChanges(p, "", answer.Changes)
-	})
-	if err == nil && len(answer.Doubts) > 0 {
-		err = fmt.Errorf("%w: %s", ErrDoubt, strings.Join(answer.Doubts, "; "))
-	}
-	return err
+	return name + "/" + o.entry.Ref.Name
 }

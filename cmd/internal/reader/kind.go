@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ var short = map[string]kinds.Name{
 // "Pod", "po", "deployments.apps", "deployments.v1.apps". Of several that it may
 // mean, the one of the core group wins, then the first by name, as with kubectl.
 //
-// Errors: the record has no such kind; the message names those that it has.
+// Errors: the record has no such kind; the message has the names that are near.
 func Resolve(word string, have []kinds.Kind) (kinds.Kind, error) {
 	lower := strings.ToLower(word)
 	if full, ok := short[lower]; ok {
@@ -38,7 +39,7 @@ func Resolve(word string, have []kinds.Kind) (kinds.Kind, error) {
 		}
 	}
 	if len(found) == 0 {
-		return kinds.Kind{}, fmt.Errorf("the record has no kind %q; it has %s", word, strings.Join(namesOf(have), ", "))
+		return kinds.Kind{}, unknownKind(word, have)
 	}
 	return slices.MinFunc(found, func(a, b kinds.Kind) int {
 		if (a.Name.Group() == "") != (b.Name.Group() == "") {
@@ -61,10 +62,36 @@ func spellings(k kinds.Kind) []string {
 	return out
 }
 
-func namesOf(have []kinds.Kind) []string {
+func unknownKind(word string, have []kinds.Kind) error {
 	if len(have) == 0 {
-		return []string{"none yet"}
+		return fmt.Errorf("the record has no kind %q, and no other yet: the watcher has not recorded anything", word)
 	}
+	full, known := short[strings.ToLower(word)]
+	if known {
+		return fmt.Errorf("the record has no kind %q (%s): the services record it with --kinds", word, full)
+	}
+	near := Near(word, plainSpellings(have))
+	if strings.Contains(word, ".") {
+		near = Near(word, namesOf(have))
+	}
+	meant := cmp.Or(Meant(near), ";")
+	return fmt.Errorf("the record has no kind %q%s millrace retention lists all %d", word, meant, len(have))
+}
+
+// plainSpellings are the ways to write kinds that users write, the plural first.
+func plainSpellings(have []kinds.Kind) (names []string) {
+	for _, k := range have {
+		names = append(names, k.Name.Resource())
+	}
+	for s, full := range short {
+		if slices.ContainsFunc(have, func(k kinds.Kind) bool { return k.Name == full }) {
+			names = append(names, s)
+		}
+	}
+	return names
+}
+
+func namesOf(have []kinds.Kind) []string {
 	names := make([]string, len(have))
 	for i, k := range have {
 		names[i] = string(k.Name)

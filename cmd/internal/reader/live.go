@@ -19,7 +19,7 @@ import (
 type changes = []fields.Change
 
 func newTail() *cobra.Command {
-	words, f := []string(nil), record.Filter{}
+	words, named, f := []string(nil), []string(nil), record.Filter{}
 	return Program{
 		Use: "tail", Short: "Show deltas, turns and outcomes as they are stored",
 		Long: `Shows what is stored from now on: deltas of objects, turns of controllers and their
@@ -30,7 +30,7 @@ turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringSliceVar(&words, "kind", words, "`kinds` whose deltas are shown")
-			flags.StringSliceVar(&f.Controllers, "controller", f.Controllers, "`controllers` whose turns and outcomes are shown")
+			flags.StringSliceVar(&named, "controller", named, "`controllers` whose turns and outcomes are shown")
 			flags.StringVar(&f.Name, "name", f.Name, "`name` of the object or key")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
@@ -44,6 +44,10 @@ turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
 					return err
 				}
 				f.Kinds = append(f.Kinds, kind.Name)
+			}
+			var err error
+			if f.Controllers, err = s.Controllers(ctx, named); err != nil {
+				return err
 			}
 			return record.New(s.Bus).Tail(ctx, f, s.happened)
 		},

@@ -46,8 +46,8 @@ type Program struct {
 	Args                      cobra.PositionalArgs
 	// Flags adds those that only this command has; may be nil.
 	Flags func(*pflag.FlagSet)
-	// Outputs are the values of --output, the default first; nil: table, json
-	// and yaml.
+	// Outputs are the values of --output, the default first; one that ends in "=" takes
+	// a value of its own. nil: table, json and yaml.
 	Outputs []string
 	// Lasting commands have no timeout unless one is asked for.
 	Lasting bool
@@ -67,6 +67,13 @@ func (p Program) args(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("write millrace %s; millrace %s --help shows examples", p.Use, cmd.Name())
 }
 
+// writes tells whether an output is one of the program's; "jsonpath=" begins one.
+func (p Program) writes(output string) bool {
+	return slices.ContainsFunc(p.Outputs, func(known string) bool {
+		return output == known || strings.HasSuffix(known, "=") && strings.HasPrefix(output, known)
+	})
+}
+
 // Command makes the subcommand. Before it runs, settings fill the flags, and the
 // bus is connected.
 func (p Program) Command() *cobra.Command {
@@ -83,7 +90,7 @@ func (p Program) Command() *cobra.Command {
 			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
 				return err
 			}
-			if !slices.Contains(p.Outputs, o.Output) {
+			if !p.writes(o.Output) {
 				return fmt.Errorf("read --output: %q is none of %s", o.Output, strings.Join(p.Outputs, ", "))
 			}
 			return o.with(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, s *Session) error { return p.Run(ctx, s, args) })
@@ -142,7 +149,7 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	if s.Namespace == "" {
 		s.Namespace = contextNamespace()
 	}
-	err = do(ctx, s)
+	err = s.elsewhere(ctx, do(ctx, s))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 		return fmt.Errorf("no answer within %v: --timeout gives it more (%w)", o.Timeout, err)
 	}
@@ -167,7 +174,9 @@ type Session struct {
 	// Notes is where remarks go that are no part of the answer.
 	Notes io.Writer
 
-	kinds []kinds.Kind
+	kinds     []kinds.Kind
+	asked     events.Ref // the object that the arguments name
+	askedKind kinds.Kind
 }
 
 // Given is the namespace that was asked for; empty where none was.
@@ -193,20 +202,35 @@ func (s *Session) Kinds(ctx context.Context) ([]kinds.Kind, error) {
 	return s.kinds, nil
 }
 
-// haveControllers is an error where one of them has nothing on record; others will do
-// as well as those whose turns are.
-func (s *Session) haveControllers(ctx context.Context, wanted []string, others ...string) error {
+// Controllers are the names of the controllers that some words mean, by name or alias.
+// Others will do as well as those of which turns are kept.
+//
+// Errors: a word means none, or one that has nothing on record; the error has the names
+// that are near.
+func (s *Session) Controllers(ctx context.Context, words []string, others ...string) (names []string, err error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
 	have, err := s.Bus.Controllers(ctx)
 	if err != nil {
-		return fmt.Errorf("look which controllers are on record: %w", err)
+		return nil, fmt.Errorf("look which controllers are on record: %w", err)
 	}
 	have = append(have, others...)
-	for _, c := range wanted {
-		if !slices.Contains(have, c) {
-			return fmt.Errorf("the record has no controller %q; it has %s", c, strings.Join(have, ", "))
+	for _, word := range words {
+		if slices.Contains(have, word) {
+			names = append(names, word)
+			continue
 		}
+		e, err := Controller(word)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read --controller: %w", err)
+		case !slices.Contains(have, e.Name):
+			return nil, fmt.Errorf("the record has nothing of %s: it has not run, or what it did is not kept any more; millrace lag --all lists the %d that are on record", e.Name, len(have))
+		}
+		names = append(names, e.Name)
 	}
-	return nil
+	return names, nil
 }
 
 // Kind finds the kind that a word means; see [Resolve].
@@ -223,7 +247,11 @@ func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
 func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events.Ref, error) {
 	word, name, slash := strings.Cut(strings.Join(args, "/"), "/")
 	if !slash || name == "" || strings.Contains(name, "/") {
-		return kinds.Kind{}, events.Ref{}, fmt.Errorf("%q names no object: write KIND/NAME, such as deploy/web", strings.Join(args, " "))
+		example := "write KIND/NAME, such as deploy/web"
+		if found := s.called(ctx, word); !slash && len(found) > 0 {
+			example = "write KIND/NAME" + Meant(found)
+		}
+		return kinds.Kind{}, events.Ref{}, fmt.Errorf("%q names no object: %s", strings.Join(args, " "), example)
 	}
 	kind, err := s.Kind(ctx, word)
 	if err != nil {
@@ -233,6 +261,7 @@ func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events
 	if kind.Namespaced {
 		ref.Namespace = s.Namespace
 	}
+	s.asked, s.askedKind = ref, kind
 	return kind, ref, nil
 }
 

@@ -82,15 +82,9 @@ func (x *replaying) options(ctx context.Context, s *Session) (o replay.Options, 
 	if !o.Until.IsZero() && o.Until.Before(o.Since) {
 		return o, fmt.Errorf("--until=%s is before --since=%s: nothing lies between", x.until, x.since)
 	}
-	for _, word := range x.controllers {
-		e, ok := controllers.Find(word)
-		if !ok {
-			return o, fmt.Errorf("read --controller: %q is not in the list of known controllers", word)
-		}
-		o.Controllers = append(o.Controllers, e.Name)
-	}
 	o.Wanted, o.Make = x.wanted(s.Given()), controllers.Again
-	return o, s.haveControllers(ctx, o.Controllers)
+	o.Controllers, err = s.Controllers(ctx, x.controllers)
+	return o, err
 }
 
 // wanted chooses keys by how people write them.

@@ -86,9 +86,9 @@ func (o *shadowOptions) run(ctx context.Context, s *Session) error {
 // names are the controllers to look for, by upstream's names.
 func (o *shadowOptions) names() (names []string, err error) {
 	for _, name := range o.controllers {
-		e, ok := controllers.Find(name)
-		if !ok {
-			return nil, fmt.Errorf("read --controller: %q is not in the list of known controllers", name)
+		e, err := Controller(name)
+		if err != nil {
+			return nil, fmt.Errorf("read --controller: %w", err)
 		}
 		names = append(names, e.Name)
 	}

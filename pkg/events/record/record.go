@@ -161,5 +161,5 @@ func some(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 
 // missing says that nothing is known of an object.
 func missing(ref events.Ref) error {
-	return fmt.Errorf("%v is %w: no delta of it is kept; is the name right, and the namespace?", ref, ErrNotThere)
+	return fmt.Errorf("%v is %w: no delta of it is kept", ref, ErrNotThere)
 }

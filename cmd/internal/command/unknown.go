@@ -1,0 +1,80 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// unknownCommand is the error of a command that there is none of, with those that are
+// near.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(append(names, c.Name()), c.Aliases...)
+		}
+	}
+	return fmt.Errorf("there is no command %q%s %s --help lists them", args[0], meant(args[0], names), cmd.DisplayName())
+}
+
+// unknownFlag adds the flags that are near to the error of one that there is none of, and
+// where they are listed.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 || strings.Contains(err.Error(), "kube-controller-manager's") {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	return fmt.Errorf("%w%s %s --help lists them", err, meant("--"+unknown.GetSpecifiedName(), names), cmd.CommandPath())
+}
+
+// meant asks for the names that are near, and is a semicolon where there are none.
+func meant(word string, names []string) string {
+	if near := reader.Meant(reader.Near(word, names)); near != "" {
+		return near
+	}
+	return ";"
+}
+
+// check is an error where an item of --controllers or --shadow means no controller.
+func (o *controllerOptions) check() error {
+	var unknown []error
+	for _, list := range []struct {
+		flag  string
+		items []string
+	}{{"controllers", o.controllers}, {"shadow", o.shadow}} {
+		for _, item := range list.items {
+			name := strings.TrimPrefix(strings.TrimSpace(item), "-")
+			if name == "*" {
+				continue
+			}
+			if _, err := reader.Controller(name); err != nil {
+				unknown = append(unknown, fmt.Errorf("read --%s: %w", list.flag, err))
+			}
+		}
+	}
+	return errors.Join(unknown...)
+}
+
+// ours are the names of the controllers that Millrace has.
+func ours() (names []string) {
+	for _, e := range controllers.Catalog() {
+		if e.Exists() {
+			names = append(names, e.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

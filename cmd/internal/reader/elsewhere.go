@@ -1,0 +1,115 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// elsewhere adds to the error of an object that is not on record where one of its name,
+// or of a similar name, is.
+func (s *Session) elsewhere(ctx context.Context, err error) error {
+	if s.asked.Name == "" || !errors.Is(err, record.ErrNotThere) {
+		return err
+	}
+	kind, ref := s.askedKind, s.asked
+	if _, there, lookErr := s.newest(ctx, ref); lookErr != nil || there {
+		return err // the error is about a moment, or about something else
+	}
+	there, lookErr := s.objects(ctx, kind)
+	if lookErr != nil {
+		return err
+	}
+	var namespaces, names []string
+	for _, o := range there {
+		switch {
+		case o.Name == ref.Name:
+			namespaces = append(namespaces, o.Namespace)
+		case o.Namespace == ref.Namespace:
+			names = append(names, o.Name)
+		}
+	}
+	switch near := Meant(Near(ref.Name, names)); {
+	case len(namespaces) > 0:
+		return fmt.Errorf("%w; there is one in namespace %s: -n %s", err, strings.Join(namespaces[:min(mostNear, len(namespaces))], ", "), namespaces[0])
+	case near != "":
+		return fmt.Errorf("%w%s", err, near)
+	default:
+		return fmt.Errorf("%w%s", err, s.noNamespace(ctx, ref.Namespace))
+	}
+}
+
+// noNamespace says, after a semicolon, that a namespace is not there; empty where it is,
+// or where namespaces are not on record.
+func (s *Session) noNamespace(ctx context.Context, namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	have, err := s.Kinds(ctx)
+	if err != nil || !slices.ContainsFunc(have, func(k kinds.Kind) bool { return k.Name == kinds.Namespaces.Name }) {
+		return ""
+	}
+	m, found, err := s.newest(ctx, events.Ref{Kind: kinds.Namespaces.Name, Name: namespace})
+	switch {
+	case err != nil || found && m.Get(events.HeaderOp) == string(events.Is):
+		return ""
+	case found:
+		return fmt.Sprintf("; namespace %s is gone since %s", namespace, moment(m.Time))
+	}
+	all, err := s.objects(ctx, kinds.Namespaces.Kind)
+	if err != nil {
+		return ""
+	}
+	names := make([]string, len(all))
+	for i, o := range all {
+		names[i] = o.Name
+	}
+	return fmt.Sprintf("; there is no namespace %s on record%s", namespace, Meant(Near(namespace, names)))
+}
+
+// objects are the objects of a kind that are there now, of all namespaces.
+func (s *Session) objects(ctx context.Context, kind kinds.Kind) ([]events.Ref, error) {
+	state, err := record.New(s.Bus).At(ctx, kind, "", record.Moment{})
+	if err != nil {
+		return nil, err
+	}
+	there := make([]events.Ref, len(state.Entries))
+	for i, e := range state.Entries {
+		there[i] = e.Ref
+	}
+	return there, nil
+}
+
+// newest is the last delta of an object; found is false where none is kept.
+func (s *Session) newest(ctx context.Context, ref events.Ref) (m events.Message, found bool, err error) {
+	return s.Bus.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref))
+}
+
+// called are the objects of some usual kinds that have a name, as KIND/NAME.
+func (s *Session) called(ctx context.Context, name string) (found []string) {
+	have, err := s.Kinds(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, word := range []string{"deploy", "sts", "ds", "job", "cj", "rs", "po", "svc", "cm", "pvc", "no", "ns"} {
+		kind, err := Resolve(word, have)
+		if err != nil {
+			continue
+		}
+		ref := events.Ref{Kind: kind.Name, Name: name}
+		if kind.Namespaced {
+			ref.Namespace = s.Namespace
+		}
+		if _, there, err := s.newest(ctx, ref); err == nil && there && len(found) < mostNear {
+			found = append(found, word+"/"+name)
+		}
+	}
+	return found
+}

@@ -1,0 +1,139 @@
+package reader
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// printer is how --output of get has objects printed.
+//
+// Errors: the template cannot be read.
+func printer(output string) (func(s *Session, answer any, all []item) error, error) {
+	template, isPath := strings.CutPrefix(output, "jsonpath=")
+	switch {
+	case isPath:
+		path := jsonpath.New("--output").AllowMissingKeys(true)
+		if err := path.Parse(relaxed(template)); err != nil || template == "" {
+			return nil, fmt.Errorf("read --output: %q is no JSONPath template, such as jsonpath='{.spec.replicas}' (%w)", template, err)
+		}
+		return func(s *Session, answer any, _ []item) error { return printPath(s, path, answer) }, nil
+	case output == "name":
+		return func(s *Session, _ any, all []item) error {
+			for _, o := range all {
+				s.Paper.Line("%s", o.ref())
+			}
+			return nil
+		}, nil
+	case output == "table" || output == "wide":
+		return func(s *Session, _ any, all []item) error {
+			drawObjects(s.Paper, all, output == "wide")
+			return nil
+		}, nil
+	default:
+		return func(s *Session, answer any, _ []item) error { return s.Print(answer, nil) }, nil
+	}
+}
+
+// relaxed adds what kubectl lets its users leave out: braces and the first dot.
+//
+// Upstream: k8s.io/kubectl/pkg/cmd/get, RelaxedJSONPathExpression.
+func relaxed(template string) string {
+	if strings.Contains(template, "{") {
+		return template
+	}
+	return "{." + strings.TrimPrefix(template, ".") + "}"
+}
+
+func printPath(s *Session, path *jsonpath.JSONPath, answer any) error {
+	text, err := json.Marshal(answer)
+	var tree any
+	if err == nil {
+		err = json.Unmarshal(text, &tree)
+	}
+	var out bytes.Buffer
+	if err == nil {
+		err = path.Execute(&out, tree)
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	s.Paper.Line("%s", strings.TrimSuffix(out.String(), "\n"))
+	return nil
+}
+
+// drawObjects draws a table of each kind, with an empty line between two.
+func drawObjects(p *Paper, all []item, wide bool) {
+	several := len(all) > 0 && all[0].kind.Name != all[len(all)-1].kind.Name
+	for first := 0; first < len(all); {
+		next := first
+		for next < len(all) && all[next].kind.Name == all[first].kind.Name {
+			next++
+		}
+		if first > 0 {
+			p.Line("")
+		}
+		drawKind(p, all[first:next], several, wide)
+		first = next
+	}
+}
+
+func drawKind(p *Paper, all []item, several, wide bool) {
+	head := []string{"NAMESPACE", "NAME", "STATE", "VERSION", "GENERATION", "SINCE", "BY"}
+	pods := all[0].kind.Name == "pods"
+	if wide && pods {
+		head = append(head, "PHASE", "NODE")
+	}
+	if wide {
+		head = append(head, "OWNER", "LABELS")
+	}
+	rows := make([][]Cell, len(all))
+	for i, o := range all {
+		e, name := o.entry, o.entry.Ref.Name
+		status := Cell{Text: "there", Colour: Green}
+		if e.Deleting {
+			status = Cell{Text: "deleting", Colour: Red}
+		}
+		if several {
+			name = o.ref()
+		}
+		row := Cells(e.Ref.Namespace, name, "", e.ResourceVersion, fmt.Sprint(e.Generation), moment(e.At), hand(e))
+		row[2] = status
+		object := unstructured.Unstructured{Object: o.tree}
+		if wide && pods {
+			phase, _, _ := unstructured.NestedString(o.tree, "status", "phase")
+			node, _, _ := unstructured.NestedString(o.tree, "spec", "nodeName")
+			row = append(row, Cells(orNone(phase), orNone(node))...)
+		}
+		if wide {
+			row = append(row, Cells(orNone(ownerOf(object)), labels.FormatLabels(object.GetLabels()))...)
+		}
+		rows[i] = row
+	}
+	p.Table(head, rows)
+}
+
+// ownerOf is the controller of an object, or else its first owner, as KIND/NAME.
+func ownerOf(object unstructured.Unstructured) string {
+	owner := metav1.GetControllerOf(&object)
+	if owners := object.GetOwnerReferences(); owner == nil && len(owners) > 0 {
+		owner = &owners[0]
+	}
+	if owner == nil {
+		return ""
+	}
+	return strings.ToLower(owner.Kind) + "/" + owner.Name
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
