@@ -168,14 +168,15 @@ func toldState(t *testing.T, r asker, created, scaled time.Time) {
 		if len(pods.Items) != want || !pods.Whole {
 			t.Errorf("at %v there were %d pods, whole: %v; want %d", when, len(pods.Items), pods.Whole, want)
 		}
-		r.json(t, &set, "get", "deploy", "web", "--at="+stamp(when))
+		r.json(t, &set, "get", "deploy", "--at="+stamp(when))
 		if len(set.Items) != 1 || set.Items[0].Spec.Replicas != want {
 			t.Errorf("at %v the deployment was %+v", when, set.Items)
 		}
 		version := set.Items[0].Metadata.ResourceVersion
-		r.json(t, &set, "get", "deploy/web", "--at="+version)
-		if set.Items[0].Metadata.ResourceVersion != version {
-			t.Errorf("at version %s the deployment was %+v", version, set.Items)
+		var one struct{ Metadata metav1.ObjectMeta }
+		r.json(t, &one, "get", "deploy/web", "--at="+version)
+		if one.Metadata.ResourceVersion != version {
+			t.Errorf("at version %s the deployment was %+v", version, one)
 		}
 	}
 }
@@ -293,9 +294,9 @@ func toldErrors(t *testing.T, r asker, began time.Time) {
 		"get nonsense":                                          "the record has no kind",
 		"history pod/nobody":                                    "not on record",
 		"history pod":                                           "write KIND/NAME",
-		"why-not deploy/web --controller=nobody":                "there are clusterrole-aggregation-controller, ",
+		"why-not deploy/web --controller=nobody":                "is not in the list of known controllers",
 		"diff deploy/web":                                       "--from is missing",
-		"get deploy/web":                                        "was gone",
+		"get deploy/web":                                        "is gone since",
 		"tail --kind=pods --nats-url=nats://127.0.0.1:1 -o xml": "is none of table, json",
 	} {
 		if out, err := r.ask(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

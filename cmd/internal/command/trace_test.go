@@ -114,10 +114,10 @@ func TestTrace(t *testing.T) {
 		{"deploy/unsampled", []string{"was not traced", "millrace why"}},
 		{"deploy/untraced", []string{"was not traced"}},
 		{"deploy/kept", []string{"no change of deployments.apps:shop/kept"}},
-		{"deploy/absent", []string{"no deployments.apps:shop/absent", "-n"}},
+		{"deploy/absent", []string{"deployments.apps:shop/absent is not on record"}},
 		{"deploy/web --jaeger=http://127.0.0.1:1", []string{"no Jaeger answers", "--jaeger"}},
 		{"deploy/web --jaeger=nonsense", []string{"read --jaeger"}},
-		{"gadget/web", []string{`no kind "gadget"`, "deployments.apps"}},
+		{"gadget/web", []string{`no kind "gadget"`, "millrace retention lists all 1"}},
 	} {
 		said := traceSays(t, append([]string{"--nats-url=" + bus, "--jaeger=" + jaeger, "-n=shop"}, strings.Fields(c.args)...))
 		for _, want := range c.want {

@@ -20,7 +20,13 @@ func (s *Session) elsewhere(ctx context.Context, err error) error {
 		return err
 	}
 	kind, ref := s.askedKind, s.asked
-	if _, there, lookErr := s.newest(ctx, ref); lookErr != nil || there {
+	m, known, lookErr := s.newest(ctx, ref)
+	switch {
+	case lookErr != nil:
+		return err
+	case known && m.Get(events.HeaderOp) == string(events.Gone):
+		return fmt.Errorf("%w; millrace history %s shows its past", err, spoken(ref))
+	case known:
 		return err // the error is about a moment, or about something else
 	}
 	there, lookErr := s.objects(ctx, kind)

@@ -3,16 +3,30 @@ package reader
 import (
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // TestWhatIsNotThereIsElsewhere: the error of an object that is not on record has where
 // it is, or what has a similar name.
 func TestWhatIsNotThereIsElsewhere(t *testing.T) {
 	w := newWorld(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1-1"}}
+	d, err := w.Write(kinds.Pods.Kind, pod, "kubelet")
+	must(t, err)
+	d.Op = events.Gone
+	_, err = w.Say(t.Context(), d)
+	must(t, err)
 	for args, want := range map[string]string{
 		"history deploy/web":                                   "not on record: no delta of it is kept; there is one in namespace shop: -n shop",
 		"why cm/colours -n shop":                               "there is one in namespace feat: -n feat",
-		"get deploy web -n feat":                               "not on record at now; there is one in namespace shop: -n shop",
+		"get deploy web -n feat":                               "is not on record: no delta of it is kept; there is one in namespace shop: -n shop",
+		"get pod/web-1-1 -n shop":                              "is gone since ",
+		"why-not pod/web-1-1 -n shop":                          "millrace history pods/web-1-1 -n shop shows its past",
 		"history deploy/wbe -n shop":                           "no delta of it is kept; did you mean web?",
 		"history deploy/x -n fest":                             "no delta of it is kept; there is no namespace fest on record; did you mean feat?",
 		"history deploy/x -n nosuch":                           "no delta of it is kept; there is no namespace nosuch on record",

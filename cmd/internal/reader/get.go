@@ -249,8 +249,8 @@ func objectsIn(args []string) (objects, words []string) {
 
 // usual are the kinds that kubectl means by "all".
 var usual = []kinds.Name{
-	kinds.Pods.Name, "replicationcontrollers", kinds.Services.Name, "daemonsets.apps", kinds.Deployments.Name, kinds.ReplicaSets.Name, "statefulsets.apps",
-	"horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+	kinds.Pods.Name, kinds.ReplicationControllers.Name, kinds.Services.Name, kinds.DaemonSets.Name, kinds.Deployments.Name, kinds.ReplicaSets.Name, kinds.StatefulSets.Name,
+	kinds.HorizontalPodAutoscalers.Name, kinds.CronJobs.Name, kinds.Jobs.Name,
 }
 
 // kindsIn are the kinds that some words mean, each once.

@@ -81,8 +81,8 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"no controller has ever decided about cm/nobodys": {"why-not", "cm/nobodys", "-n=shop"},
-		"write millrace history KIND/NAME":                {"history"},
+		"configmaps:shop/nobodys is not on record": {"why-not", "cm/nobodys", "-n=shop"},
+		"write millrace get KIND[,KIND...]":        {"get"},
 	} {
 		if _, err := command(t.Context(), append(args, address)...); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("millrace %s: %v\nwant %q", strings.Join(args, " "), err, says)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
-	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 func newWhy() *cobra.Command {
@@ -151,70 +150,6 @@ func telling(v record.Version) (out changes) {
 		out = v.Changes
 	}
 	return out[:min(len(out), few)]
-}
-
-func newWhyNot() *cobra.Command {
-	controller := ""
-	return Program{
-		Use: "why-not KIND/NAME [--controller=NAME]", Short: "Show why a controller has not done anything: what it saw, decided and waits for",
-		Long: `Shows how a controller stands with an object: how far it has read, its last turns of the
-key and what became of them, and when it looks again. A controller that has answered the
-object's newest version without a turn has looked at it and wanted nothing. Where only
-one controller has decided about the object, it need not be named.`,
-		Example: "  millrace why-not deploy/web --controller=deployment-controller",
-		Args:    cobra.RangeArgs(1, 2),
-		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&controller, "controller", controller, "`name` of the controller, such as replicaset-controller")
-		},
-		Run: func(ctx context.Context, s *Session, args []string) error {
-			kind, ref, err := s.Object(ctx, args)
-			if err != nil {
-				return err
-			}
-			name := controller
-			if name == "" {
-				if name, err = s.decider(ctx, events.Key{Namespace: ref.Namespace, Name: ref.Name}, args); err != nil {
-					return err
-				}
-			}
-			standing, err := record.New(s.Bus).Standing(ctx, kind, ref, name)
-			if err != nil {
-				return err
-			}
-			return s.Print(standing, func(p *Paper) { drawStanding(p, standing) })
-		},
-	}.Command()
-}
-
-// decider is the only controller that has decided about a key.
-//
-// Errors: there is none, or there are several.
-func (s *Session) decider(ctx context.Context, key events.Key, args []string) (string, error) {
-	controllers, err := s.Bus.Controllers(ctx)
-	if err != nil {
-		return "", fmt.Errorf("look which controllers are on record: %w", err)
-	}
-	var found []string
-	for _, c := range controllers {
-		for _, lane := range []events.Lane{events.Act, events.Tell} {
-			_, there, err := s.Bus.Next(ctx, subject.TurnStream(c), subject.Turn(c, lane, key), 1)
-			if err != nil {
-				return "", fmt.Errorf("look for turns of %s: %w", c, err)
-			}
-			if there && !slices.Contains(found, c) {
-				found = append(found, c)
-			}
-		}
-	}
-	object := strings.Join(args, "/")
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", fmt.Errorf("no controller has ever decided about %s, as far as is kept: name the one that should have with --controller, of %s", object, strings.Join(controllers, ", "))
-	default:
-		return "", fmt.Errorf("several controllers have decided about %s: name one with --controller, of %s", object, strings.Join(found, ", "))
-	}
 }
 
 func drawStanding(p *Paper, s *record.Standing) {

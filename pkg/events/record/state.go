@@ -264,8 +264,12 @@ func (r *Record) One(ctx context.Context, kind kinds.Kind, ref events.Ref, at Mo
 	switch {
 	case err != nil:
 		return nil, err
+	case !ok && at == Moment{}:
+		return nil, missing(ref)
 	case !ok:
 		return nil, fmt.Errorf("%v: %w at %v", ref, ErrNotThere, at)
+	case e.Op == events.Gone && at == Moment{}:
+		return nil, fmt.Errorf("%v is gone since %s: %w", ref, e.At.Format(time.RFC3339), ErrNotThere)
 	case e.Op == events.Gone:
 		return nil, fmt.Errorf("%v was gone at %v, since %s: %w", ref, at, e.At.Format(time.RFC3339), ErrNotThere)
 	}

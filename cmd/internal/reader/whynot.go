@@ -1,0 +1,169 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// whyNot is the answer to why-not.
+type whyNot struct {
+	// Standing is that of the controller; nil where no controller acts for the object.
+	*record.Standing
+	// Others are further controllers that have decided about the object.
+	Others []string `json:"others,omitempty"`
+	// Reasons are what the object, its children and its owner say of why it is not as it
+	// is wanted.
+	Reasons []Reason `json:"reasons,omitempty"`
+}
+
+func newWhyNot() *cobra.Command {
+	controller := ""
+	return Program{
+		Use: "why-not KIND/NAME [--controller=NAME]", Short: "Show why an object is not as it is wanted: what its controller saw, decided and waits for",
+		Long: `Shows what stands in the way of an object, as far as the record tells: its conditions,
+what became of the last turns about it, and the same of the objects that it owns; and
+how its controller stands with it: how far it has read, its last turns of the key and
+what became of them, and when it looks again. A controller that has answered the
+object's newest version without a turn has looked at it and wanted nothing. The
+controller is the one of the object's kind; --controller names another one.`,
+		Example: "  millrace why-not deploy/web\n  millrace why-not pod/web-6d5f7c9b4-x2x7p\n  millrace why-not deploy/web --controller=disruption-controller",
+		Args:    cobra.RangeArgs(1, 2),
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&controller, "controller", controller, "`name` of the controller (default that of the object's kind)")
+		},
+		Run: func(ctx context.Context, s *Session, args []string) error {
+			kind, ref, err := s.Object(ctx, args)
+			if err != nil {
+				return err
+			}
+			answer, err := s.whyNot(ctx, kind, ref, controller)
+			if err != nil {
+				return err
+			}
+			return s.Print(answer, func(p *Paper) { drawWhyNot(p, ref, answer) })
+		},
+	}.Command()
+}
+
+func (s *Session) whyNot(ctx context.Context, kind kinds.Kind, ref events.Ref, controller string) (*whyNot, error) {
+	answer := &whyNot{}
+	if controller != "" {
+		names, err := s.Controllers(ctx, []string{controller})
+		if err != nil {
+			return nil, err
+		}
+		controller = names[0]
+	} else {
+		var err error
+		if controller, answer.Others, err = s.decider(ctx, kind, ref); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if controller != "" {
+		if answer.Standing, err = record.New(s.Bus).Standing(ctx, kind, ref, controller); err != nil {
+			return nil, err
+		}
+	}
+	answer.Reasons, err = s.reasons(ctx, kind, ref)
+	if errors.Is(err, record.ErrNotThere) && answer.Standing != nil && len(answer.Turns) > 0 {
+		err = nil // the object is not on record, and what was decided about its key is
+	}
+	return answer, err
+}
+
+// decider is the controller that acts for an object, and the others that have decided
+// about its key; empty where none does.
+func (s *Session) decider(ctx context.Context, kind kinds.Kind, ref events.Ref) (name string, others []string, err error) {
+	have, err := s.Bus.Controllers(ctx)
+	if err != nil {
+		return "", nil, fmt.Errorf("look which controllers are on record: %w", err)
+	}
+	var found []string
+	for _, c := range have {
+		decided, err := s.decided(ctx, c, events.Key{Namespace: ref.Namespace, Name: ref.Name}, events.Key(ref))
+		if err != nil {
+			return "", nil, err
+		}
+		if decided {
+			found = append(found, c)
+		}
+	}
+	name = actor(kind)
+	if !slices.Contains(have, name) {
+		name = ""
+	}
+	if name == "" && len(found) > 0 {
+		name = found[0]
+	}
+	return name, slices.DeleteFunc(found, func(c string) bool { return c == name }), nil
+}
+
+// decided tells whether a controller has a turn of one of some keys on record.
+func (s *Session) decided(ctx context.Context, controller string, keys ...events.Key) (bool, error) {
+	for _, key := range keys {
+		for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
+			_, there, err := s.Bus.Next(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key), 1)
+			if err != nil {
+				return false, fmt.Errorf("look for turns of %s: %w", controller, err)
+			}
+			if there {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// actor is the controller that acts for the objects of a kind: the one that has its name,
+// or else the first one that reads it before all else; empty where there is none.
+func actor(kind kinds.Kind) string {
+	if e, ok := controllers.Find(strings.ToLower(kind.Kind) + "-controller"); ok && e.Exists() {
+		return e.Name
+	}
+	if kind.Name == kinds.Pods.Name || kind.Name == kinds.Nodes.Name {
+		return "" // many controllers read them, and none makes them what they are to be
+	}
+	all, err := controllers.Select([]string{"*"}, controllers.Config{})
+	if err != nil {
+		return ""
+	}
+	for _, c := range all {
+		if d := c.Describe(); len(d.Inputs) > 0 && d.Inputs[0].Kind.Name == kind.Name {
+			return d.Name
+		}
+	}
+	return ""
+}
+
+func drawWhyNot(p *Paper, ref events.Ref, a *whyNot) {
+	for _, r := range a.Reasons {
+		p.Line("%s %s", p.In(Bold, r.Object.String()+":"), p.In(Red, r.Text))
+		if r.Next != "" {
+			p.Line("   %s", p.In(Dim, r.Next))
+		}
+	}
+	if a.Standing == nil {
+		p.Line("no controller of Millrace acts for %s, and none has decided about it", ref)
+		return
+	}
+	if len(a.Reasons) > 0 {
+		p.Line("")
+	}
+	drawStanding(p, a.Standing)
+	for _, c := range a.Others {
+		p.Line("%s", p.In(Dim, fmt.Sprintf("%s has decided about it, too: --controller=%s", c, c)))
+	}
+}

@@ -1,0 +1,110 @@
+package reader
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/recordtest"
+)
+
+const exceeded = `pods "api-1-x" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2, limited: pods=2`
+
+// quota is a Deployment "api" whose ReplicaSet is refused a pod.
+func (w *world) quota() {
+	w.Helper()
+	three := int32(3)
+	api := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "api"}, Spec: appsv1.DeploymentSpec{Replicas: &three}}
+	w.is(kinds.Deployments.Kind, api)
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "api-1", OwnerReferences: ownedBy("Deployment", api)}, Spec: appsv1.ReplicaSetSpec{Replicas: &three}}
+	d, err := w.Write(kinds.ReplicaSets.Kind, set, events.FieldManager)
+	must(w.T, err)
+	at, err := w.Say(w.Context(), d)
+	must(w.T, err)
+	turn, err := w.Decide(w.Context(), recordtest.ReplicaSets, events.Act, d, "too few pods", []events.Command{{Verb: events.VerbCreate, Kind: "pods", Namespace: "feat"}}, recordtest.Trigger(d, at))
+	must(w.T, err)
+	must(w.T, w.Outcome(w.Context(), recordtest.ReplicaSets, events.Act, d, turn, events.Result{Status: events.Refused, Ref: events.Ref{Kind: "pods", Namespace: "feat"}, Reason: "Forbidden", Message: exceeded}))
+	for _, name := range []string{"api-1-a", "api-1-b"} {
+		w.pending(name, ownedBy("ReplicaSet", set)...)
+	}
+	// Another controller has decided about a key of the same name: a budget's.
+	budget := events.Delta{Kind: "poddisruptionbudgets.policy", Ref: events.Ref{Kind: "poddisruptionbudgets.policy", Namespace: "feat", Name: "api"}}
+	_, err = w.Decide(w.Context(), "disruption-controller", events.Tell, budget, "the status has changed", nil)
+	must(w.T, err)
+}
+
+func (w *world) pending(name string, owners ...metav1.OwnerReference) {
+	w.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: name, OwnerReferences: owners}}
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/10 nodes are available: 10 Insufficient cpu."}}
+	w.is(kinds.Pods.Kind, pod)
+}
+
+func ownedBy(kind string, owner metav1.Object) []metav1.OwnerReference {
+	yes := true
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: owner.GetName(), UID: owner.GetUID(), Controller: &yes}}
+}
+
+// TestWhyNotFollowsToTheReason: from a Deployment to the refusal that is known at its
+// ReplicaSet and to its pending pods, and from a pod to its owner.
+func TestWhyNotFollowsToTheReason(t *testing.T) {
+	w := newWorld(t)
+	w.quota()
+	w.pending("bare")
+	pulling := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "pulling"}}
+	pulling.Status.Phase = corev1.PodPending
+	pulling.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady"}}
+	pulling.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
+	w.is(kinds.Pods.Kind, pulling)
+	for args, want := range map[string][]string{
+		"deploy/api": {
+			"replicasets.apps:feat/api-1: replicaset-controller could not: ", exceeded, "millrace why-not replicasets.apps/api-1 -n feat",
+			"pods:feat/api-1-a: PodScheduled False Unschedulable: 0/10 nodes are available: 10 Insufficient cpu. (and 1 more pods say the same)",
+			"deployment-controller and feat/api", "disruption-controller has decided about it, too: --controller=disruption-controller",
+		},
+		"rs/api-1":                           {"replicasets.apps:feat/api-1: replicaset-controller could not: ", exceeded, "PodScheduled False", "replicaset-controller and feat/api-1"},
+		"pod/api-1-a":                        {"PodScheduled False Unschedulable", "it belongs to replicaset/api-1", "millrace why-not replicaset/api-1 -n feat", "no controller of Millrace acts for pods:feat/api-1-a"},
+		"pod/bare":                           {"PodScheduled False Unschedulable", "it has no owner: no controller makes it again"},
+		"pod/pulling":                        {"container main waits: ImagePullBackOff: no such image"},
+		"cm/colours":                         {"no controller of Millrace acts for configmaps:feat/colours"},
+		"deploy/api --controller=disruption": {"disruption-controller and feat/api"},
+		"deploy/api --controller=disruption-controller": {"disruption-controller and feat/api"},
+	} {
+		said, err := w.run(append([]string{"why-not", "-n=feat"}, strings.Fields(args)...)...)
+		if err != nil {
+			t.Errorf("millrace why-not %s: %v", args, err)
+		}
+		for _, part := range want {
+			if !strings.Contains(said, part) {
+				t.Errorf("millrace why-not %s lacks %q:\n%s", args, part, said)
+			}
+		}
+		if strings.Contains(said, "ContainersNotReady") {
+			t.Errorf("millrace why-not %s says what follows from its reason:\n%s", args, said)
+		}
+	}
+}
+
+// TestWhatIsSuspendedOrPausedSaysSo, and a Deployment that is as it is wanted says nothing.
+func TestWhatIsPausedSaysSo(t *testing.T) {
+	w := newWorld(t)
+	none, now := int32(0), metav1.Now()
+	w.is(kinds.Deployments.Kind, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "paused"}, Spec: appsv1.DeploymentSpec{Replicas: &none, Paused: true}})
+	w.is(kinds.ConfigMaps.Kind, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "leaving", DeletionTimestamp: &now, Finalizers: []string{"example.com/hold"}}})
+	for object, want := range map[string]string{
+		"deploy/paused": "deployments.apps:feat/paused: it is paused (spec.paused)", "cm/leaving": "waits for its finalizers example.com/hold",
+	} {
+		if said, err := w.run("why-not", object, "-n=feat"); err != nil || !strings.Contains(said, want) {
+			t.Errorf("millrace why-not %s: %v\n%s\nwant %q", object, err, said, want)
+		}
+	}
+	if said, err := w.run("why-not", "deploy/web", "-n=shop"); err != nil || !strings.HasPrefix(said, "deployment-controller and shop/web\n") {
+		t.Errorf("what is as it is wanted: %v\n%s", err, said)
+	}
+}
