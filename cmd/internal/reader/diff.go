@@ -16,26 +16,32 @@ import (
 )
 
 func newDiff() *cobra.Command {
-	from, to := "", ""
+	d := differing{}
 	return Program{
-		Use: "diff KIND/NAME --from=MOMENT", Short: "Show what changed of an object between two moments",
-		Long: `Shows the fields of an object that differ between two moments: how long ago (10m), a
-time, or a resourceVersion each.`,
-		Example: "  millrace diff deploy/web --from=1h\n  millrace diff deploy/web --from=81723 --to=81911",
-		Args:    cobra.RangeArgs(1, 2),
+		Use: "diff [KIND/NAME|KIND[,KIND...]] --from=MOMENT", Short: "Show what changed of an object, a kind or a namespace between two moments",
+		Long: `Shows the fields of an object that differ between two moments: how long ago (10m, 2d), a
+time, or a resourceVersion each. Of a kind, or, where none is named, of all kinds with
+namespaces, it shows the objects of the namespace that were created, deleted, replaced
+or changed.`,
+		Example: "  millrace diff deploy/web --from=1h\n  millrace diff deploy/web --from=81723 --to=81911\n  millrace diff pods --from=10m\n  millrace diff -n shop --from=15:04 --to=15:10",
+		Args:    cobra.MaximumNArgs(2),
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&from, "from", from, "`moment` before: so long ago, a time, or a resourceVersion")
-			f.StringVar(&to, "to", to, "`moment` after (default now)")
+			f.StringVar(&d.from, "from", d.from, "`moment` before: so long ago, a time, or a resourceVersion")
+			f.StringVar(&d.to, "to", d.to, "`moment` after (default now)")
+			f.BoolVarP(&d.every, "all-namespaces", "A", d.every, "objects of all namespaces")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
-			if from == "" {
+			if d.from == "" {
 				return errors.New("--from is missing: name the moment to compare with, such as --from=10m")
+			}
+			if len(args) == 0 || len(args) == 1 && !strings.Contains(args[0], "/") {
+				return d.many(ctx, s, args)
 			}
 			kind, ref, err := s.Object(ctx, args)
 			if err != nil {
 				return err
 			}
-			return s.diff(ctx, kind, ref, from, to)
+			return s.diff(ctx, kind, ref, d.from, d.to)
 		},
 	}.Command()
 }
@@ -75,12 +81,9 @@ func Compare(ctx context.Context, r *record.Record, kind kinds.Kind, ref events.
 }
 
 func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, from, to string) error {
-	var moments [2]record.Moment
-	for i, text := range []string{from, to} {
-		var err error
-		if moments[i], err = record.ParseMoment(text, s.Now()); err != nil {
-			return fmt.Errorf("read --from and --to: %w", err)
-		}
+	moments, err := s.moments(from, to)
+	if err != nil {
+		return err
 	}
 	answer, err := Compare(ctx, record.New(s.Bus), kind, ref, moments[0], moments[1])
 	if err != nil {

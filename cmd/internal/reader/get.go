@@ -223,8 +223,9 @@ func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, whe
 		case len(of) == 1 || !errors.As(err, &early) && !errors.Is(err, record.ErrNotThere):
 			return nil, err
 		}
-		first = cmp.Or(first, err)
-		s.Note("left out %s: %v", kind.Name, err)
+		if first = cmp.Or(first, err); !errors.Is(err, record.ErrNotThere) { // its log is not empty
+			s.Note("left out %s: %v", kind.Name, err)
+		}
 	}
 	if len(states) == 0 {
 		return nil, first

@@ -2,7 +2,6 @@ package reader
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -19,18 +18,20 @@ import (
 type changes = []fields.Change
 
 func newTail() *cobra.Command {
-	words, named, f := []string(nil), []string(nil), record.Filter{}
+	words, named, since, f := []string(nil), []string(nil), "", record.Filter{}
 	return Program{
 		Use: "tail", Short: "Show deltas, turns and outcomes as they are stored",
 		Long: `Shows what is stored from now on: deltas of objects, turns of controllers and their
 outcomes, and gaps. Naming kinds shows only their deltas, naming controllers only their
-turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
-		Example: "  millrace tail --kind=pods --kind=rs -n default\n  millrace tail --controller=replicaset-controller -o json",
+turns and outcomes. --since shows also what was stored since a moment. It goes on until
+it is interrupted; --timeout bounds it.`,
+		Example: "  millrace tail --since=10m\n  millrace tail --kind=pods --kind=rs -n default\n  millrace tail --controller=replicaset-controller -o json",
 		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"table", "json"},
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringSliceVar(&words, "kind", words, "`kinds` whose deltas are shown")
 			flags.StringSliceVar(&named, "controller", named, "`controllers` whose turns and outcomes are shown")
+			flags.StringVar(&since, "since", since, "`moment` from which on it is shown: so long ago, or a time (default now)")
 			flags.StringVar(&f.Name, "name", f.Name, "`name` of the object or key")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error {
@@ -49,25 +50,9 @@ turns and outcomes. It goes on until it is interrupted; --timeout bounds it.`,
 			if f.Controllers, err = s.Controllers(ctx, named); err != nil {
 				return err
 			}
-			return record.New(s.Bus).Tail(ctx, f, s.happened)
+			return s.tail(ctx, f, since)
 		},
 	}.Command()
-}
-
-var nounColours = map[string]Colour{"delta": Green, "turn": Cyan, "outcome": Blue, "gap": Red}
-
-func (s *Session) happened(h record.Happening) error {
-	if s.Output == "json" {
-		text, err := json.Marshal(h)
-		if err != nil {
-			return fmt.Errorf("write what happened: %w", err)
-		}
-		s.Paper.Line("%s", text)
-		return nil
-	}
-	p := s.Paper
-	p.Line("%s  %s  %-28s %s  %s", h.Time.Local().Format("15:04:05.000"), p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(Bold, h.About), h.What)
-	return nil
 }
 
 func newLag() *cobra.Command {

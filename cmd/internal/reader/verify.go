@@ -238,6 +238,12 @@ func drawReport(p *Paper, r verified, every bool) {
 	}
 }
 
+// withNotary is how a record becomes one that can be proven.
+const withNotary = `a notary signs the record from when it is started; docs/verify.md has the details:
+  millrace notary keys NAME notary.key       makes the keys, once
+  millrace run --notary-key=notary.key       signs what is stored; or millrace notary beside the services
+  millrace verify --key=notary.key.pub       holds the record against what was signed`
+
 // verdict says in a line what nothing having been found means.
 func verdict(p *Paper, r *notary.Report, all []notary.Standing) string {
 	var messages, proven, unproven int
@@ -246,7 +252,7 @@ func verdict(p *Paper, r *notary.Report, all []notary.Standing) string {
 	}
 	switch {
 	case !r.Signed:
-		return p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; without --key nobody can tell whether they were forged", messages))
+		return p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; only a notary's signatures prove that they were not forged", messages)) + "\n" + p.In(Dim, withNotary)
 	case unproven > 0:
 		return p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed", proven, unproven))
 	default:

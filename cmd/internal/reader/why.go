@@ -3,7 +3,6 @@ package reader
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,7 +99,7 @@ func (t *tree) who(c *record.Cause, bar string) {
 	case d != nil:
 		p.Line("%sby %s, turn %d of %s at %s", bar, p.In(Cyan, d.Controller), d.Turn, d.Key, moment(d.At))
 		p.Line("%sbecause: %s", bar, p.In(Cyan, d.Because))
-		p.Line("%s%s", bar, p.In(Dim, "saw "+sight(d)))
+		p.Line("%s%s", bar, p.In(Dim, "saw "+sight(d, c.Causes)))
 	case v.By.Unknown != "":
 		p.Line("%s%s", bar, p.In(Dim, v.By.Unknown))
 	default:
@@ -119,20 +118,6 @@ func operation(by record.Hand) string {
 		return ""
 	}
 	return ", " + by.Operation
-}
-
-// sight is what a decision had seen.
-func sight(d *record.Decision) string {
-	var parts []string
-	if d.ResourceVersion != "" {
-		parts = append(parts, "its object @"+d.ResourceVersion+generation(d.Generation))
-	}
-	var read []string
-	for kind, position := range d.Seen {
-		read = append(read, fmt.Sprintf("%s up to %d", kind, position))
-	}
-	slices.Sort(read)
-	return strings.Join(append(parts, read...), ", ")
 }
 
 // few is how many fields of a change are shown that is not what was asked about.

@@ -24,7 +24,7 @@ type Moment struct {
 // yesterday's where that would be in the future.
 var forms = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
 
-// ParseMoment reads a moment: "10m" is so long ago, "15:04:05" a time of day in
+// ParseMoment reads a moment: "10m", "2d" and "1w12h" are so long ago, "15:04:05" a time of day in
 // now's zone, "2026-01-02 15:04" and RFC 3339 a time, and a number a
 // resourceVersion. "" and "now" are now.
 func ParseMoment(text string, now time.Time) (Moment, error) {
@@ -34,7 +34,7 @@ func ParseMoment(text string, now time.Time) (Moment, error) {
 	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return Moment{Version: text}, nil
 	}
-	if ago, err := time.ParseDuration(strings.TrimPrefix(text, "-")); err == nil {
+	if ago, ok := parseAgo(strings.TrimPrefix(text, "-")); ok {
 		return Moment{Time: now.Add(-ago)}, nil
 	}
 	for _, form := range []string{"15:04:05", "15:04"} {
@@ -51,7 +51,32 @@ func ParseMoment(text string, now time.Time) (Moment, error) {
 			return Moment{Time: t}, nil
 		}
 	}
-	return Moment{}, fmt.Errorf("%q is no moment: write how long ago (10m), a time (15:04:05, 2026-01-02T15:04:05Z), or a resourceVersion (81723)", text)
+	return Moment{}, fmt.Errorf("%q is no moment: write how long ago (10m, 2d, 1w), a time (15:04:05, 2026-01-02T15:04:05Z), or a resourceVersion (81723)", text)
+}
+
+// parseAgo reads a duration of [time.ParseDuration] behind weeks and days of 24 hours.
+func parseAgo(text string) (time.Duration, bool) {
+	var sum time.Duration
+	rest := text
+	for _, unit := range []struct {
+		letter string
+		is     time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, behind, found := strings.Cut(rest, unit.letter)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			return 0, false
+		}
+		sum, rest = sum+time.Duration(n)*unit.is, behind
+	}
+	if rest == "" && text != "" {
+		return sum, true
+	}
+	d, err := time.ParseDuration(rest)
+	return sum + d, err == nil
 }
 
 // String writes a moment as people read it.

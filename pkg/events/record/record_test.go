@@ -276,6 +276,7 @@ func TestMomentsAreRead(t *testing.T) {
 	now := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
 	for text, want := range map[string]record.Moment{
 		"": {}, "now": {}, "81723": {Version: "81723"}, "10m": {Time: now.Add(-10 * time.Minute)}, "-1h30m": {Time: now.Add(-90 * time.Minute)},
+		"10d": {Time: now.AddDate(0, 0, -10)}, "1w": {Time: now.AddDate(0, 0, -7)}, "1w2d3h": {Time: now.AddDate(0, 0, -9).Add(-3 * time.Hour)},
 		"14:30": {Time: now.Add(-30 * time.Minute)}, "15:00:01": {Time: now.Add(time.Second).AddDate(0, 0, -1)},
 		"2026-11-20 15:00": {Time: now.AddDate(0, 0, -1)}, "2026-11-20T15:00:00Z": {Time: now.AddDate(0, 0, -1)}, "2026-11-20": {Time: now.AddDate(0, 0, -1).Add(-15 * time.Hour)},
 	} {
@@ -283,7 +284,7 @@ func TestMomentsAreRead(t *testing.T) {
 			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"yesterday", "25:00", "-", "1.5"} {
+	for _, text := range []string{"yesterday", "25:00", "-", "1.5", "d", "1d2w", "-1d-", "99999999d"} {
 		if got, err := record.ParseMoment(text, now); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}

@@ -1,0 +1,51 @@
+package reader
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// most are the kinds that a decision is shown to have seen; the others are counted.
+const most = 5
+
+// sight is what a decision had seen: its object, and how far it had read the kinds that
+// matter, which are those of its object and of what asked for it.
+func sight(d *record.Decision, causes []*record.Cause) string {
+	text := ""
+	if d.ResourceVersion != "" {
+		text = "its object @" + d.ResourceVersion + generation(d.Generation)
+	}
+	matter := map[string]bool{}
+	for _, c := range causes {
+		matter[string(c.Version.Object.Kind)] = true
+	}
+	var read []string
+	others := 0
+	for kind, position := range d.Seen {
+		if len(d.Seen) > most && !matter[string(kind)] {
+			others++
+			continue
+		}
+		read = append(read, fmt.Sprintf("%s up to %d", kind, position))
+	}
+	slices.Sort(read)
+	for _, r := range read {
+		text = joined(text, r)
+	}
+	switch {
+	case others == 1:
+		text = joined(text, "1 other kind")
+	case others > 1:
+		text = joined(text, fmt.Sprintf("%d other kinds", others))
+	}
+	return text
+}
+
+func joined(text, more string) string {
+	if text == "" {
+		return more
+	}
+	return text + ", " + more
+}

@@ -1,0 +1,125 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// everything is how many happenings a limit of 0 means.
+const everything = 100_000
+
+// timeline writes what happened in the session's namespace, oldest first: deltas of all
+// kinds, turns, outcomes and gaps, the newest of them, at most limit; 0 is all.
+func (s *Session) timeline(ctx context.Context, limit int) error {
+	c, err := record.New(s.Bus).Chronicle(ctx, record.Filter{Namespace: s.Namespace}, record.Span{}, cmp.Or(limit, everything))
+	if err != nil {
+		return err
+	}
+	slices.Reverse(c.Items)
+	if s.Output == "table" && !c.Whole {
+		s.Paper.Line("%s", s.Paper.In(Dim, "... there is more before "+moment(c.Since)+": --limit=0 shows all"))
+	}
+	if s.Output != "table" {
+		return s.Print(c, nil)
+	}
+	if !slices.ContainsFunc(c.Items, func(h record.Happening) bool { return h.Gap == nil }) {
+		s.Paper.Line("%s", s.Paper.In(Dim, "nothing is on record of namespace "+s.Namespace+s.noNamespace(ctx, s.Namespace)))
+	}
+	for _, h := range c.Items {
+		s.happening(moment(h.Time), h)
+	}
+	return nil
+}
+
+// happening writes one in a line.
+func (s *Session) happening(when string, h record.Happening) {
+	p := s.Paper
+	p.Line("%s  %s  %-28s %s  %s", when, p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(Bold, h.About), h.What)
+}
+
+// tail writes what has happened since a moment, if one is given, and what is stored from
+// now on.
+func (s *Session) tail(ctx context.Context, f record.Filter, since string) error {
+	from, err := bound(s, "--since", since)
+	if err != nil {
+		return err
+	}
+	r := record.New(s.Bus)
+	told := map[string]uint64{} // the last sequence of each stream that was written
+	begun := func() error {
+		if !from.IsZero() {
+			c, err := r.Chronicle(ctx, f, record.Span{From: from}, everything)
+			if err != nil {
+				return err
+			}
+			if !c.Whole {
+				s.Note("the first %d are left out: what is shown begins at %s", everything, moment(c.Since))
+			}
+			for _, h := range slices.Backward(c.Items) {
+				if err := s.happened(h); err != nil {
+					return err
+				}
+				told[h.Stream] = max(told[h.Stream], h.Sequence)
+			}
+		}
+		s.Note("waiting for %s; Ctrl-C ends it", awaited(f))
+		return nil
+	}
+	return r.TailFrom(ctx, f, begun, func(h record.Happening) error {
+		if h.Sequence <= told[h.Stream] {
+			return nil
+		}
+		return s.happened(h)
+	})
+}
+
+// awaited says in words what a filter lets through.
+func awaited(f record.Filter) string {
+	text := "deltas, turns and outcomes"
+	switch {
+	case len(f.Kinds) > 0 && len(f.Controllers) > 0:
+		text = fmt.Sprintf("changes of %s, and turns and outcomes of %s", listed(f.Kinds), listed(f.Controllers))
+	case len(f.Kinds) > 0:
+		text = "changes of " + listed(f.Kinds)
+	case len(f.Controllers) > 0:
+		text = "turns and outcomes of " + listed(f.Controllers)
+	}
+	if f.Name != "" {
+		text += " named " + f.Name
+	}
+	if f.Namespace != "" {
+		return text + " in namespace " + f.Namespace
+	}
+	return text + " in all namespaces"
+}
+
+func (s *Session) happened(h record.Happening) error {
+	if s.Output != "json" {
+		s.happening(h.Time.Local().Format("15:04:05.000"), h)
+		return nil
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("write what happened: %w", err)
+	}
+	s.Paper.Line("%s", text)
+	return nil
+}
+
+var nounColours = map[string]Colour{"delta": Green, "turn": Cyan, "outcome": Blue, "gap": Red}
+
+// listed writes names with commas.
+func listed[N ~string](names []N) (text string) {
+	for i, n := range names {
+		if i > 0 {
+			text += ", "
+		}
+		text += string(n)
+	}
+	return text
+}

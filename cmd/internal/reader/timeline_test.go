@@ -1,0 +1,110 @@
+package reader
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// TestTheHistoryOfANamespace is what happened to all its objects, oldest first.
+func TestTheHistoryOfANamespace(t *testing.T) {
+	w := newWorld(t)
+	said, err := w.run("history", "-n=feat")
+	if must(t, err); !strings.Contains(said, "configmaps:feat/colours") || strings.Contains(said, "shop/web") {
+		t.Errorf("it is\n%s", said)
+	}
+	said, err = w.run("history", "-n=shop")
+	must(t, err)
+	created, turn, running := strings.Index(said, "deployments.apps:shop/web "), strings.Index(said, "act: there is no replica set of the template"), strings.LastIndex(said, "pods:shop/web-1-2")
+	if created < 0 || turn < created || running < turn {
+		t.Errorf("it is not in order:\n%s", said)
+	}
+	said, err = w.run("history", "-n=shop", "--limit=2")
+	if must(t, err); strings.Count(said, "\n") != 3 || !strings.Contains(said, "--limit=0 shows all") {
+		t.Errorf("the newest two are\n%s", said)
+	}
+	var c record.Chronicle
+	said, err = w.run("history", "-n=shop", "-o=json")
+	if must(t, err); json.Unmarshal([]byte(said), &c) != nil || len(c.Items) == 0 || c.Items[0].Time.After(c.Items[len(c.Items)-1].Time) {
+		t.Errorf("as JSON it is\n%s", said)
+	}
+	said, err = w.run("history", "-n=nosuch")
+	if want := "nothing is on record of namespace nosuch; there is no namespace nosuch on record\n"; err != nil || !strings.HasPrefix(said, want) {
+		t.Errorf("it is %q, %v; want %q", said, err, want)
+	}
+}
+
+// TestTailSaysWhatItWaitsFor on stderr, before anything happens; --since begins with what
+// has happened already.
+func TestTailSaysWhatItWaitsFor(t *testing.T) {
+	w := newWorld(t)
+	for args, want := range map[string][]string{
+		"--kind=pods -n=shop":       {"waiting for changes of pods in namespace shop; Ctrl-C ends it\n"},
+		"":                          {"waiting for deltas, turns and outcomes in all namespaces; Ctrl-C ends it\n"},
+		"--controller=replicaset":   {"waiting for turns and outcomes of replicaset-controller in all namespaces; Ctrl-C ends it\n"},
+		"--kind=cm --name=colours":  {"waiting for changes of configmaps named colours in all namespaces; Ctrl-C ends it\n"},
+		"--since=1h --kind=cm,pods": {"configmaps:shop/flags", "pods:shop/web-1-2", "configmaps:feat/colours", "waiting for changes of configmaps, pods in all namespaces; Ctrl-C ends it\n"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		said := &until{heard: heard{}, mark: "waiting for", reached: interrupt}
+		must(t, run(ctx, said, append([]string{"tail", w.address}, strings.Fields(args)...)...))
+		place := 0
+		for _, part := range want {
+			at := strings.Index(said.text()[place:], part)
+			if at < 0 {
+				t.Errorf("millrace tail %s lacks %q behind %d:\n%s", args, part, place, said.text())
+				continue
+			}
+			place += at
+		}
+		interrupt()
+	}
+	_, err := w.run("tail", "--since=81723")
+	says(t, err, []string{"tail"}, "read --since", "is a resourceVersion")
+}
+
+// until interrupts when a mark is said.
+type until struct {
+	heard
+	mark    string
+	reached func()
+}
+
+func (u *until) Write(text []byte) (int, error) {
+	n, err := u.heard.Write(text)
+	if strings.Contains(u.text(), u.mark) {
+		u.reached()
+	}
+	return n, err
+}
+
+// TestVerifyTellsHowToGetANotary, where nothing was signed.
+func TestVerifyTellsHowToGetANotary(t *testing.T) {
+	said, err := newWorld(t).run("verify")
+	if err != nil || !strings.Contains(said, "millrace notary keys NAME notary.key") || !strings.Contains(said, "millrace run --notary-key=notary.key") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestSightIsShort: a decision that had read all kinds shows those that matter.
+func TestSightIsShort(t *testing.T) {
+	d := &record.Decision{ResourceVersion: "7", Seen: events.Position{"pods": 3, "replicasets.apps": 4}}
+	if got := sight(d, nil); got != "its object @7, pods up to 3, replicasets.apps up to 4" {
+		t.Errorf("of two kinds it is %q", got)
+	}
+	for _, kind := range []kinds.Name{"a", "b", "c", "d"} {
+		d.Seen[kind] = 1
+	}
+	causes := []*record.Cause{{Version: record.Version{Object: events.Ref{Kind: "pods"}}}}
+	if got := sight(d, causes); got != "its object @7, pods up to 3, 5 other kinds" {
+		t.Errorf("of six kinds it is %q", got)
+	}
+	if got := sight(&record.Decision{Seen: d.Seen}, nil); got != "6 other kinds" {
+		t.Errorf("where none matters it is %q", got)
+	}
+}
