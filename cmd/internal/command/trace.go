@@ -24,6 +24,7 @@ const localJaeger = "http://127.0.0.1:16686"
 type traceOptions struct {
 	jaeger  string
 	version string
+	all     bool
 }
 
 // newTrace is the command that shows what a change has led to.
@@ -34,7 +35,7 @@ func newTrace() *cobra.Command {
 		Short: "Show the trace of an object's newest change: what led to it, and what it led to",
 		Long: `Shows the trace of an object's newest change, or of the one to a version: the change
 that somebody outside made, and every delta, turn and request that followed from it,
-with the API server's and etcd's part. The record on the bus knows the trace, and
+with the requests to the API server; --all shows its and etcd's part. The record on the bus knows the trace, and
 Jaeger has its spans.
 
 millrace why tells the same from the record alone, where nothing was traced.`,
@@ -50,6 +51,7 @@ millrace why tells the same from the record alone, where nothing was traced.`,
 
 func (o *traceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.jaeger, "jaeger", o.jaeger, "`address` of Jaeger's query API")
+	f.BoolVar(&o.all, "all", o.all, "show also what the API server and etcd did within each request")
 	f.StringVar(&o.version, "rv", o.version, "the resource `version` that the change led to (default the newest change)")
 }
 
@@ -76,7 +78,7 @@ func (o *traceOptions) run(ctx context.Context, s *reader.Session, args []string
 	}
 	return s.Print(found, func(paper *reader.Paper) {
 		paper.Line("%s at version %s, changed %s", paper.In(reader.Bold, ref.String()), change.ResourceVersion, change.At.Local().Format("2006-01-02 15:04:05"))
-		jaeger.Draw(paper, found)
+		jaeger.Draw(paper, found, jaeger.View{All: o.all, Width: paper.Width()})
 	})
 }
 

@@ -78,14 +78,14 @@ func TestDrawing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Draw(paper, stored(t))
+	Draw(paper, stored(t), View{})
 	want := `trace 0af7651916cd43dd8448eb211c80319c, 5 spans of millrace-watcher, millrace-reconcilers, apiserver, 1.51s
-SPAN                          SERVICE                AFTER   TOOK    ABOUT
-send deployments.apps         millrace-watcher       0.0ms   0.4ms   follows trace 0af7651916cd43dd8448eb211c80319d
-├─ process deployments.apps   millrace-reconcilers   1.0ms   2.0ms   also because of span 00000000000000a4
-│  └─ Update                  apiserver              12ms    1.50s   failed: conflict
-└─ late                       millrace-reconcilers   15ms    0.0ms
-stray                         millrace-reconcilers   20ms    1.0ms   its parent 00000000000000ff is not in the trace
+SPAN                          SERVICE       AFTER   TOOK    ABOUT
+send deployments.apps         watcher       0.0ms   0.4ms   follows trace 0af7651916cd43dd8448eb211c80319d
+├─ process deployments.apps   reconcilers   1.0ms   2.0ms   also because of span 00000000000000a4
+│  └─ Update                  apiserver     12ms    1.50s   failed: conflict
+└─ late                       reconcilers   15ms    0.0ms
+stray                         reconcilers   20ms    1.0ms   its parent 00000000000000ff is not in the trace
 `
 	if got := out.String(); got != want {
 		t.Errorf("drawn is\n%s\nwant\n%s", got, want)

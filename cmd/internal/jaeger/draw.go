@@ -5,45 +5,136 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
 )
 
+// View is how much of a trace is drawn.
+type View struct {
+	// All draws also what the API server and etcd did within a request.
+	All bool
+	// Width is that of the terminal in columns; 0 cuts no line.
+	Width int
+}
+
+const (
+	// levels is how many levels of the tree are drawn before a span that lies deeper.
+	levels = 3
+	// nameless is about what the columns between the span and its subject take up.
+	nameless = 35
+)
+
 // Draw writes a trace as a tree for people: a line for each span, below the one
 // that caused it, with what it was about and what is remarkable about it.
-func Draw(paper *reader.Paper, t *Trace) {
+func Draw(paper *reader.Paper, t *Trace, v View) {
 	services := t.services()
 	paper.Line("trace %s, %d spans of %s, %s", paper.In(reader.Bold, t.ID), t.count(), strings.Join(services, ", "), short(t.Length()))
-	d := drawing{begin: t.begin(), services: services}
-	for _, root := range t.Roots {
-		d.span(root, "", "")
+	d := drawing{view: v, begin: t.begin(), services: services}
+	for _, root := range d.visible(t.Roots, false) {
+		d.span(root, nil)
 	}
+	d.cut()
 	paper.Table([]string{"SPAN", "SERVICE", "AFTER", "TOOK", "ABOUT"}, d.rows)
+	if d.hidden > 0 {
+		paper.Line("%s", paper.In(reader.Dim, fmt.Sprintf("%d spans within requests of the API server and etcd are not shown: --all", d.hidden)))
+	}
 }
 
 type drawing struct {
+	view     View
 	begin    time.Time
 	services []string
 	rows     [][]reader.Cell
+	hidden   int
 }
 
-// span draws a span behind lead, and what it caused behind below.
-func (d *drawing) span(s *Span, lead, below string) {
-	name := reader.Cell{Text: lead + s.Name}
+// span draws a span, and below it what it caused. last tells of each level above it
+// whether nothing more follows there.
+func (d *drawing) span(s *Span, last []bool) {
+	name := reader.Cell{Text: lead(last) + s.Name}
 	if s.Failed {
 		name.Colour = reader.Red
 	}
 	d.rows = append(d.rows, []reader.Cell{
-		name, {Text: s.Service, Colour: d.colour(s.Service)}, {Text: short(s.Start.Sub(d.begin))}, {Text: short(s.Duration)},
+		name, {Text: strings.TrimPrefix(s.Service, "millrace-"), Colour: d.colour(s.Service)}, {Text: short(s.Start.Sub(d.begin))}, {Text: short(s.Duration)},
 		{Text: strings.Join(append(about(s), remarks(s)...), "; "), Colour: name.Colour},
 	})
-	for i, child := range s.Children {
-		if i+1 < len(s.Children) {
-			d.span(child, below+"├─ ", below+"│  ")
-		} else {
-			d.span(child, below+"└─ ", below+"   ")
+	children := d.visible(s.Children, internal(s))
+	for i, child := range children {
+		d.span(child, append(slices.Clone(last), i+1 == len(children)))
+	}
+}
+
+// visible are the spans that are drawn of some. Those that the API server and etcd did
+// within a request are passed over for what they caused.
+func (d *drawing) visible(spans []*Span, within bool) (shown []*Span) {
+	for _, s := range spans {
+		if !d.view.All && within && internal(s) {
+			d.hidden++
+			shown = append(shown, d.visible(s.Children, true)...)
+			continue
+		}
+		shown = append(shown, s)
+	}
+	inOrder(shown)
+	return shown
+}
+
+// internal tells that a span is of the API server or etcd.
+func internal(s *Span) bool {
+	return slices.Contains([]string{"apiserver", "kube-apiserver", "etcd"}, s.Service)
+}
+
+// lead is what the tree has before a span. Of a span that lies deep, the upper levels are
+// left out.
+func lead(last []bool) (text string) {
+	if len(last) > levels {
+		text, last = "‥ ", last[len(last)-levels:]
+	}
+	for i, l := range last {
+		switch below := i+1 < len(last); {
+		case below && l:
+			text += "   "
+		case below:
+			text += "│  "
+		case l:
+			text += "└─ "
+		default:
+			text += "├─ "
 		}
 	}
+	return text
+}
+
+// cut shortens the first and the last column to the width of the view.
+func (d *drawing) cut() {
+	if d.view.Width == 0 {
+		return
+	}
+	most, widest := min(60, max(24, (d.view.Width-nameless)/2)), 0
+	for _, row := range d.rows {
+		row[0].Text = shortened(row[0].Text, most)
+		widest = max(widest, utf8.RuneCountInString(row[0].Text))
+	}
+	columns := widest + 3
+	for column := 1; column < 4; column++ {
+		most := 0
+		for _, row := range d.rows {
+			most = max(most, utf8.RuneCountInString(row[column].Text), len("SERVICE"))
+		}
+		columns += most + 3
+	}
+	for _, row := range d.rows {
+		row[4].Text = shortened(row[4].Text, max(10, d.view.Width-columns))
+	}
+}
+
+func shortened(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
 }
 
 // palette are the colours by which services are told apart.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -46,6 +47,20 @@ func NewPaper(out io.Writer, when string) (*Paper, error) {
 		return nil, fmt.Errorf("read --color: %q is not auto, always or never", when)
 	}
 	return p, nil
+}
+
+// Width is how many columns a line has: as $COLUMNS says, or the terminal; 0 is
+// unbounded, as for a file or a pipe.
+func (p *Paper) Width() int {
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		return columns
+	}
+	if file, ok := p.out.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return width
+		}
+	}
+	return 0
 }
 
 // In gives text in a colour.
