@@ -22,15 +22,29 @@ func (t *taker) log(m events.Message) *slog.Logger {
 }
 
 // remark logs what came of a turn: each if asked for, and always one that did not
-// succeed, unless it was only late.
+// succeed, unless it was only late. A failure that repeats is logged once a minute, with
+// how often it came.
 func (t *taker) remark(m events.Message, turn events.Turn, results []events.Result) {
 	failure, failed := events.Outcome{Results: results}.Failure()
 	late := failure.Status == events.Conflict || failure.Reason == "Stale"
-	switch {
-	case failed && !late:
-		t.log(m).Warn("a turn did not succeed", "because", turn.Because, "verb", string(turn.Commands[failure.Command].Verb),
-			"object", failure.Ref.String(), "status", string(failure.Status), "code", failure.Code, "reason", failure.Reason, "err", failure.Message)
-	case t.config.Log.Enabled(context.Background(), everyTurn):
-		t.log(m).Log(context.Background(), everyTurn, "carried out a turn", "because", turn.Because, "commands", len(turn.Commands), "late", late)
+	of := turnsOf{t.profile.Name, turn.Key, turn.Lane}
+	if !failed {
+		t.failing.succeeded(of)
+	}
+	if failed && !late {
+		verb := turn.Commands[failure.Command].Verb
+		why := cause{verb, string(failure.Ref.Kind), failure.Status, failure.Code, failure.Reason}
+		if times, since, say := t.failing.failed(of, why, t.config.Clock.Now()); say {
+			log := t.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),
+				"status", string(failure.Status), "code", failure.Code, "reason", failure.Reason, "err", failure.Message)
+			if times > 1 {
+				log = log.With("times", times, "since", since)
+			}
+			log.Warn("a turn did not succeed", "attempt", turn.Attempt, "againIn", events.Backoff(turn.Attempt, events.FirstBackoff, events.LongestBackoff).String())
+			return
+		}
+	}
+	if t.config.Log.Enabled(context.Background(), everyTurn) {
+		t.log(m).Log(context.Background(), everyTurn, "carried out a turn", "because", turn.Because, "commands", len(turn.Commands), "late", late, "failed", failed)
 	}
 }

@@ -67,3 +67,21 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 		t.Errorf("what succeeds has a line although nobody asked for it: %v", line)
 	}
 }
+
+// A refusal that repeats has one line, with the attempt and when the next one is due.
+func TestARefusalPerRetryIsOneLine(t *testing.T) {
+	s, log := newScene(t), &book{}
+	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
+	for attempt := 1; attempt <= 5; attempt++ {
+		s.store("db", func(turn *events.Turn) { turn.Attempt = attempt }, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
+		s.eventually("outcome", func() bool { return s.outcomes() == uint64(attempt) })
+	}
+	stop()
+	if n := strings.Count(log.text.String(), "a turn did not succeed"); n != 1 {
+		t.Errorf("five refusals have %d lines:\n%s", n, log.text.String())
+	}
+	line := log.line(t, "a turn did not succeed")
+	if line["attempt"] != 1.0 || line["againIn"] != "5ms" || line["times"] != nil {
+		t.Errorf("the line is %v", line)
+	}
+}

@@ -119,7 +119,7 @@ func (s *scene) store(key string, change func(*events.Turn), commands ...events.
 	m, err := events.EncodeJSON(turn, turn.Trace)
 	s.must(err)
 	m.Subject = at
-	sequence, err := s.bus.Put(s.Context(), m, m.Subject)
+	sequence, err := s.bus.Put(s.Context(), m, fmt.Sprint(m.Subject, turn.Attempt))
 	s.must(err)
 	return sequence
 }

@@ -121,6 +121,7 @@ type Service struct {
 	epochs  *epochs
 	time    busTime
 	share   *share
+	failing failing
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are

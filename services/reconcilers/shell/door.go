@@ -119,8 +119,8 @@ func (s Settings) filled() Settings {
 	fill(&s.Orphan, 10*time.Second)
 	fill(&s.Hold, 10*time.Second)
 	fill(&s.Working, 500*time.Millisecond)
-	fill(&s.Backoff, 5*time.Millisecond)
-	fill(&s.MaxBackoff, 1000*time.Second)
+	fill(&s.Backoff, events.FirstBackoff)
+	fill(&s.MaxBackoff, events.LongestBackoff)
 	s.Pace = max(s.Pace, 0)
 	fill(&s.Progress, 10*s.Pace)
 	if s.Attempts == 0 {
@@ -130,12 +130,4 @@ func (s Settings) filled() Settings {
 }
 
 // delay is the wait after n failures in a row.
-//
-// Upstream: client-go's per-item exponential failure rate limiter.
-func (s Settings) delay(n int) time.Duration {
-	d := s.Backoff
-	for ; n > 1 && d < s.MaxBackoff; n-- {
-		d *= 2
-	}
-	return min(d, s.MaxBackoff)
-}
+func (s Settings) delay(n int) time.Duration { return events.Backoff(n, s.Backoff, s.MaxBackoff) }
