@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -38,7 +39,7 @@ func (t *taker) remark(m events.Message, turn events.Turn, results []events.Resu
 			log := t.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),
 				"status", string(failure.Status), "code", failure.Code, "reason", failure.Reason, "err", failure.Message)
 			if times > 1 {
-				log = log.With("times", times, "since", since)
+				log = log.With("times", times, "since", since.Format(time.RFC3339))
 			}
 			log.Warn("a turn did not succeed", "attempt", turn.Attempt, "againIn", events.Backoff(turn.Attempt, events.FirstBackoff, events.LongestBackoff).String())
 			return

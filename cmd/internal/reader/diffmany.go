@@ -59,6 +59,7 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 		namespace = ""
 	}
 	answer, compared := objectsDiffer{Objects: []objectDiffers{}}, 0
+	var notes []string
 	for _, kind := range of {
 		within := namespace
 		if !kind.Namespaced {
@@ -67,7 +68,7 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 		some, doubts, err := compareAll(ctx, record.New(s.Bus), kind, within, moments)
 		switch early := new(record.BeforeRecord); {
 		case len(of) > 1 && errors.As(err, &early):
-			s.Note("left out %s: %v", kind.Name, err)
+			notes = append(notes, fmt.Sprintf("left out %s: %v", kind.Name, err))
 			continue
 		case len(of) > 1 && errors.Is(err, record.ErrNotThere): // its log is empty
 		case err != nil:
@@ -77,7 +78,10 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 		answer.Objects, answer.Doubts = append(answer.Objects, some...), append(answer.Doubts, doubts...)
 	}
 	if compared == 0 {
-		return fmt.Errorf("no kind is on record at %v: name a later --from", moments[0])
+		return fmt.Errorf("no kind is on record at %v: name a later --from (%s)", moments[0], strings.Join(notes[:min(1, len(notes))], ""))
+	}
+	for _, note := range notes {
+		s.Note("%s", note)
 	}
 	if err := s.Print(answer, func(p *Paper) { drawMany(p, answer, compared) }); err != nil {
 		return err

@@ -210,6 +210,7 @@ func (g *getting) states(ctx context.Context, s *Session, args []string, when re
 // has nothing of that moment are left out with a note.
 func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, when record.Moment) (states []*record.State, err error) {
 	var first error
+	var notes []string
 	for _, kind := range of {
 		within := namespace
 		if !kind.Namespaced {
@@ -224,11 +225,14 @@ func (s *Session) at(ctx context.Context, of []kinds.Kind, namespace string, whe
 			return nil, err
 		}
 		if first = cmp.Or(first, err); !errors.Is(err, record.ErrNotThere) { // its log is not empty
-			s.Note("left out %s: %v", kind.Name, err)
+			notes = append(notes, fmt.Sprintf("left out %s: %v", kind.Name, err))
 		}
 	}
 	if len(states) == 0 {
 		return nil, first
+	}
+	for _, note := range notes {
+		s.Note("%s", note)
 	}
 	return states, nil
 }

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,6 +66,9 @@ func spellings(k kinds.Kind) []string {
 func unknownKind(word string, have []kinds.Kind) error {
 	if len(have) == 0 {
 		return fmt.Errorf("the record has no kind %q, and no other yet: the watcher has not recorded anything", word)
+	}
+	if slices.Contains([]string{"ev", "event", "events"}, strings.ToLower(word)) {
+		return errors.New("Kubernetes Events are not recorded: millrace history -n NAMESPACE shows what happened, and kubectl events what was reported")
 	}
 	full, known := short[strings.ToLower(word)]
 	if known {

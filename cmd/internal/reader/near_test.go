@@ -41,6 +41,7 @@ func TestAMisspeltKindIsShort(t *testing.T) {
 		"deploymets.apps":  `the record has no kind "deploymets.apps"; did you mean deployments.apps? millrace retention lists all 5`,
 		"depoly":           `the record has no kind "depoly"; did you mean deploy? millrace retention lists all 5`,
 		"replica":          `the record has no kind "replica"; did you mean replicasets? millrace retention lists all 5`,
+		"events":           `Kubernetes Events are not recorded: millrace history -n NAMESPACE shows what happened, and kubectl events what was reported`,
 		"nonsense":         `the record has no kind "nonsense"; millrace retention lists all 5`,
 		"csr":              `the record has no kind "csr" (certificatesigningrequests.certificates.k8s.io): the services record it with --kinds`,
 		"persistentvolume": `the record has no kind "persistentvolume"; millrace retention lists all 5`,

@@ -106,7 +106,21 @@ func (s *Session) below(ctx context.Context, kind kinds.Kind, ref events.Ref, ob
 		}
 		further = append(further, some...)
 	}
-	return append(found, alike(further)...), nil
+	return deepestFirst(alike(further), found), nil
+}
+
+// deepestFirst are the reasons of children before those of their owner, without what the
+// owner only repeats.
+func deepestFirst(children, own []Reason) []Reason {
+	own = slices.DeleteFunc(own, func(r Reason) bool {
+		return slices.ContainsFunc(children, func(c Reason) bool { return c.Text == r.Text })
+	})
+	for i, c := range children {
+		if c.Next == "" && c.Object.Kind != kinds.Pods.Name {
+			children[i].Next = "millrace why-not " + spoken(c.Object)
+		}
+	}
+	return append(children, own...)
 }
 
 // controls tells whether a child's controller has a uid.

@@ -91,7 +91,29 @@ func TestWhyNotFollowsToTheReason(t *testing.T) {
 	}
 }
 
-// TestWhatIsSuspendedOrPausedSaysSo, and a Deployment that is as it is wanted says nothing.
+// TestAReasonIsToldOnce, by the object that is nearest to it: a Deployment repeats the
+// condition of its ReplicaSet.
+func TestAReasonIsToldOnce(t *testing.T) {
+	w := newWorld(t)
+	one := int32(1)
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "web"}, Spec: appsv1.DeploymentSpec{Replicas: &one}}
+	web.Status.Conditions = []appsv1.DeploymentCondition{
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable", Message: "none"},
+		{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: exceeded},
+	}
+	w.is(kinds.Deployments.Kind, web)
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "web-1", OwnerReferences: ownedBy("Deployment", web)}, Spec: appsv1.ReplicaSetSpec{Replicas: &one}}
+	set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: exceeded}}
+	w.is(kinds.ReplicaSets.Kind, set)
+	said, err := w.run("why-not", "deploy/web", "-n=feat")
+	want := "replicasets.apps:feat/web-1: ReplicaFailure True FailedCreate: " + exceeded + "\n   millrace why-not replicasets.apps/web-1 -n feat\n" +
+		"deployments.apps:feat/web: Available False MinimumReplicasUnavailable: none\n\n"
+	if err != nil || !strings.HasPrefix(said, want) {
+		t.Errorf("%v\n%s\nwant\n%s", err, said, want)
+	}
+}
+
+// TestWhatIsPausedSaysSo, and a Deployment that is as it is wanted says nothing.
 func TestWhatIsPausedSaysSo(t *testing.T) {
 	w := newWorld(t)
 	none, now := int32(0), metav1.Now()
