@@ -32,6 +32,8 @@ func (w *world) quota() {
 	for _, name := range []string{"api-1-a", "api-1-b"} {
 		w.pending(name, ownedBy("ReplicaSet", set)...)
 	}
+	other := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "feat", Name: "other-1", UID: "other"}}
+	w.pending("other-1-a", ownedBy("ReplicaSet", other)...)
 	// Another controller has decided about a key of the same name: a budget's.
 	budget := events.Delta{Kind: "poddisruptionbudgets.policy", Ref: events.Ref{Kind: "poddisruptionbudgets.policy", Namespace: "feat", Name: "api"}}
 	_, err = w.Decide(w.Context(), "disruption-controller", events.Tell, budget, "the status has changed", nil)
