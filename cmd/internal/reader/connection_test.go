@@ -2,12 +2,9 @@ package reader
 
 import (
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 // TestABusThatCannotBeReached: the error says what happened at which address and what to
@@ -46,16 +43,9 @@ func listener(t *testing.T) net.Listener {
 
 // TestABusThatWantsALogin names the flags that give one.
 func TestABusThatWantsALogin(t *testing.T) {
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
-	}
-	server, err := stream.Serve(stream.ServerOptions{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, server.Close()) })
+	server := guarded(t)
 	args := []string{"get", "pods", "--nats-url=" + server.URL()}
-	_, err = command(t.Context(), args...)
+	_, err := command(t.Context(), args...)
 	says(t, err, args, "does not let you in", "nats://USER:PASSWORD@", "--nats-credentials")
 }
 

@@ -23,14 +23,7 @@ import (
 // TestTheReaderMayReadAll: each command that reads the record does so as the bus's user
 // who may do nothing else, over a real bus that lets nobody in without a name; and what the notary has signed is proven.
 func TestTheReaderMayReadAll(t *testing.T) {
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
-	}
-	server, err := stream.Serve(stream.ServerOptions{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, server.Close()) })
+	server := guarded(t)
 	as := func(user string) string {
 		return "nats://" + user + ":word-of-" + user + "@" + strings.TrimPrefix(server.URL(), "nats://")
 	}
@@ -90,6 +83,20 @@ func TestTheReaderMayReadAll(t *testing.T) {
 	}
 	followed(t, shop, address)
 	must(t, teller.Close())
+}
+
+// guarded is a bus on which each user has a password.
+func guarded(t *testing.T) *stream.Server {
+	t.Helper()
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	}
+	server, err := stream.Serve(stream.ServerOptions{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	return server
 }
 
 // followed has tail tell of Pods that are made, until it is interrupted.
