@@ -29,6 +29,10 @@ type Decision struct {
 	// that it may be done while a report is under way. Only a controller that is
 	// StatusBlind is heard.
 	StatusBlind bool
+	// ReportFirst says that what is to be done next rests on what it reports: its report
+	// does not wait for an earlier one, and nothing that acts is stored beside it. The key
+	// is asked again on a view in which the report has been seen.
+	ReportFirst bool
 	// Passing says that what it reports is on its way to something else, for which nobody
 	// waits at each step: where the API server has much to do, that report may wait for
 	// longer, and mostly is of more steps then.
@@ -50,8 +54,8 @@ func Do(because string, commands ...events.Command) Decision {
 
 // Join makes one decision of several: all commands in order, the earliest wake,
 // and the reasons of those that do or wait for something, or else the first
-// reason. It is blind to the status if all are that do something, and passing if all are
-// that report something.
+// reason. It is blind to the status if all are that do something, passing if all are
+// that report something, and reports first if one of them does.
 func Join(decisions ...Decision) Decision {
 	joined := Decision{StatusBlind: true, Passing: true}
 	var reasons []string
@@ -60,6 +64,7 @@ func Join(decisions ...Decision) Decision {
 		joined.Figures = append(joined.Figures, d.Figures...)
 		joined.Retry = joined.Retry || d.Retry
 		joined.Sure = joined.Sure || d.Sure
+		joined.ReportFirst = joined.ReportFirst || d.ReportFirst
 		joined.StatusBlind = joined.StatusBlind && (d.StatusBlind || !d.acts())
 		joined.Passing = joined.Passing && (d.Passing || !d.tells())
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {

@@ -92,6 +92,11 @@ func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
 	if d := Join(passing, tell); d.Passing {
 		t.Error("one report is not passing, and all of it is")
 	}
+	first := tell
+	first.ReportFirst = true
+	if d := Join(act, first); !d.ReportFirst || Join(act, tell).ReportFirst {
+		t.Error("a decision reports first if one of its parts does, and else not")
+	}
 	if d := Join(Nothing("first"), Nothing("second")); d.Because != "first" {
 		t.Errorf("because %q", d.Because)
 	}

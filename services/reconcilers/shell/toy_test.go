@@ -86,7 +86,7 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 	d := reconcile.Decision{
 		Because: fmt.Sprintf("%d of %d", have, want),
 		Sure:    v.Set.Annotations["toy"] == "counts", StatusBlind: v.Set.Annotations["toy"] == "overlooks",
-		Passing: v.Set.Annotations["toy"] == "passes",
+		Passing: v.Set.Annotations["toy"] == "passes", ReportFirst: v.Set.Annotations["toy"] == "says-why",
 	}
 	d.Figures = []reconcile.Figure{{Metric: "wanted", Value: float64(want)}, reconcile.Count("asked", 1)}
 	taken := map[string]bool{}

@@ -145,13 +145,17 @@ func (d *Desk) carry(e *entry, a answer) {
 		return
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
-	var held time.Time // until when a part must wait; zero where an event ends it
-	doAct, actHeld := passes(act, a.act, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
+	var held time.Time                                    // until when a part must wait; zero where an event ends it
+	first := a.decision.ReportFirst && !onlyRecords(tell) // an Event is not seen, and nothing can wait for it
+	doAct, actHeld := passes(act, a.act && !first, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
 	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
 		e.passedOver = d.now
 	}
-	pace := d.paced(e, ahead, a.decision.Passing)
+	var pace time.Time
+	if !first {
+		pace = d.paced(e, ahead, a.decision.Passing)
+	}
 	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
 	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
 		doTell, tellHeld = false, actHeld

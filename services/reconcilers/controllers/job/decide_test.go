@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -26,6 +27,8 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "counting once", Holds: countingOnce},
 		reconciletest.Law[View]{Name: "measured", Holds: measured},
 		reconciletest.Law[View]{Name: "final", Holds: final},
+		reconciletest.Law[View]{Name: "why comes first", Holds: whyFirst},
+		reconciletest.Law[View]{Name: "dismissed for good", Holds: dismissedForGood},
 	)
 }
 
@@ -169,6 +172,62 @@ func final(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) erro
 	for _, p := range v.Pods {
 		if len(p.OwnerReferences) > 0 && len(p.Finalizers) > 0 {
 			return fmt.Errorf("it ends while %s is kept", p.Name)
+		}
+	}
+	return nil
+}
+
+// announced tells whether a Job says that it is to end in one of some ways.
+func announced(status batchv1.JobStatus, ends ...batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && slices.Contains(ends, c.Type)
+	})
+}
+
+// whyFirst: a pod that counts is deleted only on a view in which the Job says why, since
+// without that the deletion reads as a failure; and what says so waits for nothing else.
+func whyFirst(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	if v.Job == nil {
+		return nil
+	}
+	d := c.Decide(v, now)
+	said := announced(v.Job.Status, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget)
+	for _, command := range d.Commands {
+		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == command.Name })
+		released := slices.ContainsFunc(d.Commands, func(o events.Command) bool { return o.Verb == events.VerbPatch && o.Name == command.Name })
+		if command.Verb == events.VerbDelete && !said && !released && len(v.Pods[at].Finalizers) > 0 {
+			return fmt.Errorf("%s is deleted before the Job says why", command.Name)
+		}
+	}
+	next := statusOf(d)
+	if next == nil || said || !announced(*next, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget) {
+		return nil
+	}
+	if !d.ReportFirst || slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act }) {
+		return fmt.Errorf("the end is announced beside something else, or may have to wait")
+	}
+	return nil
+}
+
+// dismissedForGood: what becomes of a pod that leaves after the Job has succeeded is no
+// failure, whatever the clocks say of when it left.
+func dismissedForGood(t *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	if v.Job == nil {
+		return nil
+	}
+	v.Job = v.Job.DeepCopy()
+	v.Job.Status.Conditions = []batchv1.JobCondition{{
+		Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now.Add(time.Duration(rapid.IntRange(-60, 60).Draw(t, "announced")) * time.Second)),
+	}}
+	next := statusOf(c.Decide(v, now))
+	if next == nil {
+		return nil
+	}
+	for _, uid := range listed(*next) {
+		leaves := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.UID == uid && p.DeletionTimestamp != nil })
+		if leaves && !slices.Contains(listed(v.Job.Status), uid) {
+			return fmt.Errorf("%s leaves because the Job has succeeded, and counts", uid)
 		}
 	}
 	return nil

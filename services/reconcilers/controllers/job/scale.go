@@ -11,10 +11,14 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// scale is what happens to pods: births or deaths, never both at once.
+// scale is what happens to pods: some are created or some are deleted, never both at once.
+// The pods of a Job that ends are deleted once it says why: a pod on its way out counts
+// as a failure otherwise, and then that is why the Job ends.
 func (s *sight) scale() reconcile.Decision {
 	surplus := s.surplus()
 	switch {
+	case s.end != nil && !s.end.announced:
+		return reconcile.Decision{}
 	case s.end != nil && len(s.active) > 0:
 		return reconcile.Do("the Job ends, and so do its pods", s.deaths(head(s.active, Burst))...)
 	case s.end != nil, s.job.DeletionTimestamp != nil:

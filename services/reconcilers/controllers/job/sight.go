@@ -146,14 +146,19 @@ func (s *sight) hasFailed(p *corev1.Pod) bool {
 	return !s.replacesEnded() && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded
 }
 
-// dismissed tells whether a pod was deleted because the Job had succeeded without
-// it: what becomes of it does not count.
+// dismissed tells whether a pod leaves after the Job has said that it succeeds without
+// it: what becomes of it does not count. Whatever had ended by then was listed with those
+// words, and no pod is deleted for them before they are seen, so the record tells and no
+// clock has to.
+//
+// Upstream: pkg/controller/job, trackJobStatusAndRemoveFinalizers lets go of such a pod in
+// the sync that says so.
 func (s *sight) dismissed(p *corev1.Pod) bool { return s.leftFor(p, batchv1.JobSuccessCriteriaMet) }
 
-// leftFor tells whether a pod was deleted since the Job says that it is to end.
+// leftFor tells whether a pod leaves and the Job says that it is to end.
 func (s *sight) leftFor(p *corev1.Pod, target batchv1.JobConditionType) bool {
-	c, ok := conditionOf(s.job.Status.Conditions, target)
-	return ok && p.DeletionTimestamp != nil && !leftAt(p).Before(c.LastTransitionTime.Time)
+	_, ok := conditionOf(s.job.Status.Conditions, target)
+	return ok && p.DeletionTimestamp != nil
 }
 
 // leftAt is when a pod was deleted; its deletionTimestamp is when it has to be gone.

@@ -16,7 +16,8 @@ import (
 )
 
 // report writes the status where it is not what it should be. What it counts it
-// counts once, so it must be sure of what it sees, if it counts anything.
+// counts once, so it must be sure of what it sees, if it counts anything. That the Job
+// ends, and why, is reported before anything is done about it.
 func (s *sight) report() reconcile.Decision {
 	w := &writing{sight: s, status: *s.job.Status.DeepCopy()}
 	if w.status.UncountedTerminatedPods == nil {
@@ -40,12 +41,17 @@ func (s *sight) report() reconcile.Decision {
 	job := *s.job // shallow: the parts are only read
 	job.TypeMeta = metav1.TypeMeta{APIVersion: kinds.Jobs.APIVersion(), Kind: kinds.Jobs.Kind.Kind}
 	job.Status = w.status
-	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.Tell(w.told, nil)))
+	because, ends := "the status has changed", s.end != nil && !s.end.announced
+	if ends {
+		because = "the Job ends, and says why before its pods are deleted"
+	}
+	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.Tell(w.told, nil)))
 	d.Figures = w.figures(had, d.Commands[0].Ref())
 	for _, more := range w.more {
 		d.Commands = append(d.Commands, reconcile.Record(more))
 	}
 	d.Sure = !equality.Semantic.DeepEqual(w.status, progress)
+	d.ReportFirst = ends
 	return d
 }
 
