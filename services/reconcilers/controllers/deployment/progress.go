@@ -3,6 +3,8 @@ package deployment
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -66,6 +68,8 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 		return say(corev1.ConditionTrue, reasonCreated, created)
 	case r.fresh == nil || r.fresh.recorded:
 		return have
+	case r.untold(was):
+		return r.renew(have, condition{appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, created})
 	case was.Reason == reasonCreateError: // this time it worked out
 		return say(corev1.ConditionTrue, reasonCreated, created)
 	case !there:
@@ -73,6 +77,21 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 	default:
 		return have
 	}
+}
+
+// untold tells whether the new set was created for this rollout and the condition does not
+// know: its report was held back, or met a conflict. A set that was created bears a
+// revision that the Deployment does not have yet, and none before it, as one does that is
+// rolled back to. Without the news the deadline would not run.
+//
+// Upstream: the condition is written right after the set is created, and never if that
+// meets a conflict.
+func (r *rollout) untold(was appsv1.DeploymentCondition) bool {
+	notes := r.fresh.seen.Annotations
+	_, reused := notes[historyNote]
+	known := notes[revisionNote] == r.deployment.Annotations[revisionNote] || strings.Contains(was.Message, strconv.Quote(r.newName()))
+	quiet := was.Reason == "" || was.Reason == reasonPaused || was.Reason == reasonResumed
+	return !quiet && !reused && !known
 }
 
 // progress is the conditions of a status with what it says, compared with the

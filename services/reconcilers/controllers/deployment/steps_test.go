@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -136,5 +137,43 @@ func TestTheDeadlineIsMissedWhenItIsReached(t *testing.T) {
 	}
 	if got := reason(wake.Add(-time.Second)) + ", " + reason(wake); got != fmt.Sprint(reasonUpdated, ", ", reasonTimedOut) {
 		t.Errorf("a second before, and then: %s", got)
+	}
+}
+
+// The deadline runs for a rollout whose new set was created, whether or not the report
+// that says so could be made.
+func TestTheDeadlineRunsWhetherOrNotTheCreationWasTold(t *testing.T) {
+	for _, stored := range [][]events.Lane{{events.Act}, {events.Act, events.Tell}} {
+		d := rolling(3, "25%", "25%")
+		limit := int32(600)
+		d.Spec.ProgressDeadlineSeconds = &limit
+		old := aSet(d, "web-a", "old:1", 1, 3, 3)
+		old.Annotations = map[string]string{revisionNote: "1", desiredNote: "3", mostNote: "4"}
+		d.Annotations = map[string]string{revisionNote: "1"}
+		d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.AvailableReplicas = 3, 3, 3
+		d.Status.Conditions = []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: reasonComplete,
+			Message: `ReplicaSet "web-a" has successfully progressed.`,
+		}}
+		v, now := View{Deployment: d, Sets: []*appsv1.ReplicaSet{old}}, reconciletest.Now
+		said := func() string {
+			c, _ := find(v.Deployment.Status.Conditions, appsv1.DeploymentProgressing)
+			return c.Reason
+		}
+		for n := range 4 { // no pod of the new set can be made
+			decision := decide(v, now)
+			for _, lane := range stored {
+				v = carryOut(v, decision.In(lane), now)
+			}
+			if stored = []events.Lane{events.Act, events.Tell}; n == 2 {
+				if said() != reasonCreated {
+					t.Errorf("the rollout goes on, and it says %s", said())
+				}
+				now = now.Add(time.Duration(limit) * time.Second)
+			}
+		}
+		if said() != reasonTimedOut {
+			t.Errorf("ten minutes later it says %s", said())
+		}
 	}
 }
