@@ -28,6 +28,9 @@ type Pair struct {
 	Asked Answerer
 	// Alone tells which effects are a step of ours for themselves.
 	Alone func(Effect) bool
+	// Told puts into the world after such a step what upstream reports in the same sync, and
+	// ours goes by; nil: nothing.
+	Told func(world []runtime.Object, theirs []Effect) ([]runtime.Object, error)
 	// Fair takes out of what both did what they do differently on purpose.
 	Fair func(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect)
 	// Chance tells where upstream goes by the order of a map that it makes for itself, and
@@ -40,7 +43,7 @@ type Pair struct {
 }
 
 // Deployment is the deployment controller.
-var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alone: claimsOrBears, Fair: fairDeployment, Strict: bearsResumed}
+var Deployment = Pair{Theirs: buildDeployments, Ours: deployment.Controller, Alone: claimsOrBears, Told: toldOfBirth, Fair: fairDeployment, Strict: bearsResumed}
 
 // ReplicaSet is the replica set controller.
 var ReplicaSet = Pair{Theirs: buildReplicaSets, Ours: replicaset.Controller, Alone: claims, Fair: fairReplicaSet}
@@ -135,6 +138,12 @@ func (p Pair) Compare(t *testing.T, key events.Key, world []runtime.Object) (str
 		}
 		if world, err = After(world, first, Now); err != nil {
 			return "", fmt.Errorf("carry out a step: %w", err)
+		}
+		if p.Told == nil {
+			continue
+		}
+		if world, err = p.Told(world, theirs); err != nil {
+			return "", fmt.Errorf("report a step: %w", err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -174,6 +175,30 @@ func firstWords(world []runtime.Object, effects []Effect) []Effect {
 		}
 	}
 	return kept
+}
+
+// toldOfBirth has the Deployment say of its new set what [firstWords] are. Ours tells of a
+// set that was created whenever that was not told; upstream does not, where its report
+// met a conflict.
+func toldOfBirth(world []runtime.Object, theirs []Effect) ([]runtime.Object, error) {
+	if !slices.ContainsFunc(theirs, bears) {
+		return world, nil
+	}
+	at := slices.IndexFunc(theirs, func(e Effect) bool { return !reportsNot(e) })
+	if at < 0 {
+		return world, nil
+	}
+	var said appsv1.DeploymentCondition
+	if err := json.Unmarshal([]byte(theirs[at].Body), &said); err != nil {
+		return nil, fmt.Errorf("read a condition: %w", err)
+	}
+	for _, obj := range world { // a copy
+		if d, ok := obj.(*appsv1.Deployment); ok {
+			d.Status.Conditions = slices.DeleteFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == said.Type })
+			d.Status.Conditions = append(d.Status.Conditions, said)
+		}
+	}
+	return world, nil
 }
 
 func only(effects []Effect, is func(Effect) bool) []Effect {

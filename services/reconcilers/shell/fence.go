@@ -24,7 +24,9 @@ type lane struct {
 	dues      []due              // what was applied and has not come back
 	failures  int                // failed turns in a row
 	notBefore time.Time          // no turn before, because of the failures
+	failed    time.Time          // when the last of them was known
 	tried     string             // the version of the key's own object in the last turn
+	saw       events.Position    // how far each kind had been seen by that turn
 	journey   journey            // of the last turn
 	figures   []reconcile.Figure // that count once its outcome is known
 	last      events.Outcome     // the newest outcome, while it is worth remembering
@@ -109,7 +111,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 		l.failures, l.notBefore = 0, time.Time{}
 		return
 	}
-	l.failures, l.notBefore = failures, d.now.Add(d.settings.delay(failures))
+	l.failures, l.failed, l.notBefore = failures, d.now, d.now.Add(d.settings.delay(failures))
 	if stale(o) {
 		// Looking again is the cure: the first time at once.
 		if l.notBefore = d.now; failures > 1 {
@@ -189,7 +191,7 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	// behind what is there, whatever this desk has seen before.
 	d.placed(l, past.Sequence)
 	if past.Turn != nil {
-		l.tried = past.Turn.ResourceVersion
+		l.tried, l.saw = past.Turn.ResourceVersion, past.Turn.Seen
 	}
 	if l.suspected {
 		l.past = past.Turn

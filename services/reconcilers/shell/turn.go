@@ -147,7 +147,7 @@ func (d *Desk) carry(e *entry, a answer) {
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
 	var held time.Time                                    // until when a part must wait; zero where an event ends it
 	first := a.decision.ReportFirst && !onlyRecords(tell) // an Event is not seen, and nothing can wait for it
-	doAct, actHeld := passes(act, a.act && !first, latest(e.backoff(&e.act, a), e.act.vain.waits(act.Commands)), d.now)
+	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.vain.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
 	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
 		e.passedOver = d.now
@@ -156,7 +156,7 @@ func (d *Desk) carry(e *entry, a answer) {
 	if !first {
 		pace = d.paced(e, ahead, a.decision.Passing)
 	}
-	doTell, tellHeld := passes(tell, a.tell, latest(latest(e.backoff(&e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
+	doTell, tellHeld := passes(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.vain.waits(tell.Commands)), d.now)
 	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyRecords(tell) {
 		doTell, tellHeld = false, actHeld
 	}
@@ -187,22 +187,6 @@ func (d *Desk) carry(e *entry, a answer) {
 // at once, since nothing is different then.
 func onlyRecords(part reconcile.Decision) bool {
 	return !slices.ContainsFunc(part.Commands, func(c events.Command) bool { return c.Verb != events.VerbRecord })
-}
-
-// backoff is until when a lane waits because of its failures. A change of the
-// key's own object that somebody else made ends the wait, once: it may be the
-// cure. What this controller wrote itself is none, or a failure that is reported
-// on the object would be tried again without end.
-//
-// Upstream: an event adds a key to the queue at once, also while it waits there
-// for AddRateLimited.
-func (e *entry) backoff(l *lane, a answer) time.Time {
-	if a.object != nil {
-		if at := a.object.GetResourceVersion(); at != l.tried && at != e.wrote {
-			return time.Time{}
-		}
-	}
-	return l.notBefore
 }
 
 // passes tells whether a part of a decision may be stored now, and otherwise
@@ -314,7 +298,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		at := part.WakeAt
 		t.WakeAt = &at
 	}
-	l.tried, l.storing = t.ResourceVersion, true
+	l.tried, l.saw, l.storing = t.ResourceVersion, t.Seen, true
 	d.depart(e, l)
 	d.measure(l, part.Figures)
 	t.Pack()

@@ -1,0 +1,63 @@
+package shell
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// soonest is the least time between two tries of a turn that fails, where it is the
+// changes of other objects than the key's own that end its back-off.
+const soonest = time.Second
+
+// backoff is until when a lane waits because of its failures. A change that another
+// program made ends the wait, once: it may be the cure, or need a turn more than the failure
+// does. What this controller wrote itself is none, or a failure that is reported on the
+// object would be tried again without end.
+//
+// Upstream: an event adds a key to the queue at once, also while it waits there
+// for AddRateLimited; the failures are counted on. There a storm of events makes as many
+// tries.
+func (d *Desk) backoff(e *entry, l *lane, a answer) time.Time {
+	if !d.now.Before(l.notBefore) {
+		return l.notBefore
+	}
+	if a.object != nil {
+		if at := a.object.GetResourceVersion(); at != l.tried && at != e.wrote {
+			return time.Time{}
+		}
+	}
+	if d.stirred(e, l) {
+		return earliest(l.notBefore, l.failed.Add(soonest))
+	}
+	return l.notBefore
+}
+
+// stirred tells whether a ticket of the key is of a change that the lane's last turn had
+// not seen, that another program made, and that is not of the key's own object.
+func (d *Desk) stirred(e *entry, l *lane) (some bool) {
+	d.memory.look(d.name, nil, func(s scene) {
+		some = slices.ContainsFunc(e.tickets, func(t *ticket) bool {
+			if t.ref.Kind == "" || t.ref == d.own(e.key) || t.sequence <= l.saw[t.ref.Kind] {
+				return false
+			}
+			made := func(r events.Result) bool { return r.Ref == t.ref && s.is(r) }
+			return !slices.ContainsFunc(e.act.last.Results, made) && !slices.ContainsFunc(e.tell.last.Results, made)
+		})
+	})
+	return some
+}
+
+// is tells whether an object is now as a result left it.
+func (s scene) is(r events.Result) bool {
+	k, ok := s.kind(r.Ref.Kind)
+	if !ok || !r.OK() {
+		return false
+	}
+	h, there := k.objects[name{r.Ref.Namespace, r.Ref.Name}]
+	if r.Removed || r.Version == "" {
+		return !there || h.uid == r.UID && h.object.GetDeletionTimestamp() != nil
+	}
+	return there && h.version == r.Version
+}
