@@ -5,9 +5,16 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
+	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
+	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -16,10 +23,15 @@ import (
 
 // notices fails unless a world of a shape breaks a rule with these controllers.
 func notices(t *testing.T, shape, rule string, controllers ...reconcile.Any) {
+	noticesBut(t, shape, "", rule, controllers...)
+}
+
+// noticesBut is notices in worlds where one rule is not looked at.
+func noticesBut(t *testing.T, shape, ignore, rule string, controllers ...reconcile.Any) {
 	t.Parallel()
 	for s := uint64(1); s <= 300; s++ {
 		options := shapes[shape].options
-		options.Seed, options.Mute = s, true
+		options.Seed, options.Mute, options.Ignore = s, true, ignore
 		if err := sim.New(options, controllers).Run(); err != nil && strings.Contains(err.Error(), rule) {
 			t.Logf("world %d noticed: %.300v", s, err)
 			return
@@ -67,6 +79,49 @@ func TestItBitesAutoscalers(t *testing.T) {
 			notices(t, tc.shape, tc.rule, append(workloads(), mistaken(horizontalpodautoscaler.New(autoscaling), tc.wrong))...)
 		})
 	}
+}
+
+// hasty is the job controller that deletes pods in the decision that says why.
+func hasty() reconcile.Any {
+	c := job.Controller
+	decide := c.Decide
+	c.Decide = func(v job.View, now time.Time) reconcile.Decision {
+		d := decide(v, now)
+		if !d.ReportFirst {
+			return d
+		}
+		d.ReportFirst = false
+		for _, p := range v.Pods {
+			if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				d.Commands = append(d.Commands, reconcile.Delete(kinds.Pods.Kind, p))
+			}
+		}
+		return d
+	}
+	return c
+}
+
+// What relies on the order of a report and an act is judged by that order, and by what
+// comes of it.
+func TestItBitesOrder(t *testing.T) {
+	others := jobs()[1:]
+	t.Run("deleted before it says why", func(t *testing.T) {
+		notices(t, "leaders", "O1", append(others, hasty())...)
+	})
+	t.Run("deleted before it says why, by what it does", func(t *testing.T) {
+		noticesBut(t, "leaders", "O1", "O2", append(others, hasty())...)
+	})
+	t.Run("created and never told", func(t *testing.T) {
+		notices(t, "two of each", "O3", mistaken(deployment.Controller, func(v *deployment.View, _ time.Time) {
+			for i, set := range v.Sets {
+				v.Sets[i] = set.DeepCopy()
+				if v.Sets[i].Annotations == nil {
+					v.Sets[i].Annotations = map[string]string{}
+				}
+				v.Sets[i].Annotations["deployment.kubernetes.io/revision-history"] = "0" // as if it were an old one
+			}
+		}), replicaset.Controller, garbagecollector.Controller)
+	})
 }
 
 func TestItBitesServers(t *testing.T) {

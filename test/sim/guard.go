@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -99,7 +101,8 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
 	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
-	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes", "F24": "nobody is silent who was heard",
+	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
+	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "nobody is silent who was heard",
 }
 
 // changed looks at a change of the API server's state.
@@ -127,6 +130,7 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.Deployments.Name:
 		if d, ok := now.(*appsv1.Deployment); ok {
 			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))
+			g.created(old, d)
 		}
 	case kinds.Secrets.Name:
 		g.cleaned(old, now)
@@ -194,6 +198,27 @@ func (g *guard) set(old, now metav1.Object) {
 	}
 	if allowed, known := g.total[at]; known && g.sum[at] > allowed && g.sum[at] > g.brings[at] {
 		g.breaks("I2", "the replica sets of %s ask for %d, more than replicas and surge ever were (%d)", at, g.sum[at], allowed)
+	}
+}
+
+// created looks at a Deployment that takes the revision of a set: of one that was created for
+// it, and not found, the condition that starts its deadline tells by then.
+func (g *guard) created(old metav1.Object, d *appsv1.Deployment) {
+	const revision, history = "deployment.kubernetes.io/revision", "deployment.kubernetes.io/revision-history"
+	if old == nil || g.restoring || old.GetAnnotations()[revision] == d.Annotations[revision] {
+		return
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type != appsv1.DeploymentProgressing || c.Reason == "DeploymentPaused" || c.Reason == "DeploymentResumed" {
+			continue
+		}
+		for _, obj := range g.world.api.List(kinds.ReplicaSets.Name) {
+			notes := obj.GetAnnotations()
+			_, found := notes[history]
+			if controllerOf(obj) == d.UID && notes[revision] == d.Annotations[revision] && !found && !strings.Contains(c.Message, strconv.Quote(obj.GetName())) {
+				g.breaks("O3", "%s was created for %s, which says %s: %s", obj.GetName(), d.Name, c.Reason, c.Message)
+			}
+		}
 	}
 }
 
@@ -307,6 +332,9 @@ func (g *guard) before(c *carrying, r plan.Request) {
 	}
 	g.wrong = c.turn.Commands[r.Command].If.UID != obj.GetUID()
 	switch c.turn.Controller {
+	case "job-controller":
+		g.dismisses(obj.(*corev1.Pod))
+		return
 	case "garbage-collector-controller":
 	case "statefulset-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller":
 		g.tends(c.turn.Controller, obj)

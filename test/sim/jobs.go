@@ -20,6 +20,40 @@ var Jobs = []Deed{
 	newCron, newCron, suspendCron, deleteCron,
 }
 
+// Leaders is what users do with Jobs of which one pod decides: it succeeds, and the others,
+// which would succeed as well, are in its way no more. Meanwhile other programs write on
+// the same Jobs.
+var Leaders = []Deed{newLeaders, newLeaders, noteJob}
+
+// leading is the image of pods that always succeed, and at once.
+const leading = "leader:v0"
+
+func newLeaders(w *World) {
+	w.someOf(kinds.Jobs.Kind, "lead", func(name string) any {
+		pods := int32(2 + w.roll(6))
+		job := &batchv1.Job{
+			TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+			Spec: jobSpec(pods, pods),
+		}
+		job.Spec.Template.Spec.Containers[0].Image = leading
+		job.Spec.CompletionMode, job.Spec.BackoffLimit = new(batchv1.IndexedCompletion), new(int32(w.roll(2)))
+		job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: new("0")}}}
+		switch w.roll(3) {
+		case 1:
+			job.Spec.BackoffLimitPerIndex = new(int32(0))
+		case 2:
+			job.Spec.PodReplacementPolicy = new(batchv1.Failed)
+		}
+		return job
+	})
+}
+
+func noteJob(w *World) {
+	if all := w.api.List(kinds.Jobs.Name); len(all) > 0 {
+		w.Annotate(refOf(kinds.Jobs.Name, all[w.roll(len(all))]), fmt.Sprint(w.tally.Steps))
+	}
+}
+
 func jobRef(name string) events.Ref {
 	return events.Ref{Kind: kinds.Jobs.Name, Namespace: namespace, Name: name}
 }
@@ -133,7 +167,7 @@ func runs(pod *corev1.Pod) bool { return pod.Spec.RestartPolicy == corev1.Restar
 // end lets a pod of a Job come to its end, most often a good one.
 func (w *World) end(obj metav1.Object) {
 	phase, code := corev1.PodSucceeded, int32(0)
-	if w.roll(5) == 1 {
+	if obj.(*corev1.Pod).Spec.Containers[0].Image != leading && w.roll(5) == 1 {
 		phase, code = corev1.PodFailed, 1
 	}
 	w.ended(obj, phase, code)
@@ -153,6 +187,7 @@ func (w *World) ended(obj metav1.Object, phase corev1.PodPhase, code int32) {
 // ledger is what really became of the pods of a Job.
 type ledger struct {
 	succeeded, failed map[types.UID]bool
+	led               bool // the pod with the first index has succeeded
 }
 
 // counted tells whether a pod waits to be counted.
@@ -178,6 +213,7 @@ func (g *guard) worked(old, now metav1.Object) {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
 		l.succeeded[pod.UID] = true
+		l.led = l.led || pod.Annotations[batchv1.JobCompletionIndexAnnotation] == "0"
 	case pod.Status.Phase == corev1.PodFailed, pod.DeletionTimestamp != nil:
 		l.failed[pod.UID] = true
 	}
@@ -201,6 +237,9 @@ func (g *guard) told(old, now metav1.Object) {
 	if n := int(job.Status.Failed); n > len(l.failed) {
 		g.breaks("I6", "%s counts %d pods that failed; there were %d", job.Name, n, len(l.failed))
 	}
+	if says(job, batchv1.JobFailureTarget) && l.led && job.Spec.SuccessPolicy != nil {
+		g.breaks("O2", "%s fails, and the pod that decides has succeeded", job.Name)
+	}
 	was, ok := old.(*batchv1.Job)
 	if !ok || g.restoring {
 		return
@@ -211,6 +250,23 @@ func (g *guard) told(old, now metav1.Object) {
 	if _, over := endOf(was); over && job.Status.Active > 0 {
 		g.breaks("I2", "%s has finished and has %d pods at work", job.Name, job.Status.Active)
 	}
+}
+
+// says tells whether a condition of a Job holds.
+func says(job *batchv1.Job, what batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == what && c.Status == corev1.ConditionTrue
+	})
+}
+
+// dismisses looks at the deletion of a pod by its Job: where the pod waits to be counted,
+// the Job has said that it ends, or the deletion counts as a failure.
+func (g *guard) dismisses(pod *corev1.Pod) {
+	job, there := g.world.api.Get(jobRef(ownerOf(pod))).(*batchv1.Job)
+	if !there || !counted(pod) || says(job, batchv1.JobSuccessCriteriaMet) || says(job, batchv1.JobFailureTarget) {
+		return
+	}
+	g.breaks("O1", "pod %s is deleted, and %s does not say why", pod.Name, job.Name)
 }
 
 // atOnce is how many pods of a Job may be at work.
@@ -298,8 +354,10 @@ func (w *World) workDone(job *batchv1.Job, pods int) error {
 		return fmt.Errorf("%s has not counted all of its pods", job.Name)
 	case !over && !*job.Spec.Suspend && *job.Spec.Parallelism > 0:
 		return fmt.Errorf("%s has not finished", job.Name)
-	case end.Type == batchv1.JobComplete && job.Spec.Completions != nil && job.Status.Succeeded < *job.Spec.Completions:
+	case end.Type == batchv1.JobComplete && job.Spec.Completions != nil && job.Spec.SuccessPolicy == nil && job.Status.Succeeded < *job.Spec.Completions:
 		return fmt.Errorf("%s is complete with %d of %d", job.Name, job.Status.Succeeded, *job.Spec.Completions)
+	case job.Spec.SuccessPolicy != nil && (end.Type != batchv1.JobComplete || job.Status.Failed > 0):
+		return fmt.Errorf("%s should be complete without a failure: %+v", job.Name, job.Status)
 	case over && job.Spec.TTLSecondsAfterFinished != nil:
 		return fmt.Errorf("%s has finished and should be gone by now", job.Name)
 	case !over && *job.Spec.Suspend && pods > 0:

@@ -177,6 +177,13 @@ var shapes = map[string]shape{
 	"jobs, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, jobs},
+	"leaders": {sim.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: sim.Leaders, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Skew: 3 * time.Second,
+	}, jobs},
+	"leaders, crashes": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 8, Users: sim.Leaders, Faults: 20, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: 500 * time.Millisecond,
+	}, jobs},
 	"network": {sim.Options{Replicas: 2, Changes: 8, Users: sim.Network, Faults: 6, Trouble: sim.All, Pace: -1}, network},
 	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
 	"quotas": {sim.Options{
