@@ -14,7 +14,7 @@ import (
 )
 
 // errands is what controllers have to do that have nothing to do with the deployment: a
-// Job that runs out of time, a Service, and one whose addresses somebody else keeps.
+// Job that runs out of time, one that fails by its rules, one of another manager, a Service, and one whose addresses somebody else keeps.
 func (s *site) errands(ctx context.Context, namespace string) (done func() error, err error) {
 	config, err := s.cluster.Config()
 	if err != nil {
@@ -31,6 +31,20 @@ func (s *site) errands(ctx context.Context, namespace string) (done func() error
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
+	}
+	for name, spec := range map[string]batchv1.JobSpec{
+		"ruled": {PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:      batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{1}},
+		}}}},
+		"elsewhere": {ManagedBy: new("example.com/queue")},
+	} {
+		spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{
+			{Name: "c", Image: "rules:1", Command: []string{"/bin/sh", "-c", "exit 1"}},
+		}}
+		if _, err := client.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
 	}
 	for name, selector := range map[string]map[string]string{"inside": {"app": deployment}, "outside": nil} {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}}}
@@ -70,16 +84,28 @@ func lacking(ctx context.Context, client kubernetes.Interface, namespace string)
 	if err != nil {
 		return "", err
 	}
-	job, err := client.BatchV1().Jobs(namespace).Get(ctx, "late", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	for _, c := range job.Status.Conditions {
-		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue && published(slices.Items) {
-			return "", nil
+	for _, name := range []string{"late", "ruled"} {
+		job, err := client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if !failed(job) {
+			return fmt.Sprintf("a Job says %+v", job.Status), nil
 		}
 	}
-	return fmt.Sprintf("there are %d slices and a Job that says %+v", len(slices.Items), job.Status), nil
+	if !published(slices.Items) {
+		return fmt.Sprintf("there are %d slices", len(slices.Items)), nil
+	}
+	return "", nil
+}
+
+func failed(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
 }
 
 func published(all []discoveryv1.EndpointSlice) bool {

@@ -95,6 +95,8 @@ type View struct {
 	// Surplus are the pods, still on their way out, that were deleted because they were
 	// too many.
 	Surplus []types.UID `json:"surplus,omitempty"`
+	// Told tells whether users have been told what is wrong with this version of the Job.
+	Told bool `json:"told,omitempty"`
 	// Stray is the pod that nobody counts; Over tells that its Job is there, and has
 	// finished.
 	Stray *corev1.Pod `json:"stray,omitempty"`
@@ -115,6 +117,9 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Job: job}
+	if last, ok := s.Last(k, events.Tell); ok && !known(job.Spec.CompletionMode) {
+		v.Told = last.UID == job.UID && last.ResourceVersion == job.ResourceVersion
+	}
 	for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.UID) {
 		if p.Namespace == job.Namespace {
 			v.Pods = append(v.Pods, p)

@@ -234,3 +234,25 @@ func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 		t.Errorf("%s: %v, want a pod born", d.Because, d.Commands)
 	}
 }
+
+// Of a completion mode that is unknown users are told once of each version of the Job.
+func TestAnUnknownModeIsToldOnce(t *testing.T) {
+	job := aJob(func(j *batchv1.Job) { j.Spec.CompletionMode = of(batchv1.CompletionMode("Elastic")) })
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
+	told := func() int {
+		v, _ := observe(world, sum)
+		return len(decide(v, now).Commands)
+	}
+	if told() != 1 {
+		t.Error("nothing is told of it")
+	}
+	world.Remember(events.Outcome{Key: sum, Lane: events.Tell, UID: job.UID, ResourceVersion: job.ResourceVersion, At: now})
+	if told() != 0 {
+		t.Error("it is told again")
+	}
+	next := job.DeepCopy()
+	next.ResourceVersion = "2"
+	if world.Put(kinds.Jobs.Kind, next); told() != 1 {
+		t.Error("nothing is told of another version")
+	}
+}

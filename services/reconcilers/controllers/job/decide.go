@@ -6,7 +6,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	jobs "github.com/millrace/millrace/services/reconcilers/kube/job"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
@@ -28,7 +27,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case over:
 		return reconcile.Nothing("the Job has finished")
 	case !known(v.Job.Spec.CompletionMode):
-		return reconcile.Nothing("the completion mode is unknown")
+		return v.unknown()
 	case !selects:
 		return reconcile.Nothing("the selector is invalid or empty")
 	}
@@ -49,21 +48,31 @@ func known(mode *batchv1.CompletionMode) bool {
 	return mode == nil || *mode == batchv1.NonIndexedCompletion || *mode == batchv1.IndexedCompletion
 }
 
+// unknown tells users, once for each version of the Job, that nothing is done about it.
+//
+// Upstream: the Event is sent at every sync.
+func (v View) unknown() reconcile.Decision {
+	const because = "the completion mode is unknown"
+	if v.Told {
+		return reconcile.Nothing(because)
+	}
+	return reconcile.Do(because, reconcile.Record(*(&sight{job: v.Job}).notice(corev1.EventTypeWarning,
+		"UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")))
+}
+
 // letGo takes the finalizer off pods whose end is in the status.
 func (s *sight) letGo() reconcile.Decision {
 	if s.end != nil && !s.end.announced {
 		return reconcile.Decision{} // why comes first
 	}
-	var commands []events.Command
+	var d reconcile.Decision
 	for _, p := range s.pods {
-		if counted(p) && s.over(p) && !s.uncounted(p) && len(commands) < Burst {
-			commands = append(commands, release(p))
+		if counted(p) && s.over(p) && !s.uncounted(p) && len(d.Commands) < Burst {
+			d.Because, d.Commands = "pods are counted", append(d.Commands, release(p))
+			d.Figures = append(d.Figures, s.released(p)...)
 		}
 	}
-	if len(commands) == 0 {
-		return reconcile.Decision{}
-	}
-	return reconcile.Do("pods are counted", commands...)
+	return d
 }
 
 // over tells whether nothing more can come of a pod that would count, so that it

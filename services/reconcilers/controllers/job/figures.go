@@ -1,6 +1,8 @@
 package job
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,6 +15,8 @@ const (
 	podsFinished    = "job_controller_job_pods_finished_total"
 	podsCreated     = "job_controller_job_pods_creation_total"
 	indexesFinished = "job_controller_job_finished_indexes_total"
+	failuresHandled = "job_controller_pod_failures_handled_by_failure_policy_total"
+	podsTracked     = "job_controller_terminated_pods_tracking_finalizer_total"
 )
 
 // metrics are those of upstream's that tell what became of Jobs.
@@ -23,6 +27,8 @@ var metrics = []reconcile.Metric{
 	{Name: podsFinished, Sort: reconcile.Counter, Labels: []string{"completion_mode", "result"}, Help: "Pods of Jobs that have ended and were counted."},
 	{Name: podsCreated, Sort: reconcile.Counter, Labels: []string{"reason", "status"}, Help: "Pods of Jobs that were asked for, by whether they are new or replace others, and by what came of it."},
 	{Name: indexesFinished, Sort: reconcile.Counter, Labels: []string{"status", "backoffLimit"}, Help: "Indexes of Jobs that are done with."},
+	{Name: failuresHandled, Sort: reconcile.Counter, Labels: []string{"action"}, Help: "Failed pods that a rule of their Job's podFailurePolicy was about, by its action."},
+	{Name: podsTracked, Sort: reconcile.Counter, Labels: []string{"event"}, Help: "Ended pods with the finalizer of Jobs: add when one is noted, delete when it is let go. The difference is of pods that wait to be let go."},
 }
 
 // counted adds to the births of a decision how they will count.
@@ -44,6 +50,42 @@ func (s *sight) counted(d reconcile.Decision) reconcile.Decision {
 	return d
 }
 
+// handled is the figure of the rule that a failed pod was under; none without a rule.
+func (s *sight) handled(p *corev1.Pod, of events.Ref) []reconcile.Figure {
+	action := s.verdict(p).action
+	if action == "" || p.Status.Phase == corev1.PodSucceeded {
+		return nil
+	}
+	return []reconcile.Figure{{Metric: failuresHandled, Value: 1, Labels: []string{action}, Of: of}}
+}
+
+// tracked is the figure of an ended pod that is noted (add) or let go (delete); none of one
+// that has not ended.
+//
+// Upstream: counted as its informer sees the pod end, and the finalizer go.
+func tracked(p *corev1.Pod, event string, of events.Ref) []reconcile.Figure {
+	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+	return []reconcile.Figure{{Metric: podsTracked, Value: 1, Labels: []string{event}, Of: of}}
+}
+
+// released are the figures of a pod that is let go. One that the status never had, since
+// it is ignored or dismissed, is noted with that.
+func (s *sight) released(p *corev1.Pod) []reconcile.Figure {
+	of := release(p).Ref()
+	figures := tracked(p, "delete", of)
+	index, _ := indexOf(p)
+	if s.listed.failed[p.UID] || s.listed.succeeded[p.UID] || p.Status.Phase == corev1.PodSucceeded && s.indexed() && s.listedIndexes.has(index) {
+		return figures
+	}
+	figures = append(figures, tracked(p, "add", of)...)
+	if s.hasFailed(p) && !s.dismissed(p) && s.valid(p) {
+		figures = append(figures, s.handled(p, of)...)
+	}
+	return figures
+}
+
 // figures are what a status says that the one before did not; they count when it has
 // been written.
 func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []reconcile.Figure) {
@@ -58,6 +100,9 @@ func (w *writing) figures(had batchv1.JobStatus, of events.Ref) (figures []recon
 		if more >= 0 { // none at all is said, too, as upstream does
 			figures = append(figures, reconcile.Figure{Metric: metric, Value: float64(more), Labels: labels, Of: of})
 		}
+	}
+	for _, p := range w.noted {
+		figures = slices.Concat(figures, tracked(p, "add", of), w.handled(p, of))
 	}
 	count(podsFinished, w.status.Succeeded-had.Succeeded, mode, "succeeded")
 	count(podsFinished, w.status.Failed-had.Failed, mode, "failed")

@@ -14,6 +14,7 @@ type verdict struct {
 	forIts  bool   // its index is not to be tried again
 	forAll  bool   // the Job is to end
 	message string // why, where it is
+	action  string // of the rule that fits; "" where none does
 }
 
 // verdict finds the first rule that fits; without one, failures count.
@@ -28,15 +29,16 @@ func (s *sight) verdict(p *corev1.Pod) verdict {
 		if !fits {
 			continue
 		}
+		action := string(rule.Action)
 		switch rule.Action {
 		case batchv1.PodFailurePolicyActionIgnore:
-			return verdict{}
+			return verdict{action: action}
 		case batchv1.PodFailurePolicyActionCount:
-			return verdict{counts: true}
+			return verdict{counts: true, action: action}
 		case batchv1.PodFailurePolicyActionFailIndex:
-			return verdict{counts: true, forIts: true}
+			return verdict{counts: true, forIts: true, action: action}
 		case batchv1.PodFailurePolicyActionFailJob:
-			return verdict{counts: true, forAll: true, message: fmt.Sprintf("%s matching %s rule at index %d", what, rule.Action, i)}
+			return verdict{counts: true, forAll: true, action: action, message: fmt.Sprintf("%s matching %s rule at index %d", what, rule.Action, i)}
 		}
 	}
 	return verdict{counts: true}

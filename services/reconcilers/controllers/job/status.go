@@ -61,6 +61,7 @@ type writing struct {
 	status batchv1.JobStatus
 	told   *events.Notice  // when it has been written
 	more   []events.Notice // besides
+	noted  []*corev1.Pod   // that are listed now, and were not
 }
 
 // moment is now as the API has it, in whole seconds.
@@ -115,7 +116,10 @@ func (w *writing) list() {
 			waiting.Succeeded = append(waiting.Succeeded, p.UID)
 		case w.fails(p):
 			waiting.Failed = append(waiting.Failed, p.UID)
+		default:
+			continue
 		}
+		w.noted = append(w.noted, p)
 	}
 	if w.indexed() {
 		all := w.listedIndexes.with(each(done))

@@ -63,7 +63,9 @@ func (v View) free() reconcile.Decision {
 	case !v.Over:
 		with = append(with, reconcile.IfAbsent(ref))
 	}
-	return reconcile.Do("the pod waits to be counted, and nobody counts it", release(v.Stray, with...))
+	d := reconcile.Do("the pod waits to be counted, and nobody counts it", release(v.Stray, with...))
+	d.Figures = slices.Concat(tracked(v.Stray, "add", d.Commands[0].Ref()), tracked(v.Stray, "delete", d.Commands[0].Ref()))
+	return d
 }
 
 // release takes the finalizer off a pod.
