@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// lacking is a desk whose set lacks a pod beside the one that it has, and that may report
+// lacking has a set that lacks a pod beside the one that it has, and that may report
 // once an hour; its turn 10 has failed.
 func lacking(t *testing.T, backoff time.Duration) *office {
 	o := open(t, Settings{Backoff: backoff, Pace: time.Hour, Hold: 24 * time.Hour})
@@ -103,7 +103,7 @@ func TestOwnWritesEndNoBackoff(t *testing.T) {
 	o.pass(30 * time.Second)
 	o.none()
 	pod = pod.DeepCopy()
-	pod.ResourceVersion = "6" // somebody gives it a node
+	pod.ResourceVersion = "6" // the scheduler gives it a node
 	o.change(kinds.Pods.Kind, events.Is, pod)
 	o.take(events.Act)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// announcing is a desk that has just reported on a set, and now sees it ask for a pod,
-// which rests on a report that is to come first.
+// announcing has just reported on a set that now asks for a pod, which rests on a report
+// that is to come first.
 func announcing(t *testing.T) *office {
 	o := open(t, Settings{Pace: 5 * time.Second, Backoff: time.Second})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, ""))

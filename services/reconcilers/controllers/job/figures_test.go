@@ -69,7 +69,7 @@ func onDisruption(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePoli
 }
 
 // A failure that is ignored is in no status: it is counted as it is let go, and so is a
-// pod that nobody counts.
+// pod whose Job is gone.
 func TestWhatNoStatusHasIsCountedAsItIsLetGo(t *testing.T) {
 	ignored := aPod("sum-a", corev1.PodFailed, func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}

@@ -1,0 +1,192 @@
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	successRounds   = flag.Int("success.rounds", 5, "rounds of twelve Jobs with a success policy")
+	successKilled   = flag.Int("success.killed", 5, "in each how many-th round processes are killed; 0: in none")
+	successSeed     = flag.Uint64("success.seed", 1, "seed of what is killed, and when")
+	successEvidence = flag.String("success.evidence", "", "file to which the figures are written; empty: none")
+)
+
+// successes are the figures of a run of TestASuccessPolicyIsKept.
+type successes struct {
+	Commit   string `json:"commit"`
+	Date     string `json:"date"`
+	Seed     uint64 `json:"seed"`
+	Machine  string `json:"machine"`
+	Rounds   int    `json:"rounds"`
+	Kills    int    `json:"kills"` // of reconcilers and writers
+	Jobs     int    `json:"jobs"`
+	Complete int    `json:"complete"`
+	Failed   int    `json:"failed"`
+	Pods     int    `json:"podsCountedAsFailures"`
+	Longest  string `json:"longestRound"`
+}
+
+// TestASuccessPolicyIsKept runs twelve Jobs at a time of ten pods each, of which the first
+// decides, and which all succeed within half a second of their start: each Job completes,
+// and no pod that it deletes counts as a failure, also while reconcilers and writers are
+// killed. A hundred rounds, of which each second one has kills:
+//
+//	go test ./test/system -run TestASuccessPolicyIsKept -timeout 3h -args \
+//	  -success.rounds=100 -success.killed=2 -success.evidence=$PWD/docs/evidence/success-policy.json
+func TestASuccessPolicyIsKept(t *testing.T) {
+	s := here(t)
+	m := s.separate(t, 2, s.credentials())
+	const namespace = "successes"
+	s.arena(t, namespace)
+	s.abandon(t, namespace)
+	found := successes{Date: time.Now().UTC().Format(time.RFC3339), Seed: *successSeed, Rounds: *successRounds, Machine: machine(), Commit: commit(t)}
+	random, longest := rand.New(rand.NewPCG(*successSeed, 16)), time.Duration(0)
+	for n := range *successRounds {
+		begun := time.Now()
+		s.leaders(t, namespace)
+		if *successKilled > 0 && n%*successKilled == *successKilled-1 {
+			found.Kills += m.killSome(t, random)
+		}
+		for _, job := range s.jobsEnded(t, namespace) {
+			found.Jobs++
+			found.Pods += int(job.Status.Failed)
+			if holds(job, batchv1.JobComplete) {
+				found.Complete++
+			} else {
+				found.Failed++
+			}
+			if job.Status.Failed > 0 || !holds(job, batchv1.JobComplete) {
+				t.Errorf("round %d: %s: %+v", n, job.Name, job.Status)
+			}
+		}
+		longest = max(longest, time.Since(begun))
+		s.clearJobs(t, namespace)
+		for _, p := range slices.Concat(m.services["reconcilers"], m.services["writer"]) {
+			p.ready(t) // the last round's replacements
+		}
+	}
+	found.Longest = longest.Round(time.Millisecond).String()
+	t.Logf("%+v", found)
+	if *successEvidence != "" {
+		text, err := json.MarshalIndent(found, "", "  ")
+		must(t, err)
+		must(t, os.MkdirAll(filepath.Dir(*successEvidence), 0o750))
+		must(t, os.WriteFile(*successEvidence, append(text, '\n'), 0o600))
+	}
+}
+
+// leaders creates the Jobs, all at once.
+func (s *site) leaders(t *testing.T, namespace string) {
+	t.Helper()
+	pods, none, indexed, first := int32(10), int32(0), batchv1.IndexedCompletion, "0"
+	var wg sync.WaitGroup
+	failures := make([]error, 12)
+	for n := range failures {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("lead-%d", n)}, Spec: batchv1.JobSpec{
+			Completions: &pods, Parallelism: &pods, BackoffLimit: &none, CompletionMode: &indexed,
+			SuccessPolicy: &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: &first}}},
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{
+				{Name: "c", Image: "lead:1", Command: []string{"true"}},
+			}}},
+		}}
+		wg.Go(func() {
+			_, failures[n] = s.kube.BatchV1().Jobs(namespace).Create(t.Context(), job, metav1.CreateOptions{})
+		})
+	}
+	wg.Wait()
+	for _, err := range failures {
+		must(t, err)
+	}
+}
+
+// killSome kills one of the reconcilers and one of the writers, each at some moment of the
+// second in which the Jobs run, and starts another in its place.
+func (m *apart) killSome(t *testing.T, random *rand.Rand) (killed int) {
+	t.Helper()
+	for _, name := range []string{"reconcilers", "writer"} {
+		all := m.services[name]
+		victim := all[random.IntN(len(all))]
+		moment := time.NewTimer(time.Duration(random.IntN(500)) * time.Millisecond)
+		<-moment.C
+		victim.kill(t)
+		m.forget(name, victim)
+		m.add(name)
+		killed++
+	}
+	return killed
+}
+
+// jobsEnded waits until each Job has ended, and gives them.
+func (s *site) jobsEnded(t *testing.T, namespace string) (jobs []batchv1.Job) {
+	t.Helper()
+	eventually(t, "each Job has ended", func() string {
+		list, err := s.kube.BatchV1().Jobs(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		jobs = list.Items
+		for _, job := range jobs {
+			if !holds(job, batchv1.JobComplete) && !holds(job, batchv1.JobFailed) {
+				return fmt.Sprintf("%s says %+v", job.Name, job.Status)
+			}
+		}
+		return ""
+	})
+	return jobs
+}
+
+// clearJobs deletes the Jobs and waits until their pods are gone, too.
+func (s *site) clearJobs(t *testing.T, namespace string) {
+	t.Helper()
+	background := metav1.DeletePropagationBackground
+	must(t, s.kube.BatchV1().Jobs(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}))
+	eventually(t, "nothing is left of the Jobs", func() string {
+		pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil || len(pods.Items) > 0 {
+			return fmt.Sprintf("there are pods (%v)", err)
+		}
+		return ""
+	})
+}
+
+func holds(job batchv1.Job, what batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == what && c.Status == corev1.ConditionTrue
+	})
+}
+
+func machine() string {
+	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+}
+
+// commit is what was tested.
+func commit(t *testing.T) string {
+	t.Helper()
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "git", args...).Output()
+		must(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	at := git("rev-parse", "HEAD")
+	if git("status", "--porcelain", "--untracked-files=no") != "" {
+		at += ", and changes"
+	}
+	return at
+}
