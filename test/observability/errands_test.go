@@ -58,7 +58,13 @@ func (s *site) errands(ctx context.Context, namespace string) (done func() error
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return run(ctx, client, namespace) }, nil
+	return func() error { return errors.Join(run(ctx, client, namespace), tidy(ctx, client, namespace)) }, nil
+}
+
+// tidy deletes the Job whose failed pod stays as long as it does.
+func tidy(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	background := metav1.DeletePropagationBackground
+	return client.BatchV1().Jobs(namespace).Delete(ctx, "ruled", metav1.DeleteOptions{PropagationPolicy: &background})
 }
 
 // run waits until the errands are done.

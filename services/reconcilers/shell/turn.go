@@ -145,8 +145,9 @@ func (d *Desk) carry(e *entry, a answer) {
 		return
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
-	var held time.Time                                    // until when a part must wait; zero where an event ends it
-	first := a.decision.ReportFirst && !onlyRecords(tell) // an Event is not seen, and nothing can wait for it
+	var held time.Time // until when a part must wait; zero where an event ends it
+	// An Event is not seen, and nothing can wait for it.
+	first := a.decision.ReportFirst && !onlyRecords(tell)
 	doAct, actHeld := passes(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.vain.waits(act.Commands)), d.now)
 	ahead := doAct && a.decision.StatusBlind
 	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {

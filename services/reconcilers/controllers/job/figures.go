@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -73,7 +74,7 @@ func tracked(p *corev1.Pod, event string, of events.Ref) []reconcile.Figure {
 // released are the figures of a pod that is let go. One that the status never had, since
 // it is ignored or dismissed, is noted with that.
 func (s *sight) released(p *corev1.Pod) []reconcile.Figure {
-	of := release(p).Ref()
+	of := events.Ref{Kind: kinds.Pods.Name, Namespace: p.Namespace, Name: p.Name}
 	figures := tracked(p, "delete", of)
 	index, _ := indexOf(p)
 	if s.listed.failed[p.UID] || s.listed.succeeded[p.UID] || p.Status.Phase == corev1.PodSucceeded && s.indexed() && s.listedIndexes.has(index) {
