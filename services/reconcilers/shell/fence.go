@@ -26,7 +26,7 @@ type lane struct {
 	notBefore time.Time          // no turn before, because of the failures
 	failed    time.Time          // when the last of them was known
 	tried     string             // the version of the key's own object in the last turn
-	saw       events.Position    // how far each kind had been seen by that turn
+	saw       events.Position    // how far each kind had been seen by that turn; nil once it went well
 	journey   journey            // of the last turn
 	figures   []reconcile.Figure // that count once its outcome is known
 	last      events.Outcome     // the newest outcome, while it is worth remembering
@@ -108,7 +108,7 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	d.await(e, l)
 	d.weigh(l, o)
 	if o.OK() {
-		l.failures, l.notBefore = 0, time.Time{}
+		l.failures, l.notBefore, l.saw = 0, time.Time{}, nil
 		return
 	}
 	l.failures, l.failed, l.notBefore = failures, d.now, d.now.Add(d.settings.delay(failures))
@@ -191,7 +191,7 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	// behind what is there, whatever this desk has seen before.
 	d.placed(l, past.Sequence)
 	if past.Turn != nil {
-		l.tried, l.saw = past.Turn.ResourceVersion, past.Turn.Seen
+		l.tried = past.Turn.ResourceVersion
 	}
 	if l.suspected {
 		l.past = past.Turn
@@ -206,6 +206,9 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 		l.turn = turn
 	} else if o != nil && o.Turn == l.outcome && past.Turn != nil && o.Turn == past.Sequence && l.failures > 0 {
 		l.failures = max(l.failures, past.Turn.Attempt)
+	}
+	if past.Turn != nil && l.failures > 0 {
+		l.saw = past.Turn.Seen
 	}
 	// An outcome of a turn that the stream does not hold (its end was lost, or it
 	// was made anew) must not stand for the next turn to bear that sequence. What
