@@ -56,8 +56,9 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 	const namespace = "successes"
 	s.arena(t, namespace)
 	s.abandon(t, namespace)
-	found := successes{Date: time.Now().UTC().Format(time.RFC3339), Seed: *successSeed, Rounds: *successRounds, Machine: machine(), Commit: commit(t)}
+	found := successes{Date: time.Now().UTC().Format(time.RFC3339), Seed: *successSeed, Machine: machine(), Commit: commit(t)}
 	random, longest := rand.New(rand.NewPCG(*successSeed, 16)), time.Duration(0)
+	defer func() { t.Logf("%+v", found) }()
 	for n := range *successRounds {
 		begun := time.Now()
 		s.leaders(t, namespace)
@@ -77,19 +78,25 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 			}
 		}
 		longest = max(longest, time.Since(begun))
+		found.Rounds, found.Longest = n+1, longest.Round(time.Millisecond).String()
+		found.write(t)
 		s.clearJobs(t, namespace)
 		for _, p := range slices.Concat(m.services["reconcilers"], m.services["writer"]) {
 			p.ready(t) // the last round's replacements
 		}
 	}
-	found.Longest = longest.Round(time.Millisecond).String()
-	t.Logf("%+v", found)
-	if *successEvidence != "" {
-		text, err := json.MarshalIndent(found, "", "  ")
-		must(t, err)
-		must(t, os.MkdirAll(filepath.Dir(*successEvidence), 0o750))
-		must(t, os.WriteFile(*successEvidence, append(text, '\n'), 0o600))
+}
+
+// write puts the figures so far into the file that was asked for.
+func (f successes) write(t *testing.T) {
+	t.Helper()
+	if *successEvidence == "" {
+		return
 	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Dir(*successEvidence), 0o750))
+	must(t, os.WriteFile(*successEvidence, append(text, '\n'), 0o600))
 }
 
 // leaders creates the Jobs, all at once.
