@@ -15,7 +15,7 @@ func observe(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "--profile", "observability", "up", "-d", "prometheus"); err != nil {
 		return "", err
 	}
-	var up float64
+	var up, forbidden float64
 	var alerts int
 	err := poll(ctx, func() (err error) {
 		if up, err = s.query(ctx, `sum(up{job=~".*(watcher|reconcilers|writer).*"})`); err != nil {
@@ -24,13 +24,12 @@ func observe(ctx context.Context, s *stage) (string, error) {
 		if up < 3 {
 			return fmt.Errorf("prometheus reads %v of our services", up)
 		}
-		alerts, err = s.rules(ctx)
+		if alerts, err = s.rules(ctx); err != nil {
+			return err
+		}
+		forbidden, err = s.query(ctx, "sum(millrace_bus_forbidden_total)")
 		return err
 	})
-	if err != nil {
-		return "", err
-	}
-	forbidden, err := s.query(ctx, "sum(millrace_bus_forbidden_total)")
 	if err == nil && forbidden > 0 {
 		err = fmt.Errorf("the bus has forbidden our services %v things that they need", forbidden)
 	}

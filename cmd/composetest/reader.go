@@ -48,28 +48,49 @@ func (s *stage) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
+// question is a command of the record, and what its answer must come to say.
+type question struct {
+	args []string
+	says string
+}
+
 // readRecord has the commands of the record tell of a Deployment that was scaled.
 func readRecord(ctx context.Context, s *stage) (string, error) {
-	for says, args := range map[string][]string{
-		"Deployment":            {"history", "deployment/web", "--namespace=" + traced},
-		"web":                   {"get", "deployments", "--namespace=" + traced},
-		"deployment-controller": {"why", "deployment/web", "--namespace=" + traced, "--field=.status.replicas"},
-		"last act turn":         {"why-not", "deployment/web", "--namespace=" + traced, "--controller=deployment-controller"},
-		"EV_pods":               {"retention"},
-		"behind":                {"lag"},
-		"":                      {"parked"},
-		"turns":                 {"replay", "--controller=deployment-controller"},
-		"messages":              {"export", filepath.Join(s.dir, "record.millrace")},
-	} {
-		out, err := s.millrace(ctx, args...)
+	web := func(command string, args ...string) []string {
+		return append([]string{command, "deployment/web", "--namespace=" + traced}, args...)
+	}
+	return "history, get, why, why-not, retention, lag, parked, replay and export answer", answered(ctx, s.millrace, []question{
+		{web("history"), "Deployment"},
+		{[]string{"get", "deployments", "--namespace=" + traced}, "web"},
+		{web("why", "--field=.status.replicas"), "deployment-controller"},
+		{web("why-not", "--controller=deployment-controller"), "last act turn"},
+		{[]string{"retention"}, "EV_pods"},
+		{[]string{"lag"}, " is behind: "},
+		{[]string{"parked"}, ""},
+		{[]string{"replay", "--controller=deployment-controller"}, "turns"},
+		{[]string{"export", filepath.Join(s.dir, "record.millrace")}, "messages"},
+	})
+}
+
+// answered asks each question until the answer is what it must come to be: the record
+// grows while it is read, and what was played before is still being cleared away.
+func answered(ctx context.Context, ask func(ctx context.Context, args ...string) ([]byte, error), questions []question) error {
+	for _, q := range questions {
+		err := poll(ctx, func() error {
+			out, err := ask(ctx, q.args...)
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(string(out), q.says) {
+				return fmt.Errorf("millrace %s does not say %q but %s", strings.Join(q.args, " "), q.says, out)
+			}
+			return nil
+		})
 		if err != nil {
-			return "", err
-		}
-		if !strings.Contains(string(out), says) {
-			return "", fmt.Errorf("millrace %s does not say %q but %s", strings.Join(args, " "), says, out)
+			return err
 		}
 	}
-	return "history, get, why, why-not, retention, lag, parked, replay and export answer", nil
+	return nil
 }
 
 // openPage starts the page, and has it answer from the record.

@@ -101,6 +101,21 @@ func (s *stage) running(ctx context.Context, service string, n int) ([]string, e
 	return ids, err
 }
 
+// kill ends one of a service's n containers, and gives its id. Until all n run it
+// waits: one that depends on what was killed before may be starting again.
+func (s *stage) kill(ctx context.Context, service string, n int) (victim string, err error) {
+	err = poll(ctx, func() error {
+		ids, err := s.running(ctx, service, n)
+		if err != nil {
+			return err
+		}
+		victim = ids[0]
+		_, err = s.docker(ctx, "kill", victim)
+		return err
+	})
+	return victim, err
+}
+
 // healthy waits until a service runs in n containers and each is well by its own
 // health check.
 func (s *stage) healthy(ctx context.Context, service string, n int) error {
@@ -160,9 +175,17 @@ func (s *stage) clear(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if s.project != "" {
-		errs = append(errs, s.do(ctx, append(everyProfile(), "down", "--volumes", "--timeout=5")...), s.nothingLeft(ctx))
+		errs = append(errs, s.do(ctx, append(everyProfile(), "down", "--volumes", "--timeout=5")...), s.emptied(ctx))
 	}
 	return errors.Join(append(errs, s.engine.Close(), os.RemoveAll(s.dir))...)
+}
+
+// emptied waits until nothing of the project is left: the engine removes containers of
+// commands behind them.
+func (s *stage) emptied(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return poll(ctx, func() error { return s.nothingLeft(ctx) })
 }
 
 // nothingLeft finds containers and volumes of the project that are still there.

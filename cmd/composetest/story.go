@@ -137,32 +137,28 @@ func (s *stage) work(ctx context.Context) (time.Duration, error) {
 }
 
 func killOne(ctx context.Context, s *stage, service string) (string, error) {
-	ids, err := s.running(ctx, service, 2)
+	const replicas = 2
+	victim, err := s.kill(ctx, service, replicas)
 	if err != nil {
-		return "", err
-	}
-	if _, err := s.docker(ctx, "kill", ids[0]); err != nil {
 		return "", err
 	}
 	took, err := s.work(ctx)
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.docker(ctx, "start", ids[0]); err != nil {
+	if _, err := s.docker(ctx, "start", victim); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the others did the work in %v", took), s.healthy(ctx, service, len(ids))
+	return fmt.Sprintf("the others did the work in %v", took), s.healthy(ctx, service, replicas)
 }
 
 func restart(ctx context.Context, s *stage, service string) (string, error) {
-	ids, err := s.running(ctx, service, 1)
+	victim, err := s.kill(ctx, service, 1)
 	if err != nil {
 		return "", err
 	}
-	for _, command := range []string{"kill", "start"} {
-		if _, err := s.docker(ctx, command, ids[0]); err != nil {
-			return "", err
-		}
+	if _, err := s.docker(ctx, "start", victim); err != nil {
+		return "", err
 	}
 	took, err := s.work(ctx)
 	return fmt.Sprintf("the next work was done after %v", took), err
