@@ -40,12 +40,7 @@ const (
 	// defaultLogAge is taken for the age of a log that says none.
 	defaultLogAge  = 24 * time.Hour
 	requestTimeout = 10 * time.Second
-	// probeEvery and probeTimeout bound how long a watcher that has lost the API
-	// server keeps its kinds from those that have not. Where there are no others it is
-	// looked for the sake of readiness alone, every probeAlone.
-	probeEvery   = time.Second
-	probeAlone   = 5 * time.Second
-	probeTimeout = 2 * time.Second
+	reachTimeout   = 2 * time.Second
 	// goneAfter is how long a kind must be missing before its objects are
 	// reported gone: an API server that has just started serves custom kinds a
 	// little later than the others.
@@ -124,7 +119,10 @@ func New(config Config) (*Service, error) {
 		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
-	service.roster = roster.New(roster.Config{Bus: config.Bus, Service: "watchers", ID: config.ID, Fit: service.fit})
+	service.roster = roster.New(roster.Config{
+		Bus: config.Bus, Service: "watchers", ID: config.ID, Reach: s.Reach,
+		Reached: func(ctx context.Context, err error) { service.note(ctx, &service.api, err) },
+	})
 	return service, nil
 }
 
@@ -144,7 +142,6 @@ func (s *Service) Run(ctx context.Context) error {
 	var talking, looking sync.WaitGroup
 	talking.Go(func() { s.roster.Run(talk) })
 	looking.Go(func() { s.discover(ctx) })
-	looking.Go(func() { s.probe(ctx) })
 	looking.Go(func() { s.listen(ctx) })
 	looking.Go(func() { s.share(ctx) })
 	looking.Go(func() { s.tellUnwatched(ctx) })
@@ -191,29 +188,10 @@ func (s *Service) reach(ctx context.Context) error {
 	}
 }
 
-// probe keeps the API server's health up to date.
-func (s *Service) probe(ctx context.Context) {
-	for ctx.Err() == nil {
-		s.note(ctx, &s.api, s.ask(ctx))
-		if s.fit() && s.roster.Others() == 0 {
-			pause(ctx, probeAlone)
-			continue
-		}
-		pause(ctx, probeEvery)
-	}
-}
-
 func (s *Service) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	return s.source.Reach(ctx)
-}
-
-// fit: a watcher without an API server leaves the kinds to those that have one.
-func (s *Service) fit() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.api == nil
 }
 
 // note keeps how the API server does in one respect, and says it when it is news.

@@ -12,43 +12,27 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-const (
-	// probeEvery and probeTimeout bound how long a writer that has lost the API
-	// server keeps turns from those that have not. Where there are no others it is
-	// looked for the sake of readiness alone, every probeAlone.
-	probeEvery   = time.Second
-	probeAlone   = 5 * time.Second
-	probeTimeout = 2 * time.Second
-	// heardBy is when the other writers have heard that this one is of no use.
-	heardBy = 300 * time.Millisecond
-)
+// heardBy is when the other writers have heard that this one is of no use, and ask for
+// its turns.
+const heardBy = 300 * time.Millisecond
 
 // share is a writer's share of the turns: those of the controllers that fall to
-// it. A writer that cannot reach the API server leaves the turns to those that
-// can, also those that it has in hand.
+// it. A writer that is cut off from the API server leaves the turns to those that
+// are not, also those that it has in hand.
 type share struct {
 	roster.Ranked
-	probe func(context.Context) error
 
 	mu   sync.Mutex
-	lost error           // the API server, as of the newest probe
+	left bool            // the turns are left to others
 	hand context.Context // of the turns in hand; nil before the first
 	drop context.CancelFunc
 }
 
 func newShare(b bus.Bus, id string, probe func(context.Context) error) *share {
-	s := &share{probe: probe}
-	s.Ranked = roster.Ranked{
+	return &share{Ranked: roster.Ranked{
 		Bus: b, Of: func(w bus.Work) string { return w.Stream },
-		Roster: roster.New(roster.Config{Bus: b, Service: "writers", ID: id, Fit: s.fit}),
-	}
-	return s
-}
-
-func (s *share) fit() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost == nil
+		Roster: roster.New(roster.Config{Bus: b, Service: "writers", ID: id, Reach: probe}),
+	}}
 }
 
 // run takes part until the context ends.
@@ -57,51 +41,52 @@ func (s *share) run(ctx context.Context) {
 	defer talking.Wait()
 	talking.Go(func() { s.Roster.Run(ctx) })
 	for ctx.Err() == nil {
-		if s.look(ctx); !s.fit() {
-			wait(ctx, heardBy)
-			if s.Roster.Others() > 0 {
-				s.release()
-			}
+		changed := s.Roster.Changed()
+		s.leave(s.Roster.Unfit() && s.Roster.Others() > 0)
+		select {
+		case <-ctx.Done():
+		case <-changed:
 		}
-		if s.fit() && s.Roster.Others() == 0 {
-			wait(ctx, probeAlone)
-			continue
-		}
-		wait(ctx, probeEvery)
 	}
 }
 
-func (s *share) look(ctx context.Context) {
-	probe, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	err := s.probe(probe)
+// leave says whether the turns are left to others. What is in hand is interrupted, so
+// that it is handed back. The writer that gets it finds out first what has been done of
+// it.
+func (s *share) leave(left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() == nil {
-		s.lost = err
+	s.left = left
+	if left && s.drop != nil {
+		s.drop()
+		s.hand, s.drop = nil, nil
 	}
 }
 
-// holding is the context of a turn that is taken in hand now. It ends with all,
-// or when the turns in hand are left to others.
-func (s *share) holding(all context.Context) context.Context {
+// holding is the context of a turn that is taken in hand now. It ends with all, or when
+// the turns in hand are left to others. While they are, there is none: a turn that was
+// on its way here is not to be taken.
+func (s *share) holding(all context.Context) (hand context.Context, takes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left {
+		return nil, false
+	}
 	if s.hand == nil {
 		s.hand, s.drop = context.WithCancel(all)
 	}
-	return s.hand
+	return s.hand, true
 }
 
-// release interrupts what is in hand, so that it is handed back. Whoever gets it
-// finds out first what has been done of it.
-func (s *share) release() {
+// back is when a turn that is handed back should come again: not before it comes to
+// another writer.
+func (s *share) back() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.drop != nil {
-		s.drop()
+	if s.left {
+		return heardBy
 	}
-	s.hand, s.drop = nil, nil
+	return 0
 }
 
 // activity tells which controllers fall to this writer.

@@ -203,7 +203,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 		return t.lost(m)
 	case !done:
 		t.hand.abandon()
-		return func(d bus.Delivery) { d.Later(0) }
+		return func(d bus.Delivery) { d.Later(t.share.back()) }
 	}
 	if err := t.settle(ctx, m, turn, results); err != nil {
 		t.hand.abandon()
@@ -411,8 +411,12 @@ func (t *taker) hopeless(m events.Message, err error) func(bus.Delivery) {
 	return func(d bus.Delivery) { d.Hopeless(err.Error()) }
 }
 
-// later hands a turn back because the bus does not answer.
+// later hands a turn back because the bus does not answer, or because it was
+// interrupted on the way to its first request.
 func (t *taker) later(m events.Message, err error) func(bus.Delivery) {
+	if errors.Is(err, context.Canceled) {
+		return func(d bus.Delivery) { d.Later(t.share.back()) }
+	}
 	t.log(m).Warn("put off a turn", "err", err)
 	return func(d bus.Delivery) { d.Later(time.Second) }
 }

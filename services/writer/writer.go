@@ -249,7 +249,13 @@ func (s *Service) Run(ctx context.Context) error {
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
 				AckWait: ackWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
 			}
-			return s.share.Work(reading, w, func(d bus.Delivery) { t.take(reading, s.share.holding(working), d) })
+			return s.share.Work(reading, w, func(d bus.Delivery) {
+				if hand, takes := s.share.holding(working); takes {
+					t.take(reading, hand, d)
+				} else {
+					d.Later(heardBy)
+				}
+			})
 		})
 	}
 	err := readers.Wait()

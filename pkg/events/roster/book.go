@@ -25,11 +25,14 @@ type beat struct {
 	ID       string   `json:"id"`
 	Standing standing `json:"standing,omitempty"`
 	Bye      bool     `json:"bye,omitempty"`
+	// Doubtful: it waits for an answer that should have come. It keeps its rank.
+	Doubtful bool `json:"doubtful,omitempty"`
 }
 
 // member is another replica.
 type member struct {
 	standing standing
+	doubtful bool
 	heard    time.Time
 }
 
@@ -38,6 +41,7 @@ type member struct {
 type book struct {
 	id       string
 	standing standing
+	doubtful bool          // as it was last said
 	echo     time.Time     // when it last heard itself
 	patience time.Duration // for how long it can be in touch without hearing itself
 	since    time.Time     // since when it has heard itself without a break
@@ -69,7 +73,7 @@ func (b *book) hear(said beat, now time.Time) (changed bool) {
 		delete(b.others, said.ID)
 		delete(b.silent, said.ID)
 	default:
-		b.others[said.ID] = member{standing: said.Standing, heard: now}
+		b.others[said.ID] = member{standing: said.Standing, doubtful: said.Doubtful, heard: now}
 		delete(b.silent, said.ID)
 	}
 	return b.settle(now)
@@ -171,6 +175,20 @@ func (b *book) fitOthers() (n int) {
 		}
 	}
 	return n
+}
+
+// sureOthers tells whether another replica is fit and gets its answers. A replica that
+// does not hear itself has not heard either that the others do not.
+func (b *book) sureOthers(now time.Time) bool {
+	if !b.trusts(now) {
+		return false
+	}
+	for _, m := range b.others {
+		if m.standing == ready && !m.doubtful {
+			return true
+		}
+	}
+	return false
 }
 
 // weight is the same number at every replica; the lowest comes first.

@@ -15,7 +15,8 @@
 //	fresh   it has not listened for long enough to know of the others; it claims
 //	        nothing and comes last
 //	unfit   it says itself that it can do no work at the moment; it comes after
-//	        those that can
+//	        those that can. So does a replica that is cut off from what all of them
+//	        work on
 //	ready   in the order of the hash
 //	silent  not heard of for 600 ms: it is left out. It may be dead, stopped or cut
 //	        off. One that says goodbye is left out at once.
@@ -62,6 +63,12 @@ type Config struct {
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
 	// asked at every glance, some times a second, and must not block.
 	Fit func() bool
+	// Reach asks what all replicas work on whether it answers; nil: there is no such
+	// thing. A replica that gets no answer while another one does is not fit; see
+	// [contact].
+	Reach func(context.Context) error
+	// Reached is told what came of each time that Reach was asked; may be nil.
+	Reached func(context.Context, error)
 }
 
 // Roster is one replica's knowledge of all of them. It is safe for concurrent use.
@@ -71,6 +78,7 @@ type Roster struct {
 	company chan struct{} // holds a token when it is alone no more
 
 	mu      sync.Mutex
+	contact contact
 	book    *book
 	said    time.Time     // when the last heartbeat was
 	changed chan struct{} // closed, and replaced, when the book has changed
@@ -96,9 +104,10 @@ func (r *Roster) ID() string { return r.config.ID }
 
 // Run says and hears heartbeats until the context ends, and then says goodbye.
 func (r *Roster) Run(ctx context.Context) {
-	var listening sync.WaitGroup
-	listening.Go(func() { r.listen(ctx) })
-	defer listening.Wait()
+	var beside sync.WaitGroup
+	beside.Go(func() { r.listen(ctx) })
+	beside.Go(func() { r.probe(ctx) })
+	defer beside.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -118,14 +127,16 @@ func (r *Roster) Run(ctx context.Context) {
 func (r *Roster) turn() (wait time.Duration) {
 	fit := r.config.Fit()
 	r.mu.Lock()
-	now, before := time.Now(), r.book.standing
+	now, before, doubted := time.Now(), r.book.standing, r.book.doubtful
+	r.book.doubtful = r.contact.doubts(now)
+	fit = fit && !r.contact.lost(now, r.book.sureOthers(now))
 	changed := r.book.turn(now, fit)
-	say := beat{ID: r.config.ID, Standing: r.book.standing}
+	say := beat{ID: r.config.ID, Standing: r.book.standing, Doubtful: r.book.doubtful}
 	wait = glance
 	if r.book.alone(now) {
 		wait = solitude
 	}
-	due := now.Sub(r.said) >= max(wait, heartbeat) || say.Standing != before
+	due := now.Sub(r.said) >= max(wait, heartbeat) || say.Standing != before || say.Doubtful != doubted
 	if due {
 		r.said = now
 	}
@@ -207,6 +218,13 @@ func (r *Roster) Others() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.fitOthers()
+}
+
+// Unfit tells whether this replica is left out because it cannot do work at the moment.
+func (r *Roster) Unfit() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.standing == unfit
 }
 
 // rank is this replica's rank as a worker; see [bus.Work].

@@ -40,9 +40,12 @@ func (r *replica) Listen(ctx context.Context, topic string, hear func([]byte)) e
 	})
 }
 
-func join(t *testing.T, b bus.Bus, id string) *replica {
+func join(t *testing.T, b bus.Bus, id string) *replica { return joinReaching(t, b, id, nil) }
+
+// joinReaching is join of a replica that asks what all of them work on.
+func joinReaching(t *testing.T, b bus.Bus, id string, reach func(context.Context) error) *replica {
 	r := &replica{Bus: b}
-	r.Roster = New(Config{Bus: r, Service: "toy", ID: id, Fit: func() bool { return !r.unfit.Load() }})
+	r.Roster = New(Config{Bus: r, Service: "toy", ID: id, Fit: func() bool { return !r.unfit.Load() }, Reach: reach})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()

@@ -1,0 +1,72 @@
+package writer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+)
+
+// TestTurnsAreLeftSoonToWritersThatReachTheAPIServer: from the moment when a writer is cut
+// off until its turns in hand are interrupted, at whichever moment that is; and when no
+// writer has answers, none lets go.
+func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
+	for offset := time.Duration(0); offset < time.Second; offset += 130 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			b := memory.New(memory.Options{})
+			defer b.Close()
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer stop()
+			var cut [2]atomic.Bool
+			var all [2]*share
+			for i := range all {
+				all[i] = newShare(b, fmt.Sprint("writer-", i), func(ctx context.Context) error {
+					if cut[i].Load() {
+						<-ctx.Done()
+					}
+					return ctx.Err()
+				})
+				running.Go(func() { all[i].run(ctx) })
+				time.Sleep(70 * time.Millisecond)
+			}
+			time.Sleep(5*time.Second + offset)
+			begun := time.Now()
+			hand, other := inHand(t, all[0], ctx), inHand(t, all[1], ctx)
+			cut[0].Store(true)
+			<-hand.Done()
+			if took := time.Since(begun); took > 1700*time.Millisecond {
+				t.Errorf("interrupted after %v", took)
+			}
+			if _, takes := all[0].holding(ctx); takes || all[0].back() != heardBy {
+				t.Errorf("it takes turns, to hand them back after %v", all[0].back())
+			}
+			cut[1].Store(true)
+			time.Sleep(time.Minute)
+			if other.Err() != nil {
+				t.Error("the writer that all was left to lets go when no writer has answers")
+			}
+			cut[0].Store(false)
+			cut[1].Store(false)
+			time.Sleep(5 * time.Second)
+			if inHand(t, all[0], ctx).Err() != nil || all[0].back() != 0 {
+				t.Error("it does not take turns again")
+			}
+		})
+	}
+}
+
+func inHand(t *testing.T, s *share, ctx context.Context) context.Context {
+	t.Helper()
+	hand, takes := s.holding(ctx)
+	if !takes {
+		t.Fatal("it takes no turns")
+	}
+	return hand
+}
