@@ -46,7 +46,9 @@ images: image ## build that, and an image for each program of docker-compose.yam
 compose-test: ## start the whole system in docker-compose and in Compose v2, use it, break it, scale it (installs and starts Docker where there is none)
 	$(GO) run ./cmd/composetest
 
-run: build ## start a local control plane (or use KUBECONFIG) and Millrace on it
+run: ## start a local control plane (or use KUBECONFIG) and Millrace on it
+	@echo 'building bin/millrace (some minutes the first time) ...'
+	@(while sleep 15; do echo "building bin/millrace: $${SECONDS}s so far"; done) & trap "kill $$!" EXIT; $(MAKE) --no-print-directory build
 	@if [ -n "$$KUBECONFIG" ]; then exec bin/millrace run; else exec bin/millrace dev; fi
 
 demo: ## play create, heal, roll, undo and delete against what `make run` started

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,9 +54,11 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if err := o.place(all); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		Dir: o.dir, Keep: true, Nodes: o.nodes, Output: os.Stderr,
-		Tracing: localcluster.Tracing{Jaeger: o.jaeger, UsualPorts: true},
+		Tracing: localcluster.Tracing{Jaeger: o.jaeger, Later: true, UsualPorts: true},
 	})
 	if err != nil {
 		return err
@@ -81,12 +86,73 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 	if bus == "" {
 		bus = "nats://" + all.server.listen
 	}
-	o.greet(cluster, bus)
+	tools := o.tools(cluster)
+	o.greet(cluster, bus, tools)
+	var behind sync.WaitGroup
+	defer behind.Wait() // before the cluster is stopped
+	defer cancel()
+	behind.Go(func() { bring(ctx, os.Stderr, tools) })
 	return all.run(ctx, config)
 }
 
+// tool is a program that a user wants and Millrace does not: it is brought while
+// Millrace is at work.
+type tool struct {
+	name string
+	// bring builds what is missing and starts what is to run.
+	bring func(context.Context) error
+	// there says what can be done now, and without what goes on if it cannot be had.
+	there, without string
+}
+
+// tools are those that are missing on this machine.
+func (o *devOptions) tools(cluster *localcluster.Cluster) (tools []tool) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		tools = append(tools, kubectlTool(cluster.Programs))
+	}
+	if o.jaeger {
+		tools = append(tools, jaegerTool(cluster))
+	}
+	return tools
+}
+
+func kubectlTool(programs *localcluster.Programs) tool {
+	path := programs.Path("kubectl")
+	return tool{
+		name:  "kubectl",
+		bring: func(ctx context.Context) error { return programs.Aside().Build(ctx, "kubectl") },
+		there: "kubectl is at " + path,
+		without: "everything else goes on; install kubectl from https://kubernetes.io/docs/tasks/tools, " +
+			"or try again with: go run ./cmd/localcluster build kubectl",
+	}
+}
+
+func jaegerTool(cluster *localcluster.Cluster) tool {
+	return tool{
+		name: "Jaeger", bring: cluster.BringJaeger,
+		there: "Jaeger answers at " + cluster.JaegerURL() + "; traces of what happens from now on come within two minutes",
+		without: "everything else goes on, without traces; try again with: go run ./cmd/localcluster build jaeger, " +
+			"and start anew; --jaeger=false does without it",
+	}
+}
+
+// bring brings one tool after the other, and says of each once what became of it.
+func bring(ctx context.Context, w io.Writer, tools []tool) {
+	for _, t := range tools {
+		err := t.bring(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			fmt.Fprintf(w, "millrace: there is no %s: %v\nmillrace: %s\n", t.name, err, t.without)
+		default:
+			fmt.Fprintf(w, "millrace: %s\n", t.there)
+		}
+	}
+}
+
 // greet says what to do next in another terminal.
-func (o *devOptions) greet(cluster *localcluster.Cluster, bus string) {
+func (o *devOptions) greet(cluster *localcluster.Cluster, bus string, tools []tool) {
 	programs := []string{filepath.Dir(cluster.Programs.Path("kubectl"))}
 	if self, err := os.Executable(); err == nil { // kubectl-millrace is beside it
 		programs = append(programs, filepath.Dir(self))
@@ -97,6 +163,14 @@ func (o *devOptions) greet(cluster *localcluster.Cluster, bus string) {
 	}
 	if bus != reader.LocalBus {
 		exports = append(exports, "MILLRACE_NATS_URL="+bus)
+	}
+	var coming []string
+	for _, t := range tools {
+		coming = append(coming, t.name)
+	}
+	later := ""
+	if len(coming) > 0 {
+		later = strings.Join(coming, " and ") + " will be there in a moment, the first time when built, some minutes later: a line\ntells when. make demo does not need it.\n"
 	}
 	show := "kubectl millrace history deploy/web"
 	if url := cluster.JaegerURL(); url != "" {
@@ -116,9 +190,9 @@ The control plane is ready, and Millrace is starting on it. In another terminal:
 
   make demo
 
-Stop with Ctrl-C; the cluster and the streams are kept in %s.
+%sStop with Ctrl-C; the cluster and the streams are kept in %s.
 
-`, strings.Join(exports, "\n  export "), show, filepath.Dir(o.dir))
+`, strings.Join(exports, "\n  export "), show, later, filepath.Dir(o.dir))
 }
 
 // place decides where the cluster and the streams lie, and clears what an

@@ -218,28 +218,38 @@ func prepare(options Options) (*Cluster, error) {
 	return c, c.makeRoom()
 }
 
-func (c *Cluster) start(ctx context.Context) error {
+// needed are the programs without which a cluster does not start.
+func (o Options) needed() []string {
 	needed := []string{"etcd", "kube-apiserver", "kube-scheduler"}
-	if c.options.Nodes > 0 {
+	if o.Nodes > 0 {
 		needed = append(needed, "kwok")
-		if !c.options.Lean {
+		if !o.Lean {
 			needed = append(needed, "fakelet")
 		}
 	}
-	if len(c.options.KCM) > 0 {
+	if len(o.KCM) > 0 {
 		needed = append(needed, "kube-controller-manager")
 	}
-	if c.options.Tracing.Jaeger {
+	if o.Tracing.Jaeger && !o.Tracing.Later {
 		needed = append(needed, "jaeger")
 	}
-	if err := c.Programs.Build(ctx, needed...); err != nil {
+	return needed
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.Programs.Build(ctx, c.options.needed()...); err != nil {
 		return err
 	}
 	if err := c.writeKeys(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.startJaeger(ctx), c.writeTracing()); err != nil {
+	if err := c.writeTracing(); err != nil {
 		return err
+	}
+	if c.options.Tracing.Jaeger && !c.options.Tracing.Later { // before what sends to it
+		if err := c.startJaeger(ctx); err != nil {
+			return err
+		}
 	}
 	done := c.progress.step("starting etcd, kube-apiserver and kube-scheduler")
 	err := c.startControlPlane(ctx)

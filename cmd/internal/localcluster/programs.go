@@ -26,6 +26,7 @@ type Programs struct {
 
 	source   string // the module that pins the versions
 	progress *progress
+	aside    bool // others need the processors more
 }
 
 // program is one entry of the cache.
@@ -89,6 +90,12 @@ func FindPrograms(output io.Writer) (*Programs, error) {
 		return nil, err
 	}
 	return &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}, nil
+}
+
+// Aside builds the same programs while others are at work: at a low priority, and with
+// a line of its own for each thing that it says.
+func (p *Programs) Aside() *Programs {
+	return &Programs{Dir: p.Dir, source: p.source, progress: p.progress.aside(), aside: true}
 }
 
 // Checkout is the root of the source tree: $MILLRACE_SOURCE, else the nearest
@@ -211,6 +218,9 @@ func (p *Programs) compile(ctx context.Context, q program, version, path string)
 	}
 	args = append(args, "-buildvcs=false", "-o", unfinished, "-ldflags", linkFlags(q, version), q.pkg)
 	cmd := exec.CommandContext(ctx, "go", args...)
+	if nice, err := exec.LookPath("nice"); p.aside && err == nil {
+		cmd = exec.CommandContext(ctx, nice, append([]string{"go"}, args...)...)
+	}
 	cmd.Dir = filepath.Join(p.source, q.under)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -9,11 +9,19 @@ import (
 )
 
 // progress tells a person what takes so long: a line that counts the seconds on
-// a terminal, a line at the start and one at the end elsewhere.
+// a terminal; elsewhere a line at the start, one at the end, and one every half minute.
 type progress struct {
 	w        io.Writer
 	terminal bool
+	prefix   string // of every line
 }
+
+// remindEvery is how often something that goes on is told of where lines stay.
+const remindEvery = 30 * time.Second
+
+// aside is the same for what goes on behind: others write meanwhile, so that each line
+// stays, and says who wrote it.
+func (p *progress) aside() *progress { return &progress{w: p.w, prefix: "millrace: "} }
 
 func newProgress(w io.Writer) *progress {
 	if w == nil {
@@ -35,12 +43,13 @@ func (p *progress) step(what string) func(error) {
 	if p.terminal {
 		drawing.Go(func() { p.draw(what, begun, stop) })
 	} else {
-		fmt.Fprintf(p.w, "%s ...\n", what)
+		fmt.Fprintf(p.w, "%s%s ...\n", p.prefix, what)
+		drawing.Go(func() { p.remind(what, begun, stop) })
 	}
 	return func(err error) {
 		close(stop)
 		drawing.Wait()
-		start, result := "", "done"
+		start, result := p.prefix, "done"
 		if p.terminal {
 			start = "\r\x1b[K"
 		}
@@ -48,6 +57,19 @@ func (p *progress) step(what string) func(error) {
 			result = "did not work"
 		}
 		fmt.Fprintf(p.w, "%s%s: %s in %v\n", start, what, result, time.Since(begun).Round(100*time.Millisecond))
+	}
+}
+
+func (p *progress) remind(what string, begun time.Time, stop <-chan struct{}) {
+	tick := time.NewTicker(remindEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			fmt.Fprintf(p.w, "%s%s: %v so far\n", p.prefix, what, time.Since(begun).Round(time.Second))
+		}
 	}
 }
 

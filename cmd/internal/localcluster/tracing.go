@@ -15,6 +15,9 @@ import (
 type Tracing struct {
 	// Jaeger starts Jaeger beside the cluster, and has the spans sent there.
 	Jaeger bool
+	// Later has Start not wait for Jaeger: [Cluster.BringJaeger] builds and starts it.
+	// What sends spans is told where it will be, and goes on without it.
+	Later bool
 	// UsualPorts has Jaeger listen where people and programs look for it (16686,
 	// 4317 and 4318), as far as these ports are free.
 	UsualPorts bool
@@ -66,11 +69,20 @@ func (t Tracing) choosePorts(p *ports) error {
 	return errors.Join(errs[:]...)
 }
 
-// startJaeger starts Jaeger where it is asked for, before whoever sends to it.
-func (c *Cluster) startJaeger(ctx context.Context) error {
-	if !c.options.Tracing.Jaeger {
-		return nil
+// BringJaeger builds Jaeger if it is missing, starts it, and returns when it answers. It
+// says what it does in lines of its own. Programs that sent spans in vain before try
+// again within two minutes.
+//
+// Errors: it cannot be built or started, or the context ended.
+func (c *Cluster) BringJaeger(ctx context.Context) error {
+	if err := c.Programs.Aside().Build(ctx, "jaeger"); err != nil {
+		return err
 	}
+	return c.startJaeger(ctx)
+}
+
+// startJaeger starts Jaeger.
+func (c *Cluster) startJaeger(ctx context.Context) error {
 	file, err := c.settle("jaeger.yaml", map[string]any{"Traces": keptTraces, "Ports": c.ports})
 	if err != nil {
 		return err
