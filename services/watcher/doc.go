@@ -1,10 +1,10 @@
 // Package watcher turns what the API server reports into the logs on the bus:
 // one list and watch per kind, however many read the log.
 //
-//	Run ── roster.Run    heartbeats: which kinds fall to this watcher
-//	  ├─── probe         is the API server there
+//	Run ── roster.Run    heartbeats, and whether the API server answers: which kinds
+//	  │                  fall to this watcher
 //	  ├─── discover      which kinds there are
-//	  ├─── reconcile     starts and stops, as the other three say, one of these
+//	  ├─── reconcile     starts and stops, as the other two say, one of these
 //	  └─── kindWatch.run   per kind: session after session
 //	         └ session     open the log, find the position; resume, or relist
 //	                       and compare with the state; then watch

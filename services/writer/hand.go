@@ -41,6 +41,7 @@ type hand struct {
 	held      map[place]*grip
 	given     map[string]int       // how many turns of a controller the bus gives at a time
 	number    uint64               // of the last beat
+	told      bool                 // the last beat said that something is in hand
 	saidAt    map[uint64]time.Time // of the beats that have not come back
 	heard     uint64               // the newest beat that came back
 	confirmed time.Time            // when that was said
@@ -208,13 +209,14 @@ func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 	}
 }
 
-// pause is between two beats: twice as long while nothing is in hand, of which nobody
-// has to be told. The grip on a turn that is taken then is firm all the same, since a
-// lapse is longer than that, and it is said as soon as ever.
+// pause is between two beats: twice as long while nothing is in hand, and the others
+// know it: a writer may wait to hear that a turn was let go. The grip on a turn that is
+// taken in a pause is firm all the same, since a lapse is longer than that, and it is said
+// as soon as ever.
 func (h *hand) pause(ctx context.Context) {
 	wait(ctx, beat)
 	h.mu.Lock()
-	idle := len(h.held) == 0
+	idle := len(h.held) == 0 && !h.told
 	h.mu.Unlock()
 	if !idle {
 		return
@@ -261,6 +263,7 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 		}
 	}
 	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
+	h.told = len(h.held) > 0
 	all := make([]bus.Delivery, 0, len(h.held))
 	for at, g := range h.held {
 		all = append(all, g.delivery)

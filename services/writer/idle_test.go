@@ -60,5 +60,9 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		}
 		close(release)
 		h.answer(at, bus.Delivery.Done)
+		// Another writer may wait to hear that it was let go.
+		if said := during(beat + beat/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {
+			t.Errorf("of what was let go was said %v", said)
+		}
 	})
 }

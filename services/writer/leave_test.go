@@ -41,7 +41,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			hand, other := inHand(t, all[0], ctx), inHand(t, all[1], ctx)
 			cut[0].Store(true)
 			<-hand.Done()
-			if took := time.Since(begun); took > 1700*time.Millisecond {
+			if took := time.Since(begun); took > 1550*time.Millisecond {
 				t.Errorf("interrupted after %v", took)
 			}
 			if _, takes := all[0].holding(ctx); takes || all[0].back() != heardBy {

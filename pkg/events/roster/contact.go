@@ -8,7 +8,7 @@ import (
 const (
 	// probeEvery is how often what all replicas work on is asked whether it answers. A
 	// replica without others asks for the sake of readiness alone, every probeAlone.
-	probeEvery = 500 * time.Millisecond
+	probeEvery = 300 * time.Millisecond
 	probeAlone = 5 * time.Second
 	// probeTimeout is when one question is given up and the next one asked.
 	probeTimeout = 2 * time.Second

@@ -14,7 +14,7 @@ import (
 )
 
 // detection is the longest that a replica that is cut off may take to say so.
-const detection = 1700 * time.Millisecond
+const detection = 1550 * time.Millisecond
 
 // server is what replicas work on. It answers after a while, to each at its own pace.
 type server struct {

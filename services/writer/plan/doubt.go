@@ -52,10 +52,11 @@ const (
 	Happened
 )
 
-// Quiet is for how long a kind must be silent for its record to count as told of
-// everything: where nothing changes, no word comes that would say so. Since nobody may be
-// watching, the API server is asked what it remembers.
-const Quiet = 500 * time.Millisecond
+// Quiet is for how long a kind must be silent before the API server is asked what it
+// remembers: where nothing changes, no word comes to the record that would say that it has
+// been told of everything. The watcher's word of a change mostly comes sooner. What the API
+// server remembers is proof, however short the silence was.
+const Quiet = 100 * time.Millisecond
 
 // Believed is for how long it must be silent where the API server does not remember either:
 // from a watcher that is silent another one takes over by then, mostly.
