@@ -21,7 +21,7 @@ func deep(requests int) *Trace {
 	}
 	root := span("millrace-watcher", "send deployments.apps")
 	for at := root; requests > 0; requests-- {
-		next := span("millrace-reconcilers", "process deployments.apps of a very long name that nobody reads")
+		next := span("millrace-reconcilers", "process deployments.apps with a name that is longer than its column")
 		inside := span("apiserver", "authorize", span("etcd", "Txn", next))
 		at.Children = append(at.Children, span("apiserver", "HTTP PATCH /apis/apps/v1/namespaces/default/deployments/web/status", inside, span("apiserver", "serialize")))
 		at = next

@@ -234,8 +234,8 @@ func (s *Session) refused(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 		return nil, err
 	}
 	for _, t := range standing.Turns {
-		if t.Outcome != nil && t.Outcome.Failure != "" {
-			return []Reason{{ref, fmt.Sprintf("%s could not: %s", controller, t.Outcome.Failure), fmt.Sprintf("millrace why-not %s", spoken(ref))}}, nil
+		if o := t.Outcome; o != nil && o.Results[events.Refused]+o.Results[events.Failed] > 0 { // a conflict is tried again at once
+			return []Reason{{ref, fmt.Sprintf("%s could not, at %s: %s", controller, moment(o.At), o.Failure), "millrace why-not " + spoken(ref)}}, nil
 		}
 	}
 	return nil, nil

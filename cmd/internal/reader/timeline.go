@@ -1,7 +1,6 @@
 package reader
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,27 +12,70 @@ import (
 // everything is how many happenings a limit of 0 means.
 const everything = 100_000
 
-// timeline writes what happened in the session's namespace, oldest first: deltas of all
-// kinds, turns, outcomes and gaps, the newest of them, at most limit; 0 is all.
+// beside is how many more happenings are asked for than are shown, since gaps of several
+// kinds that begin together are shown as one.
+const beside = 200
+
+// timeline writes what happened in the session's namespace, oldest first: deltas of the
+// kinds with namespaces, turns, outcomes and gaps, the newest of them, at most limit; 0
+// is all.
 func (s *Session) timeline(ctx context.Context, limit int) error {
-	c, err := record.New(s.Bus).Chronicle(ctx, record.Filter{Namespace: s.Namespace}, record.Span{}, cmp.Or(limit, everything))
+	have, err := s.Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	f := record.Filter{Namespace: s.Namespace}
+	for _, kind := range have {
+		if kind.Namespaced {
+			f.Kinds = append(f.Kinds, kind.Name)
+		}
+	}
+	if f.Controllers, err = s.Bus.Controllers(ctx); err != nil {
+		return fmt.Errorf("look which controllers are on record: %w", err)
+	}
+	if limit == 0 {
+		limit = everything
+	}
+	c, err := record.New(s.Bus).Chronicle(ctx, f, record.Span{}, limit+beside)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(c.Items)
-	if s.Output == "table" && !c.Whole {
-		s.Paper.Line("%s", s.Paper.In(Dim, "... there is more before "+moment(c.Since)+": --limit=0 shows all"))
+	if s.Output == "table" {
+		c.Items = together(c.Items)
+	}
+	if more := len(c.Items) - limit; more > 0 {
+		c.Items, c.Whole, c.Since = c.Items[more:], false, c.Items[more].Time
 	}
 	if s.Output != "table" {
 		return s.Print(c, nil)
 	}
 	if !slices.ContainsFunc(c.Items, func(h record.Happening) bool { return h.Gap == nil }) {
 		s.Paper.Line("%s", s.Paper.In(Dim, "nothing is on record of namespace "+s.Namespace+s.noNamespace(ctx, s.Namespace)))
+	} else if !c.Whole {
+		s.Paper.Line("%s", s.Paper.In(Dim, "... there is more before "+moment(c.Since)+": --limit=0 shows all"))
 	}
 	for _, h := range c.Items {
 		s.happening(moment(h.Time), h)
 	}
 	return nil
+}
+
+// together makes one of gaps that follow each other, as those of all kinds do when the
+// watcher was away.
+func together(items []record.Happening) (out []record.Happening) {
+	for len(items) > 0 {
+		gaps := 0
+		for gaps < len(items) && items[gaps].Gap != nil {
+			gaps++
+		}
+		first := items[0]
+		if gaps > 1 {
+			first.About = fmt.Sprintf("%s and %d more", first.About, gaps-1)
+		}
+		out, items = append(out, first), items[max(1, gaps):]
+	}
+	return out
 }
 
 // happening writes one in a line.

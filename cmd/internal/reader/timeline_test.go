@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -36,6 +37,20 @@ func TestTheHistoryOfANamespace(t *testing.T) {
 	said, err = w.run("history", "-n=nosuch")
 	if want := "nothing is on record of namespace nosuch; there is no namespace nosuch on record\n"; err != nil || !strings.HasPrefix(said, want) {
 		t.Errorf("it is %q, %v; want %q", said, err, want)
+	}
+}
+
+// TestGapsThatBeginTogetherAreOne in the history of a namespace, so that what happened is
+// seen beside them.
+func TestGapsThatBeginTogetherAreOne(t *testing.T) {
+	w := newWorld(t)
+	for _, kind := range []kinds.Name{"pods", "configmaps", "deployments.apps", "nodes"} {
+		must(t, w.Gap(t.Context(), kind, "a restart", time.Now().Add(-time.Minute)))
+	}
+	said, err := w.run("history", "-n=feat", "--limit=2")
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if err != nil || len(lines) != 3 || !strings.Contains(lines[1], "configmaps:feat/colours") || !strings.Contains(lines[2], " and 2 more ") {
+		t.Errorf("%v\n%s", err, said)
 	}
 }
 

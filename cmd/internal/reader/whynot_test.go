@@ -66,11 +66,11 @@ func TestWhyNotFollowsToTheReason(t *testing.T) {
 	w.is(kinds.Pods.Kind, pulling)
 	for args, want := range map[string][]string{
 		"deploy/api": {
-			"replicasets.apps:feat/api-1: replicaset-controller could not: ", exceeded, "millrace why-not replicasets.apps/api-1 -n feat",
+			"replicasets.apps:feat/api-1: replicaset-controller could not, at ", exceeded, "millrace why-not replicasets.apps/api-1 -n feat",
 			"pods:feat/api-1-a: PodScheduled False Unschedulable: 0/10 nodes are available: 10 Insufficient cpu. (and 1 more pods say the same)",
 			"deployment-controller and feat/api", "disruption-controller has decided about it, too: --controller=disruption-controller",
 		},
-		"rs/api-1":                           {"replicasets.apps:feat/api-1: replicaset-controller could not: ", exceeded, "PodScheduled False", "replicaset-controller and feat/api-1"},
+		"rs/api-1":                           {"replicasets.apps:feat/api-1: replicaset-controller could not, at ", exceeded, "PodScheduled False", "replicaset-controller and feat/api-1"},
 		"pod/api-1-a":                        {"PodScheduled False Unschedulable", "it belongs to replicaset/api-1", "millrace why-not replicaset/api-1 -n feat", "no controller of Millrace acts for pods:feat/api-1-a"},
 		"pod/bare":                           {"PodScheduled False Unschedulable", "it has no owner: no controller makes it again"},
 		"pod/pulling":                        {"container main waits: ImagePullBackOff: no such image"},
