@@ -272,7 +272,12 @@ func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) 
 		stalled bool
 	}
 	answers := make(chan answer, 1)
-	if !l.offer(ctx, func() { s, stalled := l.desk.Stall(); answers <- answer{s, stalled} }) {
+	look := func() {
+		l.desk.Advance(l.clock())
+		s, stalled := l.desk.Stall()
+		answers <- answer{s, stalled}
+	}
+	if !l.offer(ctx, look) {
 		return s, false, false
 	}
 	select {
