@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -33,7 +34,7 @@ func (s *site) errands(ctx context.Context, namespace string) (done func() error
 		return nil, err
 	}
 	for name, spec := range map[string]batchv1.JobSpec{
-		"ruled": {PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		"ruled": {TTLSecondsAfterFinished: new(int32(0)), PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 			Action:      batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{1}},
 		}}}},
@@ -58,13 +59,7 @@ func (s *site) errands(ctx context.Context, namespace string) (done func() error
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return errors.Join(run(ctx, client, namespace), tidy(ctx, client, namespace)) }, nil
-}
-
-// tidy deletes the Job whose failed pod stays as long as it does.
-func tidy(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	background := metav1.DeletePropagationBackground
-	return client.BatchV1().Jobs(namespace).Delete(ctx, "ruled", metav1.DeleteOptions{PropagationPolicy: &background})
+	return func() error { return run(ctx, client, namespace) }, nil
 }
 
 // run waits until the errands are done.
@@ -90,14 +85,15 @@ func lacking(ctx context.Context, client kubernetes.Interface, namespace string)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"late", "ruled"} {
-		job, err := client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		if !failed(job) {
-			return fmt.Sprintf("a Job says %+v", job.Status), nil
-		}
+	job, err := client.BatchV1().Jobs(namespace).Get(ctx, "late", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if !failed(job) {
+		return fmt.Sprintf("a Job says %+v", job.Status), nil
+	}
+	if _, err := client.BatchV1().Jobs(namespace).Get(ctx, "ruled", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return "the Job that fails by its rules has not gone with its pod", err
 	}
 	if !published(slices.Items) {
 		return fmt.Sprintf("there are %d slices", len(slices.Items)), nil

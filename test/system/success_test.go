@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,9 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var (
@@ -44,7 +47,7 @@ type successes struct {
 }
 
 // TestASuccessPolicyIsKept runs twelve Jobs at a time of ten pods each, of which the first
-// decides, and which all succeed within half a second of their start: each Job completes,
+// decides, and which all succeed within half a second of each other: each Job completes,
 // and no pod that it deletes counts as a failure, also while reconcilers and writers are
 // killed. A hundred rounds, of which each second one has kills:
 //
@@ -62,9 +65,15 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 	for n := range *successRounds {
 		begun := time.Now()
 		s.leaders(t, namespace)
+		played := make(chan struct{})
+		go func() {
+			defer close(played)
+			s.succeed(t, namespace)
+		}()
 		if *successKilled > 0 && n%*successKilled == *successKilled-1 {
 			found.Kills += m.killSome(t, random)
 		}
+		<-played
 		for _, job := range s.jobsEnded(t, namespace) {
 			found.Jobs++
 			found.Pods += int(job.Status.Failed)
@@ -110,7 +119,7 @@ func (s *site) leaders(t *testing.T, namespace string) {
 			Completions: &pods, Parallelism: &pods, BackoffLimit: &none, CompletionMode: &indexed,
 			SuccessPolicy: &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: &first}}},
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{
-				{Name: "c", Image: "lead:1", Command: []string{"true"}},
+				{Name: "c", Image: "lead:1", Command: []string{"serve"}},
 			}}},
 		}}
 		wg.Go(func() {
@@ -121,6 +130,57 @@ func (s *site) leaders(t *testing.T, namespace string) {
 	for _, err := range failures {
 		must(t, err)
 	}
+}
+
+// succeed plays the nodes: as soon as the pods of a Job run, the second one succeeds, which
+// is reported, right after it the one that decides, and all others within half a second. A
+// pod that was deleted before that is none of those.
+func (s *site) succeed(t *testing.T, namespace string) {
+	var wg sync.WaitGroup
+	for n := range 12 {
+		wg.Go(func() {
+			pods := s.running(t, namespace, fmt.Sprintf("lead-%d", n))
+			if pods == nil {
+				return
+			}
+			for place, index := range []int{1, 0, 2, 3, 4, 5, 6, 7, 8, 9} {
+				if place == 2 {
+					rest := time.NewTimer(400 * time.Millisecond) // how long the others work on
+					<-rest.C
+				}
+				_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods[strconv.Itoa(index)], types.MergePatchType,
+					[]byte(`{"status":{"phase":"Succeeded","conditions":null}}`), metav1.PatchOptions{}, "status")
+				if err != nil && !apierrors.IsNotFound(err) {
+					t.Errorf("end a pod: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// running waits until all pods of a Job run, and gives their names by their index; nil
+// where they never do.
+func (s *site) running(t *testing.T, namespace, job string) map[string]string {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for begun := time.Now(); time.Since(begun) < patience; <-again.C {
+		list, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
+		if err != nil {
+			continue
+		}
+		pods := map[string]string{}
+		for _, p := range list.Items {
+			if p.Status.Phase == corev1.PodRunning {
+				pods[p.Annotations[batchv1.JobCompletionIndexAnnotation]] = p.Name
+			}
+		}
+		if len(pods) == 10 {
+			return pods
+		}
+	}
+	t.Errorf("the pods of %s do not run", job)
+	return nil
 }
 
 // killSome kills one of the reconcilers and one of the writers, each at some moment of the
