@@ -21,6 +21,19 @@
 // bears a name in the turn that tells it, and is not told again while the last
 // report has that name in its outcome.
 //
+// # What is noted
+//
+// A report notes the schedule, and when it was first seen to be that one. So a schedule
+// that is changed begins with its next moment, also after a restart: what it would have
+// run before the change is not made up for.
+//
+// # Whose Jobs count
+//
+// A Job is a run when its annotation with the scheduled time and its name agree: the
+// controller created it. Any other Job of the CronJob changes no status, whatever its
+// name is. A status that says that the last run is yet to come, beyond what clocks can be
+// apart, is corrected.
+//
 // # Where it differs
 //
 // Upstream guesses which moment was missed last from the distance of the first two,
@@ -33,6 +46,8 @@
 package cronjob
 
 import (
+	"encoding/json"
+
 	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -71,6 +86,8 @@ type View struct {
 	Did []events.Result `json:"did,omitempty"`
 	// Told are the names of what the last report told.
 	Told []string `json:"told,omitempty"`
+	// Noted is what it noted of the schedule; nil when nothing is known of it.
+	Noted *note `json:"noted,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
@@ -84,17 +101,26 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Jobs = append(v.Jobs, job)
 		}
 	}
-	if last, ok := s.Last(k, events.Act); ok {
+	if last, ok := s.Last(k, events.Act); ok && last.UID == cj.UID {
 		v.Did = last.Results
 	}
-	if last, ok := s.Last(k, events.Tell); ok {
-		for _, r := range last.Results {
-			if r.OK() && r.Ref.Kind == kinds.Events.Name {
-				v.Told = append(v.Told, r.Ref.Name)
-			}
-		}
+	if last, ok := s.Last(k, events.Tell); ok && last.UID == cj.UID {
+		v.remember(last.Results)
 	}
 	return v, true
+}
+
+// remember takes in what the last report told and noted.
+func (v *View) remember(results []events.Result) {
+	for _, r := range results {
+		if r.OK() && r.Ref.Kind == kinds.Events.Name {
+			v.Told = append(v.Told, r.Ref.Name)
+		}
+		n := note{}
+		if r.Answer != nil && json.Unmarshal(r.Answer.Note, &n) == nil && n.Schedule != "" {
+			v.Noted = &n
+		}
+	}
 }
 
 // keysOfJob maps a Job to the CronJob that controls it, and the one that did before.

@@ -1,8 +1,10 @@
 package cronjob
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,11 +63,12 @@ func TestObserve(t *testing.T) {
 	far.Namespace = "elsewhere"
 	world := reconciletest.NewWorld().Put(kinds.CronJobs.Kind, cj).Put(kinds.Jobs.Kind, mine, far, aJobOf(nil, "b"), aJobOf(aCronJob("another"), "c"))
 	birth := events.Result{Status: events.Applied, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: "a"}}
-	world.Remember(events.Outcome{Key: nightly, Lane: events.Act, Results: []events.Result{birth}})
-	world.Remember(events.Outcome{Key: nightly, Lane: events.Tell, Results: []events.Result{
+	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Act, Results: []events.Result{birth}})
+	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Tell, Results: []events.Result{
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.CronJobs.Name, Name: "nightly"}},
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told it"}},
 		{Status: events.Failed, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told not"}},
+		{Status: events.Unchanged, Answer: &events.Answer{Note: json.RawMessage(`{"schedule": "0 0 * * *", "since": "2030-01-01T10:00:00Z"}`)}},
 	}})
 	v, ok := observe(world, nightly)
 	if !ok || v.CronJob != cj || !slices.Equal(v.Jobs, []*batchv1.Job{mine}) {
@@ -73,6 +76,13 @@ func TestObserve(t *testing.T) {
 	}
 	if !slices.Equal(v.Did, []events.Result{birth}) || !slices.Equal(v.Told, []string{"Told it"}) {
 		t.Errorf("it remembers that it did %v and told %q", v.Did, v.Told)
+	}
+	if want := (note{Schedule: "0 0 * * *", Since: time.Date(2030, 1, 1, 10, 0, 0, 0, time.UTC)}); v.Noted == nil || *v.Noted != want {
+		t.Errorf("of the schedule it has noted %v, want %v", v.Noted, want)
+	}
+	world.Put(kinds.CronJobs.Kind, aCronJob("another"))
+	if v, _ := observe(world, nightly); v.Did != nil || v.Told != nil || v.Noted != nil {
+		t.Errorf("of another CronJob of that name it remembers that it did %v, told %q and noted %v", v.Did, v.Told, v.Noted)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
 		t.Error("it sees a CronJob that is not there")

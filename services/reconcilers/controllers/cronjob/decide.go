@@ -15,8 +15,7 @@ import (
 // decide starts the run whose moment has come, clears away old Jobs, and reports
 // which are at work.
 func decide(v View, now time.Time) reconcile.Decision {
-	r := v.review()
-	r.now = now
+	r := v.review(now)
 	run := r.run()
 	return reconcile.Join(run, r.clear(), r.report())
 }
@@ -58,6 +57,10 @@ func (r *review) run() reconcile.Decision {
 	if !missed {
 		return reconcile.Wake(next, "the next run is to come")
 	}
+	if !moment.After(r.schedule.Since) {
+		next, _ = plan.next(moment)
+		return reconcile.Wake(next, "the schedule was changed after its last moment")
+	}
 	return r.start(plan, begin, moment)
 }
 
@@ -77,15 +80,17 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 		r.hint("TooManyMissedTimes", name, "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	switch {
-	case r.started(name):
+	case r.listed(name):
 		return reconcile.Wake(next, "the last run has been started")
 	case r.taken(name):
-		return reconcile.Wake(next, "somebody else's Job has the name of this run's")
+		return reconcile.Wake(next, "another owner's Job has the name of this run's")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(r.active) > 0:
 		r.hint("JobAlreadyActive", name, "Not starting job because prior execution is running and concurrency policy is Forbid")
 		return reconcile.Wake(next, "the run before is at work, and this one is left out")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
 		return reconcile.Do("the run before is at work, and this one takes its place", r.deaths(r.working())...)
+	case r.exists(name):
+		return reconcile.Wake(next, "the CronJob has a Job with the name of this run's")
 	}
 	d := reconcile.Do("the moment of a run has come", r.birth(name, moment))
 	d.Figures = []reconcile.Figure{{Metric: skew.Name, Value: r.now.Sub(moment).Seconds()}}
@@ -117,11 +122,15 @@ func later(begin, cutoff time.Time, limited bool) time.Time {
 	return begin
 }
 
-// started tells whether there is a Job of a name already, by the status or because
-// it is there.
-func (r *review) started(name string) bool {
-	return slices.ContainsFunc(r.active, func(ref corev1.ObjectReference) bool { return ref.Name == name }) ||
-		slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
+// listed tells whether a Job of a name is active.
+func (r *review) listed(name string) bool {
+	return slices.ContainsFunc(r.active, func(ref corev1.ObjectReference) bool { return ref.Name == name })
+}
+
+// exists tells whether the CronJob has a Job of a name, also one that was created by
+// hand.
+func (r *review) exists(name string) bool {
+	return slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
 }
 
 // taken tells whether the last attempt at a run failed because of its name.

@@ -91,7 +91,13 @@ func anyView(t *rapid.T) View {
 	if rapid.Bool().Draw(t, "ran before") {
 		cj.Status.LastScheduleTime = of(metav1.NewTime(now.Add(-time.Duration(rapid.IntRange(0, 170).Draw(t, "minutes ago")) * time.Minute)))
 	}
+	if rapid.IntRange(0, 5).Draw(t, "status is wrong") == 5 {
+		cj.Status.LastScheduleTime = of(metav1.NewTime(time.Date(rapid.SampledFrom([]int{2031, 5383, 9999}).Draw(t, "year"), 12, 31, 23, 59, 0, 0, time.UTC)))
+	}
 	v := View{CronJob: cj}
+	if rapid.Bool().Draw(t, "another schedule before") {
+		v.Noted = &note{Schedule: "1 * * * *"}
+	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "jobs") {
 		v.add(t, i)
 	}
@@ -111,9 +117,11 @@ func (v *View) add(t *rapid.T, i int) {
 	at := now.Add(-time.Duration(10*i+rapid.IntRange(0, 9).Draw(t, "minutes")) * time.Minute)
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "batch", Name: nameOf(v.CronJob, at), UID: types.UID(fmt.Sprint("job-", i)), ResourceVersion: "3",
+		Annotations: map[string]string{batchv1.CronJobScheduledTimestampAnnotation: at.Format(time.RFC3339)},
 	}}
 	if rapid.IntRange(0, 4).Draw(t, "by hand") == 4 {
-		job.Name = fmt.Sprint("nightly-manual-", i)
+		number := rapid.SampledFrom([]int64{1, now.Unix(), 20300101, 203001011230, at.Unix() / 60}).Draw(t, "number")
+		job.Name, job.Annotations = fmt.Sprint("nightly-", number+int64(i)), map[string]string{byHand: manual}
 	}
 	if rapid.Bool().Draw(t, "ended") {
 		job.Status.StartTime = of(metav1.NewTime(at))
@@ -156,6 +164,9 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 		case events.VerbRecord:
 			if c.Kind == kinds.Events.Name {
 				v.Told = append(v.Told, c.Name)
+			}
+			if c.Note != nil {
+				v.Noted = read[note](c.Note)
 			}
 		}
 	}

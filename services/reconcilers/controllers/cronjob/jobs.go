@@ -35,17 +35,32 @@ func nameOf(cj *batchv1.CronJob, moment time.Time) string {
 	return cj.Name + "-" + strconv.FormatInt(moment.Unix()/60, 10)
 }
 
-// momentOf is the moment of the run that a Job of some name is; ok is false for one
-// that somebody else made. The note on the Job has it to the second, the name to the
-// minute.
-func momentOf(cj *batchv1.CronJob, name, note string) (moment time.Time, ok bool) {
+// byHand is the annotation that kubectl create job --from sets, with the value manual.
+const (
+	byHand = "cronjob.kubernetes.io/instantiate"
+	manual = "manual"
+)
+
+// ahead is how far the clock that started a run may be ahead of the one that judges it.
+const ahead = 5 * time.Minute
+
+// momentOf is the moment of the run that a Job is; ok is false for one that the
+// controller did not create. Its annotation says the moment, and agrees with its name.
+func momentOf(cj *batchv1.CronJob, job *batchv1.Job) (moment time.Time, ok bool) {
+	at, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	if err != nil || nameOf(cj, at) != job.Name {
+		return time.Time{}, false
+	}
+	return at.UTC(), true
+}
+
+// minuteOf is the moment, to the minute, of the run whose Job the controller created
+// under a name.
+func minuteOf(cj *batchv1.CronJob, name string) (moment time.Time, ok bool) {
 	minutes, found := strings.CutPrefix(name, cj.Name+"-")
 	n, err := strconv.ParseInt(minutes, 10, 64)
 	if !found || err != nil {
 		return time.Time{}, false
-	}
-	if at, err := time.Parse(time.RFC3339, note); err == nil && nameOf(cj, at) == name {
-		return at.UTC(), true
 	}
 	return time.Unix(n*60, 0).UTC(), true
 }

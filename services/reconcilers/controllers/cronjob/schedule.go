@@ -34,11 +34,14 @@ func parse(cj *batchv1.CronJob) (p plan, err error) {
 // namesZone tells whether a schedule names a time zone itself.
 func namesZone(cj *batchv1.CronJob) bool { return strings.Contains(cj.Spec.Schedule, "TZ") }
 
+// lastYear is the last year of which a moment has a JSON form.
+const lastYear = 9999
+
 // next is the first moment after another; ok is false when there is none, such as
 // on the 31st of February.
 func (p plan) next(after time.Time) (at time.Time, ok bool) {
 	at = p.Next(after.UTC())
-	return at, !at.IsZero()
+	return at, !at.IsZero() && at.Year() <= lastYear
 }
 
 // horizon is how far back a run can have been missed. It bounds the search for one
@@ -86,6 +89,39 @@ func (p plan) newest(at, now time.Time) time.Time {
 			return at
 		}
 		at = next
+	}
+}
+
+// note is what a report keeps of the schedule for the turns after it.
+type note struct {
+	Schedule string `json:"schedule"`
+	Zone     string `json:"zone,omitempty"`
+	// Since is the moment up to which no run of this schedule is made up for, because
+	// it was another one then; zero for the first schedule that was seen.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// delay is how long it may take until a change of a schedule is seen. Runs that were due
+// for less than that are started.
+const delay = 10 * time.Second
+
+// schedule is what is to be noted of the schedule.
+//
+// Upstream: updateCronJob, which puts a CronJob with another schedule into its queue for
+// the next moment of that.
+func (v View) schedule(now time.Time) note {
+	n := note{Schedule: v.CronJob.Spec.Schedule}
+	if zone := v.CronJob.Spec.TimeZone; zone != nil {
+		n.Zone = *zone
+	}
+	switch {
+	case v.Noted == nil:
+		return n
+	case v.Noted.Schedule == n.Schedule && v.Noted.Zone == n.Zone:
+		return *v.Noted
+	default:
+		n.Since = now.Add(-delay).UTC()
+		return n
 	}
 }
 

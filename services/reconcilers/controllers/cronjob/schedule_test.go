@@ -117,18 +117,35 @@ func TestTheNameOfARunIsItsMoment(t *testing.T) {
 		t.Errorf("the name is %s", got)
 	}
 	for _, c := range []struct {
-		name, note string
-		want       time.Time
+		name, annotation string
+		want             time.Time
 	}{
 		{"cj-29453820", "2026-01-01T02:00:00+01:00", at},
 		{"cj-29453820", "2026-01-01T01:00:07Z", at.Add(7 * time.Second)},
-		{"cj-29453820", "2026-01-01T03:00:00Z", at},
-		{"cj-29453820", "", at},
-		{"cj-manual-x7d", "", time.Time{}},
-		{"another-29453820", "", time.Time{}},
+		{"cj-29453820", "2026-01-01T03:00:00Z", time.Time{}},
+		{"cj-29453820", "", time.Time{}},
+		{"cj-1767229200", "", time.Time{}},
+		{"cj-manual-x7d", "2026-01-01T01:00:00Z", time.Time{}},
+		{"another-29453820", "2026-01-01T01:00:00Z", time.Time{}},
 	} {
-		if got, ok := momentOf(cj, c.name, c.note); !got.Equal(c.want) || ok == c.want.IsZero() {
-			t.Errorf("%s, %s is the run of %v, %v, want %v", c.name, c.note, got, ok, c.want)
+		job := aJobOf(cj, c.name)
+		job.Annotations = map[string]string{batchv1.CronJobScheduledTimestampAnnotation: c.annotation}
+		if got, ok := momentOf(cj, job); !got.Equal(c.want) || ok == c.want.IsZero() {
+			t.Errorf("%s, %s is the run of %v, %v, want %v", c.name, c.annotation, got, ok, c.want)
 		}
+	}
+}
+
+// No moment is beyond what JSON can say, and so no wake is.
+func TestNoMomentBeyondTheLastYear(t *testing.T) {
+	plan, err := parse(scheduled("0 0 1 1 *", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := plan.next(moment(t, "9999-06-01 00:00:00")); ok {
+		t.Errorf("the schedule has a moment at %v", at)
+	}
+	if at, ok := plan.next(moment(t, "9998-06-01 00:00:00")); !ok || at.Year() != lastYear {
+		t.Errorf("the next moment is %v, %v", at, ok)
 	}
 }

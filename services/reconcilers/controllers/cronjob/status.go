@@ -24,6 +24,9 @@ type review struct {
 	did     []events.Result
 	told    []string
 	now     time.Time
+	noted   *note
+	// schedule is what is to be noted of the schedule.
+	schedule note
 
 	active []corev1.ObjectReference
 	last   *metav1.Time // moment of the last run
@@ -33,24 +36,62 @@ type review struct {
 }
 
 // review goes through the Jobs.
-func (v View) review() *review {
+func (v View) review(now time.Time) *review {
 	r := &review{
-		cronJob: v.CronJob, jobs: slices.Clone(v.Jobs), did: v.Did, told: v.Told,
+		cronJob: v.CronJob, jobs: slices.Clone(v.Jobs), did: v.Did, told: v.Told, now: now,
+		noted: v.Noted, schedule: v.schedule(now),
 		last: v.CronJob.Status.LastScheduleTime, well: v.CronJob.Status.LastSuccessfulTime,
 	}
 	slices.SortFunc(r.jobs, func(a, b *batchv1.Job) int {
 		return slices.Compare([]string{a.Name, string(a.UID)}, []string{b.Name, string(b.UID)})
 	})
-	r.listed()
-	for _, job := range r.jobs {
-		r.children(job)
+	if r.wrong() {
+		r.heal()
 	}
-	r.born()
+	r.keep()
+	begin := r.begin()
+	for _, job := range r.jobs {
+		r.child(job, begin)
+	}
+	r.created(begin)
 	return r
 }
 
-// listed keeps of the active Jobs those that are at work.
-func (r *review) listed() {
+// wrong tells whether the status says that the last run was at a moment that no clock
+// can have come to.
+func (r *review) wrong() bool {
+	last := r.cronJob.Status.LastScheduleTime
+	return last != nil && !r.reached(last.Time)
+}
+
+// reached tells whether a moment has come, as far as clocks agree.
+func (r *review) reached(moment time.Time) bool { return !moment.After(r.now.Add(ahead)) }
+
+// heal takes the moment of the last run from the Jobs of runs that are there, instead
+// of from a status that would keep all runs off until then. Where there is none, the
+// schedule counts from the creation of the CronJob, as it does before the first run.
+func (r *review) heal() {
+	r.last = nil
+	for _, job := range r.jobs {
+		if moment, ours := momentOf(r.cronJob, job); ours && r.reached(moment) {
+			r.reach(moment)
+		}
+	}
+	r.tell(corev1.EventTypeWarning, "InvalidLastScheduleTime", fmt.Sprintf(
+		"status.lastScheduleTime %s is in the future, and is set back to that of the last run that is known; missed runs count from then",
+		r.cronJob.Status.LastScheduleTime.UTC().Format(time.RFC3339)))
+}
+
+// begin is the moment after which runs are new.
+func (r *review) begin() time.Time {
+	if r.last != nil {
+		return r.last.Time
+	}
+	return r.cronJob.CreationTimestamp.Add(-time.Minute) // names of Jobs have minutes only
+}
+
+// keep keeps of the active Jobs those that are at work.
+func (r *review) keep() {
 	for _, ref := range r.cronJob.Status.Active {
 		job, there := r.job(ref.UID)
 		end, over := batchv1.JobCondition{}, false
@@ -64,14 +105,16 @@ func (r *review) listed() {
 			r.tell(corev1.EventTypeNormal, "MissingJob", "Active job went missing: "+ref.Name)
 		case over:
 			r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", ref.Name, end.Type))
+		case r.wrong() && job.Annotations[byHand] == manual:
+			// what made the status wrong is no run
 		default:
 			r.active = append(r.active, ref)
 		}
 	}
 }
 
-// children takes in a Job that may not be listed, and when the last one ended well.
-func (r *review) children(job *batchv1.Job) {
+// child takes in a Job that may not be listed, and when the last one ended well.
+func (r *review) child(job *batchv1.Job, begin time.Time) {
 	end, over := jobs.Finished(job)
 	if at := job.Status.CompletionTime; over && end.Type == batchv1.JobComplete && at != nil && (r.well == nil || at.After(r.well.Time)) {
 		r.well = at
@@ -79,35 +122,34 @@ func (r *review) children(job *batchv1.Job) {
 	if slices.ContainsFunc(r.cronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }) {
 		return
 	}
-	moment, ours := momentOf(r.cronJob, job.Name, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
-	unseen := ours && r.after(moment)
+	moment, ours := momentOf(r.cronJob, job)
 	switch {
-	case unseen && over:
-		r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", job.Name, end.Type))
-	case unseen:
-		r.active = append(r.active, reconcile.About(kinds.Jobs.Kind, job))
+	case ours && moment.After(begin) && r.reached(moment):
+		r.take(job, moment)
 	case !over && !r.deleted(job.UID) && !r.replaced(job):
 		r.hints = append(r.hints, hint{name: "UnexpectedJob " + string(job.UID), notice: r.notice(corev1.EventTypeWarning,
 			"UnexpectedJob", "Saw a job that the controller did not create or forgot: "+job.Name)})
 	}
-	if unseen {
-		r.reach(moment)
-	}
 }
 
-// born takes in a run whose Job the last turn started, if that has gone already.
-func (r *review) born() {
+// take takes a Job for the run of a moment: it is active, or has ended.
+func (r *review) take(job *batchv1.Job, moment time.Time) {
+	if end, over := jobs.Finished(job); over {
+		r.tell(corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %s", job.Name, end.Type))
+	} else {
+		r.active = append(r.active, reconcile.About(kinds.Jobs.Kind, job))
+	}
+	r.reach(moment)
+}
+
+// created takes in a run whose Job the last turn created, if that has gone already.
+func (r *review) created(begin time.Time) {
 	for _, did := range r.did {
-		if moment, ours := momentOf(r.cronJob, did.Ref.Name, ""); ours && did.OK() && !did.Removed && r.after(moment) && r.absent(did.UID) {
+		moment, ours := minuteOf(r.cronJob, did.Ref.Name)
+		if ours && did.OK() && !did.Removed && moment.After(begin) && r.reached(moment) && r.absent(did.UID) {
 			r.reach(moment)
 		}
 	}
-}
-
-// after tells whether a moment lies after that of the last run in the status.
-func (r *review) after(moment time.Time) bool {
-	last := r.cronJob.Status.LastScheduleTime
-	return last == nil || moment.After(last.Time)
 }
 
 func (r *review) reach(moment time.Time) {
@@ -161,7 +203,7 @@ func (r *review) report() reconcile.Decision {
 	status := *r.cronJob.Status.DeepCopy()
 	status.Active, status.LastScheduleTime, status.LastSuccessfulTime = r.active, r.last, r.well
 	if equality.Semantic.DeepEqual(status, r.cronJob.Status) {
-		return r.tellHints()
+		return r.record()
 	}
 	cj := *r.cronJob // shallow: the parts are only read
 	cj.TypeMeta = metav1.TypeMeta{APIVersion: kinds.CronJobs.APIVersion(), Kind: kinds.CronJobs.Kind.Kind}
@@ -175,13 +217,17 @@ func (r *review) report() reconcile.Decision {
 	return d
 }
 
-// tellHints tells what is to be told once, all of it or nothing: the last report is
-// remembered, and none before it.
-func (r *review) tellHints() reconcile.Decision {
-	if !slices.ContainsFunc(r.hints, func(h hint) bool { return !slices.Contains(r.told, h.name) }) {
+// record tells what is to be told once, and notes the schedule, all of it or nothing:
+// the last report is remembered, and none before it.
+func (r *review) record() reconcile.Decision {
+	switch {
+	case slices.ContainsFunc(r.hints, func(h hint) bool { return !slices.Contains(r.told, h.name) }):
+		return reconcile.Do("there is something to be told", r.records()...)
+	case r.cronJob.DeletionTimestamp == nil && (r.noted == nil || *r.noted != r.schedule):
+		return reconcile.Do("the schedule is noted", r.records()...)
+	default:
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("there is something to be told", r.records()...)
 }
 
 func (r *review) records() []events.Command {
@@ -191,5 +237,5 @@ func (r *review) records() []events.Command {
 		c.Kind, c.Version, c.Namespace, c.Name = kinds.Events.Name, kinds.Events.Version, r.cronJob.Namespace, h.name
 		commands = append(commands, c)
 	}
-	return commands
+	return append(commands, events.Command{Verb: events.VerbRecord, Note: reconcile.Body(r.schedule)})
 }
