@@ -72,7 +72,7 @@ func cronJobWorld(t *rapid.T) []runtime.Object {
 		world = append(world, anyRun(t, cj, i))
 	}
 	if rapid.IntRange(0, 5).Draw(t, "one is gone") == 5 {
-		cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{Kind: "Job", Namespace: "default", Name: "nightly-1", UID: "gone"})
+		cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{Kind: "Job", Namespace: "default", Name: "nightly-gone", UID: "gone"})
 	}
 	return world
 }

@@ -8,9 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/controller/replication"
 	upstream "k8s.io/kubernetes/pkg/controller/statefulset"
 
@@ -50,6 +52,12 @@ func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
 //   - When the revision of the template is written, nothing else. Upstream goes on in
 //     the same sync; we wait until it is seen, and of a set that is being deleted we
 //     write none, nor report on it until it goes.
+//   - When claims are created, nothing else, nor their owners. Upstream creates the pod in
+//     the same sync and gives them their owner in one to come; ours have it at once.
+//   - When claims change owners, not the update of their pod, which changes nothing, nor
+//     that it is told; nor what upstream goes on to when the pods that there should be
+//     have been gone through; nor ours of a pod that is not available, for which upstream
+//     waits.
 //   - When a set without order fills up, not the deaths that upstream goes on to, nor
 //     the second of one pod.
 //   - When a pod is deleted because of its revision, not how many are current.
@@ -67,6 +75,12 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	case either(revises):
 		return only(theirs, revises), only(ours, revises)
 	}
+	if either(createsClaim) {
+		return unowned(only(theirs, ofClaims)), unowned(only(ours, ofClaims))
+	}
+	if either(updatesClaim) {
+		theirs, ours = ownersOnly(world, theirs, ours)
+	}
 	died := either(ends)
 	if ok && set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		once := map[Effect]bool{}
@@ -80,6 +94,62 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 		return uncounted(theirs), uncounted(ours)
 	}
 	return theirs, ours
+}
+
+func createsClaim(e Effect) bool {
+	return e.Verb == create && e.Resource == "persistentvolumeclaims"
+}
+
+func updatesClaim(e Effect) bool {
+	return e.Verb == update && e.Resource == "persistentvolumeclaims"
+}
+
+// ofClaims is true for the create of a claim, and the Event about it.
+func ofClaims(e Effect) bool {
+	return createsClaim(e) || e.Verb == event && strings.Contains(e.Body, "Create Claim ")
+}
+
+// unowned are creates without owners.
+func unowned(effects []Effect) []Effect {
+	out := slices.Clone(effects)
+	for i, e := range out {
+		tree := map[string]any{}
+		if createsClaim(e) && json.Unmarshal([]byte(e.Body), &tree) == nil {
+			if meta, ok := tree["metadata"].(map[string]any); ok {
+				delete(meta, "ownerReferences")
+			}
+			out[i].Body = text(tree)
+		}
+	}
+	return out
+}
+
+// ownersOnly leaves of both what they do in the same step when claims change owners.
+func ownersOnly(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	same := func(e Effect) bool {
+		return !ends(e) && !(e.Verb == update && e.Resource == "pods") && !strings.Contains(e.Body, "SuccessfulUpdate")
+	}
+	acts := slices.ContainsFunc(ours, func(e Effect) bool { return updatesClaim(e) || e.Resource == "pods" })
+	was := theirs
+	theirs = only(theirs, func(e Effect) bool {
+		return same(e) && (!acts || !(updatesClaim(e) || strings.Contains(e.Body, "ConflictingController")) || slices.Contains(ours, e))
+	})
+	ours = only(ours, func(e Effect) bool {
+		claim := e.Name
+		if _, of, told := strings.Cut(e.Body, "ConflictingController PersistentVolumeClaim "); told {
+			claim, _, _ = strings.Cut(of, " ")
+		}
+		return same(e) && (slices.Contains(was, e) || !unwell(world, claim))
+	})
+	return uncounted(theirs), uncounted(ours)
+}
+
+// unwell tells whether the pod of a claim is there and not available.
+func unwell(world []runtime.Object, claim string) bool {
+	return slices.ContainsFunc(world, func(obj runtime.Object) bool {
+		p, ok := obj.(*corev1.Pod)
+		return ok && "data-"+p.Name == claim && (p.DeletionTimestamp != nil || !podutil.IsPodAvailable(p, world[0].(*appsv1.StatefulSet).Spec.MinReadySeconds, metav1.NewTime(Now)))
+	})
 }
 
 // ends is true for the death of a pod, and the Event about it.

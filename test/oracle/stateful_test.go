@@ -47,8 +47,46 @@ func statefulSetWorld(t *rapid.T) []runtime.Object {
 		if !chance(t, 5, "missing") {
 			world = append(world, memberOf(t, set, i, rapid.SampledFrom(revisions).Draw(t, "pod's revision")))
 		}
+		if len(set.Spec.VolumeClaimTemplates) > 0 && !chance(t, 4, "without a claim") {
+			world = append(world, claimOf(t, set, i))
+		}
 	}
 	return world
+}
+
+// claimOf is the claim of a number, with any owner that it may have come to have.
+func claimOf(t *rapid.T, set *appsv1.StatefulSet, i int) *corev1.PersistentVolumeClaim {
+	name := fmt.Sprintf("%s-%d", set.Name, i)
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: "data-" + name, Namespace: namespace, UID: types.UID("claim-" + name), ResourceVersion: strconv.Itoa(2000 + i),
+	}}
+	by := func(version, kind, name, uid string, controls bool) {
+		c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{
+			APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr(controls), BlockOwnerDeletion: ptr(true),
+		})
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "owner of a claim") {
+	case 0, 1:
+		by("apps/v1", "StatefulSet", set.Name, string(set.UID), true)
+	case 2:
+		by("apps/v1", "StatefulSet", set.Name, string(set.UID), false)
+	case 3:
+		by("apps/v1", "StatefulSet", set.Name, "before", true)
+	case 4:
+		by("v1", "Pod", name, "pod-"+name, true)
+	case 5:
+		by("v1", "Pod", name, "before", true)
+	case 6:
+		by("v1", "Service", "else", "else", true)
+	case 7:
+		by("v1", "Service", "else", "else", true)
+		by("apps/v1", "StatefulSet", set.Name, string(set.UID), false)
+	}
+	// Without order, upstream's first failure keeps off all replicas but a few; ours go on.
+	if set.Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement && chance(t, 8, "claim deleted") {
+		c.DeletionTimestamp, c.Finalizers = ptr(ago(t, 20, "claim deleted since")), []string{"kubernetes.io/pvc-protection"}
+	}
+	return c
 }
 
 func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
@@ -65,6 +103,13 @@ func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
 			Replicas: small(t, 5, "said"), CurrentReplicas: small(t, 5, "said current"), ReadyReplicas: small(t, 5, "said ready"),
 			ObservedGeneration: int64(rapid.IntRange(1, 2).Draw(t, "observed")), CollisionCount: ptr(int32(0)),
 		},
+	}
+	if rapid.Bool().Draw(t, "claims") {
+		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
+		when := rapid.SampledFrom([]appsv1.PersistentVolumeClaimRetentionPolicyType{appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType})
+		set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			WhenDeleted: when.Draw(t, "when deleted"), WhenScaled: when.Draw(t, "when scaled"),
+		}
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "odd set") {
 	case 0:
@@ -106,6 +151,11 @@ func memberOf(t *rapid.T, set *appsv1.StatefulSet, i int, revision string) *core
 		},
 		Spec:   set.Spec.Template.Spec,
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, c := range set.Spec.VolumeClaimTemplates {
+		p.Spec.Volumes = []corev1.Volume{{Name: c.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name + "-" + name},
+		}}}
 	}
 	if !chance(t, 5, "unready") {
 		since := metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.SampledFrom([]int{10, 100}).Draw(t, "ready since")) * time.Second).Truncate(time.Second))

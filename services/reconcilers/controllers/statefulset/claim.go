@@ -48,33 +48,67 @@ func (v View) volumes(ordinal int, given []corev1.Volume) []corev1.Volume {
 	return volumes
 }
 
-// missing are the births of claims that a pod should have. blocked is true when one
-// that it has is on its way out.
-func (s stage) missing(ordinal int) (births []events.Command, blocked bool) {
+// missing are the creates of claims that a pod should have. leaving are those that it
+// has and that are being deleted.
+func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1.PersistentVolumeClaim) {
 	for i := range s.Set.Spec.VolumeClaimTemplates {
 		t := &s.Set.Spec.VolumeClaimTemplates[i]
 		name := s.claimName(t, ordinal)
 		if c := s.claim(name); c != nil {
-			blocked = blocked || c.DeletionTimestamp != nil
+			if c.DeletionTimestamp != nil {
+				leaving = append(leaving, c)
+			}
 			continue
 		}
-		born := t.DeepCopy()
-		born.Name, born.Namespace = name, s.Set.Namespace
-		if born.Labels == nil {
-			born.Labels = map[string]string{}
+		made := t.DeepCopy()
+		made.Name, made.Namespace = name, s.Set.Namespace
+		if made.Labels == nil {
+			made.Labels = map[string]string{}
 		}
-		maps.Copy(born.Labels, s.Set.Spec.Selector.MatchLabels)
+		maps.Copy(made.Labels, s.Set.Spec.Selector.MatchLabels)
+		if s.holder(ordinal) == theSet {
+			made.OwnerReferences = append(made.OwnerReferences, owner.Reference(kinds.StatefulSets.Kind, s.Set))
+		}
 		of := "Pod " + s.name(ordinal) + " in StatefulSet " + s.Set.Name
-		births = append(births, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(born), reconcile.Tell(
+		creates = append(creates, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(made), reconcile.Tell(
 			s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim {name} "+of+" success"),
 			s.notice(corev1.EventTypeWarning, "FailedCreate", "Create Claim {name} for "+of+" failed error: {error}"),
 		)))
 	}
-	return births, blocked
+	return creates, leaving
 }
 
-// retention is what becomes of claims: whether they go with the set, and with a pod
-// that is scaled away.
+// holder is what owns a claim, and takes the claim along when it is deleted.
+type holder int
+
+const (
+	none holder = iota
+	theSet
+	thePod
+)
+
+// holder is what should own the claims of a number, by the retention policy:
+//
+//	whenDeleted  whenScaled  of a replica  of a pod beyond the replicas
+//	Retain       Retain      none          none
+//	Delete       Retain      the set       the set
+//	Retain       Delete      none          the pod
+//	Delete       Delete      the set       the pod
+func (v View) holder(ordinal int) holder {
+	withSet, withPod := v.retention()
+	at := ordinal - v.start()
+	switch {
+	case withPod && (at < 0 || at >= v.wanted()):
+		return thePod
+	case withSet:
+		return theSet
+	default:
+		return none
+	}
+}
+
+// retention is the retention policy: whether claims are deleted with the set, and with a
+// pod that is scaled down.
 func (v View) retention() (withSet, withPod bool) {
 	policy := v.Set.Spec.PersistentVolumeClaimRetentionPolicy
 	if policy == nil {
@@ -105,74 +139,106 @@ func names(r metav1.OwnerReference, version, kind, name string) bool {
 	return r.APIVersion == version && r.Kind == kind && r.Name == name
 }
 
-// owned are the changes that have a pod's claims go with whom the set says. Claims
-// that another controller has, or an earlier namesake of set or pod, are left alone.
-//
-// Upstream: isClaimOwnerUpToDate and updateClaimOwnerRefForSetAndPod.
-func (s stage) owned(p *corev1.Pod) []events.Command {
-	var commands []events.Command
+// bond is a claim of the set and what bears on its owners.
+type bond struct {
+	*corev1.PersistentVolumeClaim
+	stage
+	ordinal int
+	pod     *corev1.Pod // nil where it is not there
+}
+
+// bonds are the claims of a number that are there.
+func (s stage) bonds(ordinal int, p *corev1.Pod) []bond {
+	var all []bond
 	for i := range s.Set.Spec.VolumeClaimTemplates {
-		c := s.claim(s.claimName(&s.Set.Spec.VolumeClaimTemplates[i], s.ordinal(p)))
-		if c == nil || s.foreign(c, p) {
+		if c := s.claim(s.claimName(&s.Set.Spec.VolumeClaimTemplates[i], ordinal)); c != nil {
+			all = append(all, bond{c, s, ordinal, p})
+		}
+	}
+	return all
+}
+
+// owned are the updates that give claims the owners that they should have, as soon as
+// their pod is there or to be created: a set may be deleted, or a pod, before that pod is
+// ready.
+//
+// Upstream: isClaimOwnerUpToDate and updateClaimOwnerRefForSetAndPod, after the create of
+// a pod and while it is pending.
+func (s stage) owned(ordinal int, p *corev1.Pod) []events.Command {
+	var commands []events.Command
+	for _, b := range s.bonds(ordinal, p) {
+		if b.settled() {
 			continue
 		}
-		want := s.owners(c, p)
-		if slices.EqualFunc(sorted(want), sorted(c.OwnerReferences), sameOwner) {
-			continue
-		}
-		next := *c // shallow: only the list of owners changes, and is made anew
-		next.OwnerReferences = want
-		commands = append(commands, reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next, s.conflicting(c, p)))
+		next := *b.PersistentVolumeClaim // shallow: only the list of owners changes, and is made anew
+		next.OwnerReferences = b.owners()
+		commands = append(commands, reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next, b.tell()))
 	}
 	return commands
 }
 
+// settled tells whether nothing is to be done about a claim's owners. A claim of a set or
+// pod that had the names before is left alone.
+func (b bond) settled() bool {
+	return b.foreign() || slices.EqualFunc(sorted(b.owners()), sorted(b.OwnerReferences), sameOwner)
+}
+
 // foreign tells whether the claim is of a set or pod that had the names before.
-func (s stage) foreign(c *corev1.PersistentVolumeClaim, p *corev1.Pod) bool {
-	return slices.ContainsFunc(c.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return s.mine(r, p) && r.UID != s.Set.UID && r.UID != p.UID
+func (b bond) foreign() bool {
+	return slices.ContainsFunc(b.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return b.mine(r) && r.UID != b.Set.UID && (b.pod == nil || r.UID != b.pod.UID)
 	})
 }
 
 // mine tells whether a reference is to the set or the pod, by name.
-func (s stage) mine(r metav1.OwnerReference, p *corev1.Pod) bool {
-	return names(r, kinds.StatefulSets.APIVersion(), kinds.StatefulSets.Kind.Kind, s.Set.Name) ||
-		names(r, kinds.Pods.APIVersion(), kinds.Pods.Kind.Kind, p.Name)
+func (b bond) mine(r metav1.OwnerReference) bool {
+	return names(r, kinds.StatefulSets.APIVersion(), kinds.StatefulSets.Kind.Kind, b.Set.Name) ||
+		names(r, kinds.Pods.APIVersion(), kinds.Pods.Kind.Kind, b.name(b.ordinal))
 }
 
-// controlled tells whether the claim is somebody else's, where that matters.
-func (s stage) controlled(c *corev1.PersistentVolumeClaim, p *corev1.Pod) bool {
-	withSet, withPod := s.retention()
-	return (withSet || withPod) && slices.ContainsFunc(c.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return !s.mine(r, p) && ptr.Deref(r.Controller, false)
+// controlled tells whether the claim has another controller, where that matters.
+func (b bond) controlled() bool {
+	withSet, withPod := b.retention()
+	return (withSet || withPod) && slices.ContainsFunc(b.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return !b.mine(r) && ptr.Deref(r.Controller, false)
 	})
 }
 
+// conflicting tells whether the retention policy is ignored for the claim.
+func (b bond) conflicting() bool {
+	withSet, withPod := b.retention()
+	return b.controlled() || (withSet || withPod) && b.foreign()
+}
+
 // owners are the references that the claim should have.
-func (s stage) owners(c *corev1.PersistentVolumeClaim, p *corev1.Pod) []metav1.OwnerReference {
-	refs := slices.DeleteFunc(slices.Clone(c.OwnerReferences), func(r metav1.OwnerReference) bool { return s.mine(r, p) })
-	if s.controlled(c, p) {
+func (b bond) owners() []metav1.OwnerReference {
+	refs := slices.DeleteFunc(slices.Clone(b.OwnerReferences), b.mine)
+	if b.controlled() {
 		return refs
 	}
-	withSet, withPod := s.retention()
-	at := s.ordinal(p) - s.start()
-	scaled := at < 0 || at >= s.wanted()
-	switch {
-	case withPod && scaled:
-		refs = append(refs, owner.Reference(kinds.Pods.Kind, p))
-	case withSet:
-		refs = append(refs, owner.Reference(kinds.StatefulSets.Kind, s.Set))
+	switch b.holder(b.ordinal) {
+	case thePod:
+		refs = append(refs, owner.Reference(kinds.Pods.Kind, b.pod))
+	case theSet:
+		refs = append(refs, owner.Reference(kinds.StatefulSets.Kind, b.Set))
 	}
 	return refs
 }
 
-// conflicting has users told that the claim is somebody else's.
-func (s stage) conflicting(c *corev1.PersistentVolumeClaim, p *corev1.Pod) reconcile.Option {
-	if !s.controlled(c, p) {
-		return reconcile.Tell(nil, nil)
+// tell has users told, on the set, of an update of the claim's owners.
+func (b bond) tell() reconcile.Option {
+	of := "Update Pod " + b.name(b.ordinal) + " in StatefulSet " + b.Set.Name
+	failed := b.notice(corev1.EventTypeWarning, "FailedUpdate", of+" failed error: could not update claim "+b.Name+" for delete policy ownerRefs: {error}")
+	if b.controlled() {
+		return reconcile.Tell(b.conflict(), failed)
 	}
-	return reconcile.Tell(s.notice(corev1.EventTypeWarning, "ConflictingController", "PersistentVolumeClaim "+c.Name+
-		" has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim"), nil)
+	return reconcile.Tell(nil, failed)
+}
+
+// conflict tells users that another controller has the claim.
+func (b bond) conflict() *events.Notice {
+	return b.notice(corev1.EventTypeWarning, "ConflictingController", "PersistentVolumeClaim "+b.Name+
+		" has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim")
 }
 
 func sorted(refs []metav1.OwnerReference) []metav1.OwnerReference {

@@ -54,6 +54,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status"},
 	},
 	StatusBlind: true,
+	Remembers:   true,
 	Observe:     observe,
 	Decide:      decide,
 }
@@ -73,6 +74,8 @@ type View struct {
 	Taken []string `json:"taken,omitempty"`
 	// Squatters are the names of the set's pods that pods of somebody else have.
 	Squatters []string `json:"squatters,omitempty"`
+	// Told are the names of hints that the last report told, and that were so.
+	Told []string `json:"told,omitempty"`
 }
 
 // keysOfPod maps a pod to the sets of its owners, as for all sets, and to the one
@@ -141,6 +144,9 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		if ofSet(set, c.Name) {
 			v.Claims = append(v.Claims, c)
 		}
+	}
+	if last, ok := s.Last(k, events.Tell); ok && last.UID == set.UID {
+		v.remember(last.Results)
 	}
 	return v, true
 }

@@ -84,24 +84,24 @@ func (s stage) act() reconcile.Decision {
 }
 
 // fill goes through the pods that there should be. Where order matters, the first
-// that is not well ends it.
+// that is not available ends it.
 func (s stage) fill() (reconcile.Decision, bool) {
 	var claims, commands []events.Command
 	for at := range s.replicas {
-		made, done, wait := s.replica(at)
-		claims, commands = append(claims, made...), append(commands, done...)
-		if wait != "" && !s.atOnce() {
+		r := s.replica(at)
+		claims, commands = append(claims, r.claims...), append(commands, r.commands...)
+		if r.wait != "" && !s.atOnce() {
 			if d := s.steps(claims, commands); len(d.Commands) > 0 {
 				return d, true
 			}
-			return reconcile.Nothing(wait), true
+			return reconcile.Nothing(r.wait), true
 		}
 	}
 	d := s.steps(claims, commands)
 	return d, len(d.Commands) > 0
 }
 
-// steps has claims made before the pods that need them.
+// steps has claims created before the pods that need them.
 func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 	if len(claims) > 0 {
 		return reconcile.Do("claims are not as they should be", claims[:min(len(claims), Burst)]...)
@@ -109,56 +109,85 @@ func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
 	return reconcile.Do("pods are not as they should be", commands[:min(len(commands), Burst)]...)
 }
 
-// replica is what happens to the pod at a position and its claims. wait is why
-// those after it have to wait, if they do.
+// replica is what happens at a position: creates of claims, and what may come after
+// them. wait is why the positions after it have to wait, if they do.
+type replica struct {
+	claims, commands []events.Command
+	wait             string
+	// hints are what users are told once while it is so.
+	hints []hint
+}
+
+// replica is what happens to the pod at a position and its claims.
 //
 // Upstream: processReplica. There a pod whose volumes are not the set's is updated,
 // which the API allows for none; here it is left as it is.
-func (s stage) replica(at int) (claims, commands []events.Command, wait string) {
+func (s stage) replica(at int) replica {
 	p, ordinal := s.replicas[at], s.start()+at
 	switch {
 	case p == nil && s.occupied(s.name(ordinal)):
-		return nil, nil, "a pod that is not the set's has the name"
+		return replica{wait: "a pod that is not the set's has the name"}
 	case p == nil && s.stale(ordinal):
-		return nil, nil, "a claim still goes with the pod before"
+		return replica{wait: "a claim still goes with the pod before"}
 	case p == nil:
-		missing, blocked := s.missing(ordinal)
-		if blocked {
-			return missing, nil, "a claim is on its way out"
-		}
-		if len(missing) > 0 {
-			return missing, nil, "claims come before their pod"
-		}
-		return nil, []events.Command{s.birth(ordinal)}, "a pod is born after the other"
+		return s.absent(ordinal)
 	case pod.Terminal(p) && p.DeletionTimestamp == nil:
-		return nil, []events.Command{s.death(p)}, "a pod has ended"
+		return replica{commands: []events.Command{s.death(p)}, wait: "a pod has ended"}
 	case pod.Terminal(p):
-		return nil, nil, "a pod has ended"
+		return replica{wait: "a pod has ended"}
 	}
+	r := replica{commands: s.owned(ordinal, p), wait: s.unwell(p)}
 	if p.Status.Phase == corev1.PodPending {
-		claims, _ = s.missing(ordinal)
+		claims, leaving := s.missing(ordinal)
+		if len(leaving) > 0 {
+			return replica{claims: claims, wait: "a claim is being deleted"}
+		}
+		r.claims = claims
+		r.hints = s.conflicts(ordinal, p)
 	}
 	switch {
-	case s.atOnce():
+	case r.wait != "" && !s.atOnce():
+	case p.Labels[appsv1.StatefulSetPodNameLabel] != p.Name:
+		r.commands = append(r.commands, s.rename(p))
+	case len(r.commands) > 0 && r.commands[0].OnApplied == nil:
+		r.commands[0].OnApplied = s.notice(corev1.EventTypeNormal, "SuccessfulUpdate", "Update Pod "+p.Name+" in StatefulSet "+s.Set.Name+" successful")
+	}
+	return r
+}
+
+// absent is what happens at a position without a pod: its claims come first. Their
+// owners do not wait until the pod is there, which may never be.
+func (s stage) absent(ordinal int) replica {
+	claims, leaving := s.missing(ordinal)
+	switch {
+	case len(leaving) > 0:
+		return replica{claims: claims, wait: "a claim is being deleted", hints: []hint{s.blocked(ordinal, leaving)}}
+	case len(claims) > 0:
+		return replica{claims: claims, wait: "claims come before their pod"}
+	}
+	commands := append([]events.Command{s.birth(ordinal)}, s.owned(ordinal, nil)...)
+	return replica{commands: commands, wait: "a pod is created after the other", hints: s.conflicts(ordinal, nil)}
+}
+
+// unwell is why the pods after one have to wait; empty where they need not.
+func (s stage) unwell(p *corev1.Pod) string {
+	switch {
 	case p.DeletionTimestamp != nil:
-		return claims, nil, "a pod is on its way out"
+		return "a pod is being deleted"
 	case !running(p):
-		return claims, nil, "a pod is not ready"
+		return "a pod is not ready"
 	case !s.available(p):
-		return claims, nil, "a pod is not available"
+		return "a pod is not available"
+	default:
+		return ""
 	}
-	claims = append(claims, s.owned(p)...)
-	if p.Labels[appsv1.StatefulSetPodNameLabel] != p.Name {
-		commands = append(commands, s.rename(p))
-	}
-	return claims, commands, ""
 }
 
 // keep has the claims of the pods that there should not be go with them, or not.
 func (s stage) keep() (reconcile.Decision, bool) {
 	var commands []events.Command
 	for _, p := range s.condemned {
-		commands = append(commands, s.owned(p)...)
+		commands = append(commands, s.owned(s.ordinal(p), p)...)
 	}
 	return reconcile.Do("claims of pods that go", commands...), len(commands) > 0
 }

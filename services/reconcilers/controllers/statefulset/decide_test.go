@@ -30,6 +30,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Content(40, applied),
 		reconciletest.Law[View]{Name: "careful", Holds: careful},
 		reconciletest.Law[View]{Name: "orderly", Holds: orderly},
+		reconciletest.Law[View]{Name: "held", Holds: held},
 	)
 }
 
@@ -152,6 +153,9 @@ func anyClaim(t *rapid.T, i int, v View) *corev1.PersistentVolumeClaim {
 	case 2:
 		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "x", Controller: ptr.To(true)}}
 	}
+	if rapid.IntRange(0, 7).Draw(t, "claim deleted") == 0 {
+		reconciletest.Deleted[*corev1.PersistentVolumeClaim](now)(c)
+	}
 	return c
 }
 
@@ -179,6 +183,9 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 			v.Revisions = changed(v.Revisions, c)
 		case kinds.StatefulSets.Name:
 			v.Set = parsed[appsv1.StatefulSet](c.Body)
+		}
+		if c.Verb == events.VerbRecord && c.Note != nil {
+			v.Told = parsed[note](c.Note).Told
 		}
 	}
 	return v
@@ -269,5 +276,22 @@ func TestBirthsRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 		if len(before.In(events.Act).Commands) != 1 || same != c.blind || before.StatusBlind != c.blind {
 			t.Errorf("%s: it says that it is blind to the status: %v, and with another status it does the same: %v; want %v", name, before.StatusBlind, same, c.blind)
 		}
+	}
+}
+
+// A field of the template that the API gives a default now replaces no pods, also when the
+// set changes otherwise at the same time.
+func TestANewDefaultIsNoOtherRevision(t *testing.T) {
+	v := View{Set: stateful("web", 0)}
+	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
+	v.Revisions = []*appsv1.ControllerRevision{r}
+	v.Set.Spec.Template = *revision.Defaulted(&v.Set.Spec.Template)
+	v.Set.Generation++
+	if h, created := v.history(); created != nil || h.update != r {
+		t.Errorf("it is taken for another: %+v", created)
+	}
+	v.Set.Spec.Template.Spec.DNSPolicy = corev1.DNSDefault
+	if h, created := v.history(); created == nil || h.update == r {
+		t.Error("another template is taken for the same")
 	}
 }

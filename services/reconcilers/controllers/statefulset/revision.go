@@ -38,8 +38,7 @@ type history struct {
 // for its template, or where one of before becomes the newest again.
 //
 // Upstream: getStatefulSetRevisions. It compares bytes, and with the newest also what
-// it comes to when the defaults of the API are filled in, which cannot be had outside
-// of Kubernetes.
+// it comes to when the defaults of the API are filled in.
 func (v View) history() (h history, birth *events.Command) {
 	h.past = revision.Sorted(v.Revisions)
 	newest := int64(0)
@@ -48,6 +47,9 @@ func (v View) history() (h history, birth *events.Command) {
 		if revision.Holds(r, &v.Set.Spec.Template) {
 			h.update = r
 		}
+	}
+	if last := len(h.past) - 1; h.update == nil && last >= 0 && revision.HoldsByDefault(h.past[last], &v.Set.Spec.Template) {
+		h.update = h.past[last]
 	}
 	switch {
 	case h.update == nil:

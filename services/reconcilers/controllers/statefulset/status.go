@@ -5,22 +5,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// report writes the status where it is not what it should be. How often names of
-// revisions were taken is no reason to.
+// report writes the status where it is not what it should be, and tells what has not
+// been told. How often names of revisions were taken is no reason to.
 func (s stage) report() reconcile.Decision {
 	next, had := s.status(), s.Set.Status
+	told := s.telling()
 	if next.ObservedGeneration <= had.ObservedGeneration && counts(next) == counts(had) {
+		if len(told) > 1 {
+			return reconcile.Do("there is something to be told", told...)
+		}
 		return reconcile.Decision{}
 	}
 	next.Conditions = had.Conditions
 	reported := *s.Set // shallow: the parts are only read
 	reported.TypeMeta = metav1.TypeMeta{APIVersion: kinds.StatefulSets.APIVersion(), Kind: kinds.StatefulSets.Kind.Kind}
 	reported.Status = next
-	d := reconcile.Do("the status has changed", reconcile.UpdateStatus(kinds.StatefulSets.Kind, &reported))
+	d := reconcile.Do("the status has changed", append([]events.Command{reconcile.UpdateStatus(kinds.StatefulSets.Kind, &reported)}, told...)...)
 	d.Passing = s.passing(next)
 	return d
 }
