@@ -1,6 +1,9 @@
 package events
 
 import (
+	"cmp"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -18,6 +21,10 @@ type ContentsQuestion struct {
 	// First are kinds that are looked at before all others. When there is something of
 	// them, the others are not looked at.
 	First []kinds.Name `json:"first,omitempty"`
+	// After are the last names of an answer before, by kind, where that named only some of
+	// what stands: those behind them are named now. So objects that cannot be deleted keep
+	// off no others.
+	After map[kinds.Name]string `json:"after,omitempty"`
 }
 
 // Contents is what a namespace holds, of every kind that can be deleted and listed.
@@ -51,6 +58,10 @@ type Holding struct {
 	// [MaxStanding] of all kinds together: nobody has deleted them, or they wait for
 	// their dependents. One that is served under two kinds is here once.
 	Standing []Standing `json:"standing,omitempty"`
+	// Part is true where only some of those that stand are named, and Again where none
+	// stands behind the name that was asked for, and they are named from the first.
+	Part  bool `json:"part,omitempty"`
+	Again bool `json:"again,omitempty"`
 	// Failure is why the kind could not be listed.
 	Failure string `json:"failure,omitempty"`
 }
@@ -63,3 +74,39 @@ type Standing struct {
 
 // MaxStanding bounds what of an answer is named.
 const MaxStanding = 1000
+
+// Limit names no more than [MaxStanding]: every kind has its share of that, and what it
+// does not need is left to the others. Of a kind in after, those behind that name.
+func (c *Contents) Limit(after map[kinds.Name]string) {
+	rest := make([]*Holding, 0, len(c.Kinds))
+	for i := range c.Kinds {
+		h := &c.Kinds[i]
+		slices.SortFunc(h.Standing, func(a, b Standing) int { return cmp.Compare(a.Name, b.Name) })
+		h.begin(after[h.Kind])
+		rest = append(rest, h)
+	}
+	slices.SortStableFunc(rest, func(a, b *Holding) int { return cmp.Compare(len(a.Standing), len(b.Standing)) })
+	left := MaxStanding
+	for i, h := range rest {
+		if share := left / (len(rest) - i); len(h.Standing) > share {
+			h.Standing, h.Part = h.Standing[:share], true
+		}
+		left -= len(h.Standing)
+	}
+}
+
+// begin leaves out those that stand up to a name; where none stands behind it, none.
+func (h *Holding) begin(after string) {
+	if after == "" || len(h.Standing) == 0 {
+		return
+	}
+	at, found := slices.BinarySearchFunc(h.Standing, after, func(s Standing, name string) int { return cmp.Compare(s.Name, name) })
+	if found {
+		at++
+	}
+	if at == len(h.Standing) {
+		h.Again = true
+		return
+	}
+	h.Part, h.Standing = at > 0, h.Standing[at:]
+}

@@ -91,6 +91,7 @@ func (a *API) search(ns metav1.Object, body []byte) plan.Response {
 			break
 		}
 	}
+	found.Limit(question.After)
 	r := answer(ns)
 	r.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
 	return r

@@ -11,9 +11,9 @@ import (
 // been done, as long as it is the one with that uid. While there is something of the
 // kinds that come first, no others are looked at. The answer, [events.Contents], is in
 // the outcome ([Snapshot].Last); so who asks must be a controller that remembers.
-func AskContents(namespace metav1.Object, first ...kinds.Name) events.Command {
+func AskContents(namespace metav1.Object, question events.ContentsQuestion) events.Command {
 	c := command(events.VerbAsk, kinds.Namespaces.Kind, "", namespace.GetName())
-	c.Subresource, c.Body = events.SubContents, Body(events.ContentsQuestion{First: first})
+	c.Subresource, c.Body = events.SubContents, Body(question)
 	c.If = &events.If{UID: namespace.GetUID()}
 	return c
 }

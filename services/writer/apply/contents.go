@@ -58,7 +58,7 @@ func (d *Door) search(ctx context.Context, a Actor, client rest.Interface, r pla
 	if err := ctx.Err(); err != nil {
 		return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
 	}
-	found.limit()
+	found.Limit(question.After)
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
 	response := d.look(ctx, a, client, r)
 	if response.Code == http.StatusOK {
@@ -206,14 +206,4 @@ func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, fai
 func stands(o *metav1.PartialObjectMetadata) bool {
 	return o.DeletionTimestamp == nil ||
 		slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
-}
-
-// limit names no more than an answer may.
-func (s *searched) limit() {
-	left := events.MaxStanding
-	for i := range s.Kinds {
-		h := &s.Kinds[i]
-		h.Standing = h.Standing[:min(left, len(h.Standing))]
-		left -= len(h.Standing)
-	}
 }

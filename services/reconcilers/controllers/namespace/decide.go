@@ -42,7 +42,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		said := ns.DeepCopy()
 		said.Status.Phase = corev1.NamespaceTerminating
 		return reconcile.Do("the namespace is being deleted, and does not say so", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
-	case !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes):
+	case len(ns.Spec.Finalizers) == 0:
 		return reconcile.Nothing("the namespace has been emptied")
 	case now.Before(begin):
 		return reconcile.Wake(begin, "the namespace was deleted a moment ago")
@@ -68,6 +68,8 @@ func (v View) judge(now time.Time) reconcile.Decision {
 		return reconcile.Wake(next, v.waits())
 	case len(again) > 0:
 		return v.clear("what is in the namespace did not go when it was deleted", again)
+	case v.empty() && !slices.Contains(v.Namespace.Spec.Finalizers, corev1.FinalizerKubernetes):
+		return reconcile.Nothing("the namespace is empty, and has finalizers of others")
 	case !v.empty(), now.Sub(v.At) > lasting:
 		return reconcile.Do("what was in the namespace may be gone by now", v.ask())
 	default:
@@ -83,9 +85,21 @@ func (v View) begin() time.Time {
 	return v.Namespace.DeletionTimestamp.Add(settle)
 }
 
-// ask asks what is in the namespace.
+// ask asks what is in the namespace: where not all that stands was named, for those behind
+// them, which no others that cannot be deleted may keep off.
 func (v View) ask() events.Command {
-	return reconcile.AskContents(v.Namespace, kinds.Pods.Name)
+	question := events.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}}
+	if v.Contents != nil {
+		for _, h := range v.Contents.Kinds {
+			if last := len(h.Standing) - 1; h.Part && last >= 0 {
+				if question.After == nil {
+					question.After = map[kinds.Name]string{}
+				}
+				question.After[h.Kind] = h.Standing[last].Name
+			}
+		}
+	}
+	return reconcile.AskContents(v.Namespace, question)
 }
 
 // clear deletes objects, and asks what is left after that.
@@ -94,7 +108,7 @@ func (v View) clear(because string, what []events.Command) reconcile.Decision {
 }
 
 // due are the deletes of what stands: fresh where it was not tried just before, again
-// where it was, in vain.
+// where it was, without effect, or where all of its kind have been.
 func (v View) due() (fresh, again []events.Command) {
 	tried := map[types.UID]bool{}
 	for _, r := range v.Refused {
@@ -108,7 +122,7 @@ func (v View) due() (fresh, again []events.Command) {
 		for _, o := range h.Standing {
 			meta := &metav1.ObjectMeta{Namespace: v.Namespace.Name, Name: o.Name, UID: o.UID}
 			command := reconcile.Delete(kind, meta, reconcile.Propagate(metav1.DeletePropagationBackground))
-			if tried[o.UID] {
+			if tried[o.UID] || h.Again {
 				again = append(again, command)
 			} else {
 				fresh = append(fresh, command)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -247,4 +248,75 @@ func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 			t.Errorf("one that is %s: %s, %d commands", what, d.Because, len(d.Commands))
 		}
 	}
+}
+
+// Objects that cannot be deleted, more than an answer names, keep off nothing: neither
+// other kinds nor others of their kind, which are all tried before any is tried again.
+func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
+	deleted := metav1.NewTime(now.Add(-time.Minute))
+	stands := map[kinds.Name][]events.Standing{"services": nil, "configmaps": nil, "secrets": nil}
+	for i := range 2*events.MaxStanding + 500 {
+		stands["configmaps"] = append(stands["configmaps"], events.Standing{Name: fmt.Sprintf("c%05d", i), UID: types.UID(fmt.Sprint("c", i))})
+	}
+	stands["secrets"] = []events.Standing{{Name: "s", UID: "s"}}
+	stands["services"] = []events.Standing{{Name: "a", UID: "a"}, {Name: "b", UID: "b"}}
+	tried := map[types.UID]int{}
+	v := View{Namespace: &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &deleted},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+	}}
+	for round := range 20 {
+		d := decide(v, now)
+		if len(d.Commands) == 0 {
+			break
+		}
+		if round == 19 {
+			t.Fatalf("it does not come to rest: %s", d.Because)
+		}
+		if d.Commands[0].Subresource == "status" {
+			v = applied(v, d, now)
+			continue
+		}
+		v.Refused = nil
+		for _, c := range d.Commands {
+			switch {
+			case c.Verb == events.VerbDelete && c.Kind == "configmaps":
+				tried[c.If.UID]++
+				v.Refused = append(v.Refused, Refusal{Kind: c.Kind, UID: c.If.UID, Message: "no"})
+			case c.Verb == events.VerbDelete:
+				stands[c.Kind] = slices.DeleteFunc(slices.Clone(stands[c.Kind]), func(s events.Standing) bool { return s.UID == c.If.UID })
+			case c.Verb == events.VerbAsk:
+				v.Contents, v.At = answerTo(t, c, stands), now
+			}
+		}
+	}
+	if len(stands["services"])+len(stands["secrets"]) > 0 {
+		t.Errorf("there are still %v and %v", stands["services"], stands["secrets"])
+	}
+	for _, s := range stands["configmaps"] {
+		if tried[s.UID] != 1 {
+			t.Fatalf("before it waits %s was tried %d times", s.Name, tried[s.UID])
+		}
+	}
+	if again := decide(v, v.next()); len(again.Commands) != events.MaxStanding+1 {
+		t.Errorf("when it has waited it tries %d: %s", len(again.Commands)-1, again.Because)
+	}
+}
+
+// answerTo is what the writer answers.
+func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]events.Standing) *events.Contents {
+	t.Helper()
+	var question events.ContentsQuestion
+	if err := json.Unmarshal(ask.Body, &question); err != nil {
+		t.Fatal(err)
+	}
+	c := new(events.Contents)
+	for _, kind := range slices.Sorted(maps.Keys(stands)) {
+		if n := len(stands[kind]); n > 0 {
+			c.Kinds = append(c.Kinds, events.Holding{Kind: kind, Version: "v1", Count: n, Standing: slices.Clone(stands[kind])})
+		}
+	}
+	c.Limit(question.After)
+	return c
 }
