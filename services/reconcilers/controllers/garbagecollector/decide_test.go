@@ -183,6 +183,29 @@ func TestViewsAreBounded(t *testing.T) {
 	}
 }
 
+// Dependents that refuse to be changed, more than a turn can hold, keep off no others.
+func TestEveryDependentIsOrphanedWhateverOthersRefuse(t *testing.T) {
+	world := reconciletest.NewWorld(watched...)
+	set := object(sets, "set", leavingWith(metav1.FinalizerOrphanDependents))
+	world.Put(sets, set.Object)
+	for i := range 2*burst + 10 {
+		world.Put(pods, object(pods, fmt.Sprintf("p%04d", i), ownedBy("set", true)).Object)
+	}
+	tried := map[string]int{}
+	for range 3 {
+		v, _ := observe(world, keyOf(set))
+		o := events.Outcome{Key: keyOf(set), Lane: events.Act, At: epoch}
+		for _, c := range decide(v, epoch).Commands {
+			tried[c.Name]++
+			o.Results = append(o.Results, events.Result{Status: events.Refused, Code: 403, Ref: c.Ref()})
+		}
+		world.Remember(o)
+	}
+	if len(tried) != 2*burst+10 {
+		t.Errorf("in three turns %d of %d dependents were tried", len(tried), 2*burst+10)
+	}
+}
+
 // TestSuspicionFindsTheWaitingOne puts the dependent that waits behind many that
 // do not.
 func TestSuspicionFindsTheWaitingOne(t *testing.T) {

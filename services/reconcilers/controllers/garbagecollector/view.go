@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -89,7 +90,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, ref := range seen.GetOwnerReferences() {
 		v.Owners = append(v.Owners, ownerOf(s, seen, ref))
 	}
-	v.Dependents = relevant(s, v)
+	v.Dependents = relevant(s, k, v)
 	return v, true
 }
 
@@ -132,10 +133,10 @@ func elsewhere(s reconcile.Snapshot, o reconcile.Object, ref metav1.OwnerReferen
 
 // relevant picks the dependents that the judgement rests on. Most objects need
 // none, and an owner that just lives is not asked for its thousands.
-func relevant(s reconcile.Snapshot, v View) []Object {
+func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 	switch uid := v.Object.Meta.UID; {
 	case orphaning(&v.Object.Meta):
-		return pick(s.Dependents(uid), func(reconcile.Object) bool { return true })
+		return pick(behind(s, k, s.Dependents(uid)), func(reconcile.Object) bool { return true })
 	case waiting(&v.Object.Meta):
 		// What owns itself does not wait for itself; upstream would for ever.
 		return pick(s.Dependents(uid), func(d reconcile.Object) bool { return d.GetUID() != uid && blocksOwner(d, uid) })
@@ -148,6 +149,29 @@ func relevant(s reconcile.Snapshot, v View) []Object {
 	default:
 		return nil
 	}
+}
+
+// behind are dependents in another order where they are more than a turn can hold: first
+// those behind the last one of a turn that failed. So dependents that refuse to be changed
+// keep off no others.
+//
+// Upstream: orphanDependents tries all of them.
+func behind(s reconcile.Snapshot, k events.Key, dependents []reconcile.Object) []reconcile.Object {
+	last, ok := s.Last(k, events.Act)
+	if !ok || len(last.Results) == 0 || len(dependents) <= burst {
+		return dependents
+	}
+	ref := last.Results[len(last.Results)-1].Ref
+	at := slices.IndexFunc(dependents, func(o reconcile.Object) bool { return compare(o.Ref(), ref) > 0 })
+	if at <= 0 {
+		return dependents
+	}
+	return slices.Concat(dependents[at:], dependents[:at])
+}
+
+// compare is the order of [reconcile.Snapshot.Dependents].
+func compare(a, b events.Ref) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func pick(from []reconcile.Object, wanted func(reconcile.Object) bool) []Object {
