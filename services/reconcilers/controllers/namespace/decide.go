@@ -26,6 +26,9 @@ const (
 	//
 	// Upstream: pkg/controller/namespace/deletion, finalizerEstimateSeconds.
 	held = 15
+	// behindAll comes after every name of an object: a kind all of which was tried waits
+	// there for the others.
+	behindAll = "~"
 	// lasting is how old an answer may be for the namespace to be let go because of it.
 	lasting = 30 * time.Second
 )
@@ -85,26 +88,30 @@ func (v View) begin() time.Time {
 	return v.Namespace.DeletionTimestamp.Add(settle)
 }
 
-// ask asks what is in the namespace: where not all that stands was named, for those behind
-// them, which no others that cannot be deleted may keep off.
-func (v View) ask() events.Command {
-	question := events.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}}
-	if v.Contents != nil {
-		for _, h := range v.Contents.Kinds {
-			if last := len(h.Standing) - 1; h.Part && last >= 0 {
-				if question.After == nil {
-					question.After = map[kinds.Name]string{}
-				}
-				question.After[h.Kind] = h.Standing[last].Name
-			}
-		}
-	}
-	return reconcile.AskContents(v.Namespace, question)
+// ask asks what is in the namespace.
+func (v View) ask() events.Command { return v.askBehind(nil) }
+
+// askBehind asks what is in the namespace, of some kinds what is behind a name.
+func (v View) askBehind(names map[kinds.Name]string) events.Command {
+	return reconcile.AskContents(v.Namespace, events.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}, After: names})
 }
 
-// clear deletes objects, and asks what is left after that.
+// clear deletes objects, and asks what is left after that: where not all that stands was
+// named, what is behind them, so that those that cannot be deleted keep off no others.
 func (v View) clear(because string, what []events.Command) reconcile.Decision {
-	return reconcile.Do(because, append(what, v.ask())...)
+	var names map[kinds.Name]string
+	for _, h := range v.Contents.Kinds {
+		if !h.Part && !h.Again || len(h.Standing) == 0 {
+			continue
+		}
+		if names == nil {
+			names = map[kinds.Name]string{}
+		}
+		if names[h.Kind] = behindAll; slices.ContainsFunc(what, func(c events.Command) bool { return c.Kind == h.Kind }) {
+			names[h.Kind] = h.Standing[len(h.Standing)-1].Name
+		}
+	}
+	return reconcile.Do(because, append(what, v.askBehind(names))...)
 }
 
 // due are the deletes of what stands: fresh where it was not tried just before, again

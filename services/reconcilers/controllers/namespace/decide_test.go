@@ -260,6 +260,10 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 	}
 	stands["secrets"] = []events.Standing{{Name: "s", UID: "s"}}
 	stands["services"] = []events.Standing{{Name: "a", UID: "a"}, {Name: "b", UID: "b"}}
+	for i := range events.MaxStanding + 600 {
+		stands["leases.coordination.k8s.io"] = append(stands["leases.coordination.k8s.io"], events.Standing{Name: fmt.Sprintf("l%05d", i), UID: types.UID(fmt.Sprint("l", i))})
+	}
+	stuck := slices.Concat(stands["configmaps"], stands["leases.coordination.k8s.io"])
 	tried := map[types.UID]int{}
 	v := View{Namespace: &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &deleted},
@@ -281,7 +285,7 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 		v.Refused = nil
 		for _, c := range d.Commands {
 			switch {
-			case c.Verb == events.VerbDelete && c.Kind == "configmaps":
+			case c.Verb == events.VerbDelete && slices.ContainsFunc(stuck, func(s events.Standing) bool { return s.UID == c.If.UID }):
 				tried[c.If.UID]++
 				v.Refused = append(v.Refused, Refusal{Kind: c.Kind, UID: c.If.UID, Message: "no"})
 			case c.Verb == events.VerbDelete:
@@ -294,7 +298,7 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 	if len(stands["services"])+len(stands["secrets"]) > 0 {
 		t.Errorf("there are still %v and %v", stands["services"], stands["secrets"])
 	}
-	for _, s := range stands["configmaps"] {
+	for _, s := range stuck {
 		if tried[s.UID] != 1 {
 			t.Fatalf("before it waits %s was tried %d times", s.Name, tried[s.UID])
 		}
