@@ -52,8 +52,8 @@ func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
 //   - When the revision of the template is written, nothing else. Upstream goes on in
 //     the same sync; we wait until it is seen, and of a set that is being deleted we
 //     write none, nor report on it until it goes.
-//   - When claims are created, nothing else, nor their owners. Upstream creates the pod in
-//     the same sync and gives them their owner in one to come; ours have it at once.
+//   - When claims are created, nothing else. Upstream creates the pod in the same sync; we
+//     wait until the claims are seen.
 //   - When claims change owners, not the update of their pod, which changes nothing, nor
 //     that it is told; nor what upstream goes on to when the pods that there should be
 //     have been gone through; nor ours of a pod that is not available, for which upstream
@@ -76,7 +76,7 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 		return only(theirs, revises), only(ours, revises)
 	}
 	if either(createsClaim) {
-		return unowned(only(theirs, ofClaims)), unowned(only(ours, ofClaims))
+		return only(theirs, ofClaims), only(ours, ofClaims)
 	}
 	if either(updatesClaim) {
 		theirs, ours = ownersOnly(world, theirs, ours)
@@ -107,21 +107,6 @@ func updatesClaim(e Effect) bool {
 // ofClaims is true for the create of a claim, and the Event about it.
 func ofClaims(e Effect) bool {
 	return createsClaim(e) || e.Verb == event && strings.Contains(e.Body, "Create Claim ")
-}
-
-// unowned are creates without owners.
-func unowned(effects []Effect) []Effect {
-	out := slices.Clone(effects)
-	for i, e := range out {
-		tree := map[string]any{}
-		if createsClaim(e) && json.Unmarshal([]byte(e.Body), &tree) == nil {
-			if meta, ok := tree["metadata"].(map[string]any); ok {
-				delete(meta, "ownerReferences")
-			}
-			out[i].Body = text(tree)
-		}
-	}
-	return out
 }
 
 // ownersOnly leaves of both what they do in the same step when claims change owners.

@@ -66,9 +66,6 @@ func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1
 			made.Labels = map[string]string{}
 		}
 		maps.Copy(made.Labels, s.Set.Spec.Selector.MatchLabels)
-		if s.holder(ordinal) == theSet {
-			made.OwnerReferences = append(made.OwnerReferences, owner.Reference(kinds.StatefulSets.Kind, s.Set))
-		}
 		of := "Pod " + s.name(ordinal) + " in StatefulSet " + s.Set.Name
 		creates = append(creates, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(made), reconcile.Tell(
 			s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim {name} "+of+" success"),
