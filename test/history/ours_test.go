@@ -105,7 +105,7 @@ func (p *ours) outcome(t events.Turn, sequence uint64) {
 	} else {
 		results = p.carry(t)
 	}
-	o := events.Outcome{Controller: p.name, Key: t.Key, Lane: t.Lane, Turn: sequence, Results: results, At: p.now}
+	o := events.Outcome{Controller: p.name, Key: t.Key, Lane: t.Lane, Turn: sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, Results: results, At: p.now}
 	p.record.outcomes[subject.Turn(p.name, t.Lane, t.Key)] = o
 	p.desk.OutcomeTicket(sequence, o, nil)
 }

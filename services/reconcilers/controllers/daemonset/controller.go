@@ -113,7 +113,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !ok {
 		return View{}, false
 	}
-	v := View{Set: set, Attempt: names.Attempt(s, k)}
+	v := View{Set: set, Attempt: names.Attempt(s, k, set)}
 	selector, ok := label.Selector(set.Spec.Selector)
 	if !ok || set.DeletionTimestamp != nil {
 		return v, true

@@ -225,7 +225,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !ok {
 		return View{}, false
 	}
-	v := View{Budget: b, Answers: answers(s, k)}
+	v := View{Budget: b, Answers: answers(s, k, b)}
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		v.Select = err.Error()
@@ -249,7 +249,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if several := budgetsOf(s, p); len(several) > 1 {
 		v.Several = several
 	}
-	if last, ok := s.Last(k, events.Tell); ok && last.UID == p.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
 		v.Told = toldIn(last)
 	}
 	return v, true
@@ -304,9 +304,10 @@ func sized(s reconcile.Snapshot, controller reconcile.Object) (Size, bool) {
 	return Size{Of: controller.GetUID(), Replicas: replicas}, ok
 }
 
-// answers are what was said of scales the last time that they were asked for.
-func answers(s reconcile.Snapshot, k events.Key) map[types.UID]Answer {
-	last, ok := s.Last(k, events.Act)
+// answers are what was said of scales the last time that they were asked for. The
+// occasion in its note says for how long one counts.
+func answers(s reconcile.Snapshot, k events.Key, b *policyv1.PodDisruptionBudget) map[types.UID]Answer {
+	last, ok := reconcile.LastOf(s, k, events.Act, b)
 	if !ok {
 		return nil
 	}

@@ -138,7 +138,7 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	if !ok {
 		return View{}, false // its slices are the garbage collector's
 	}
-	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k), Told: toldOf(s, k, svc)}
+	v := View{Service: svc, Max: most, Attempt: names.Attempt(s, k, svc), Told: toldOf(s, k, svc)}
 	if !v.published() {
 		return v, true
 	}

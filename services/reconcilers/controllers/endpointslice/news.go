@@ -37,8 +37,8 @@ const (
 
 // toldOf is what the last report about a service noted.
 func toldOf(s reconcile.Snapshot, k events.Key, svc *corev1.Service) (told Told) {
-	last, ok := s.Last(k, events.Tell)
-	if !ok || last.UID != svc.UID {
+	last, ok := reconcile.LastOf(s, k, events.Tell, svc)
+	if !ok {
 		return told
 	}
 	for _, r := range last.Results {

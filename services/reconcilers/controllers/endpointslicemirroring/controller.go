@@ -78,9 +78,9 @@ type View struct {
 }
 
 func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
-	v := View{Max: most, Slices: endpoint.Slices(s, k, manager), Attempt: names.Attempt(s, k)}
+	v := View{Max: most, Slices: endpoint.Slices(s, k, manager)}
 	if found, ok := reconcile.Get(s, kinds.Endpoints, k.Namespace, k.Name); ok {
-		v.Endpoints = found
+		v.Endpoints, v.Attempt = found, names.Attempt(s, k, found)
 	}
 	if found, ok := reconcile.Get(s, kinds.Services, k.Namespace, k.Name); ok {
 		v.Service = found

@@ -99,7 +99,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Claims = append(v.Claims, claim)
 		}
 	}
-	if last, ok := s.Last(k, events.Tell); ok {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
 		for _, r := range last.Results {
 			if r.OK() && r.Ref.Kind == kinds.Events.Name {
 				v.Told = append(v.Told, r.Ref.Name)

@@ -86,7 +86,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !ok {
 		return View{}, false
 	}
-	v := View{Object: objectOf(seen), Refused: refusal(s, k)}
+	v := View{Object: objectOf(seen), Refused: refusal(s, k, found)}
 	for _, ref := range seen.GetOwnerReferences() {
 		v.Owners = append(v.Owners, ownerOf(s, seen, ref))
 	}
@@ -188,8 +188,8 @@ func pick(from []reconcile.Object, wanted func(reconcile.Object) bool) []Object 
 }
 
 // refusal is the failure that the next decision heeds, if the last one failed.
-func refusal(s reconcile.Snapshot, k events.Key) *Refusal {
-	last, ok := s.Last(k, events.Act)
+func refusal(s reconcile.Snapshot, k events.Key, found metav1.Object) *Refusal {
+	last, ok := reconcile.LastOf(s, k, events.Act, found)
 	if !ok {
 		return nil
 	}

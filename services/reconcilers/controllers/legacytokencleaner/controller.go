@@ -116,7 +116,7 @@ func observe(s reconcile.Snapshot, k events.Key, period time.Duration) (View, bo
 	if noted, ok := reconcile.Get(s, kinds.ConfigMaps, metav1.NamespaceSystem, tracking); ok {
 		v.Since = noted.Data[since]
 	}
-	if last, ok := s.Last(k, events.Act); ok && last.UID == secret.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Act, secret); ok {
 		failure, failed := last.Failure()
 		v.Other = failed && failure.Code == invalid
 	}

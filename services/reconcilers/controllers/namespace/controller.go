@@ -91,8 +91,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Namespace: ns}
-	last, ok := s.Last(k, events.Act)
-	if !ok || last.UID != ns.UID {
+	last, ok := reconcile.LastOf(s, k, events.Act, ns)
+	if !ok {
 		return v, true
 	}
 	for _, r := range last.Results {

@@ -130,7 +130,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return observeZone(s, k)
 	}
 	var v View
-	if last, ok := s.Last(k, events.Tell); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
 		v.Known = last.UID
 	}
 	node, there := reconcile.Get(s, kinds.Nodes, "", k.Name)
@@ -162,7 +162,7 @@ func observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 			n, s.Heard(kinds.Nodes.Name, "", n.Name), s.Heard(kinds.Leases.Name, corev1.NamespaceNodeLease, n.Name),
 		})
 	}
-	if last, ok := s.Last(k, events.Act); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.Act); ok {
 		z.Last, z.Failed = slot(last)
 	}
 	return View{Zone: z, FullDisruption: fullDisruption(nodes)}, len(z.Members) > 0

@@ -146,7 +146,7 @@ func observe(s reconcile.Snapshot, k events.Key, threshold int) (View, bool) {
 	if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
 		v.Node = n
 	}
-	if last, ok := s.Last(k, events.Tell); ok && last.UID == p.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
 		v.Since = last.At
 	}
 	return v, true

@@ -97,9 +97,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
 		v.Seen.Take(p, k.Name)
 	}
-	// An answer to a question of before something changed is none: the claim may have
-	// lived then, in a past that a backup has brought back.
-	if last, ok := s.Last(k, events.Act); ok && last.UID == found.UID && last.ResourceVersion == found.ResourceVersion {
+	// The claim may have lived at another version, in a past that a backup has brought back.
+	if last, ok := reconcile.Answers(s, k, found); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.At)
 		}

@@ -129,10 +129,10 @@ func tokensOf(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Ke
 }
 
 func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
-	last, _ := s.Last(k, events.Act)
+	former, _ := reconcile.LastOfAny(s, k, events.Act)
 	secret, ok := reconcile.Get(s, kinds.Secrets, k.Namespace, k.Name)
 	if !ok {
-		v := View{Gone: k.Name, Lists: lists(s, k, last)}
+		v := View{Gone: k.Name, Lists: lists(s, k, former)}
 		return v, len(v.Lists) > 0
 	}
 	name, uid := named(secret)
@@ -144,9 +144,9 @@ func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
 	if ok && (uid == "" || uid == account.UID) {
 		v.Account = account.UID
 	}
-	if last.UID == secret.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Act, secret); ok {
 		v.remember(last)
-	} else if v.Lists = before(s, k, last, name); len(v.Lists) > 0 {
+	} else if v.Lists = before(s, k, former, name); len(v.Lists) > 0 {
 		v.Gone = k.Name
 	}
 	return v, true

@@ -84,7 +84,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	// A server that has written something since may have a lease by now.
-	if last, ok := s.Last(k, events.Act); ok && last.UID == found.UID && last.ResourceVersion == found.ResourceVersion {
+	if last, ok := reconcile.Answers(s, k, found); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.At)
 		}

@@ -71,7 +71,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
 		v.Taints = driving(n)
 	}
-	if last, ok := s.Last(k, events.Tell); ok && last.UID == p.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
 		v.Stay = noted(last)
 	}
 	return v, true

@@ -49,7 +49,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Policy: policy}
-	if last, ok := s.Last(k, events.Act); ok && last.UID == policy.UID && last.ResourceVersion == policy.ResourceVersion {
+	if last, ok := reconcile.Answers(s, k, policy); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.At)
 		}

@@ -69,10 +69,10 @@ func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken
 	return derived
 }
 
-// Attempt is the attempt after what a key last did: another number than before if
-// that failed, and 0 if it did not.
-func Attempt(s reconcile.Snapshot, k events.Key) uint64 {
-	last, ok := s.Last(k, events.Act)
+// Attempt is the attempt after what a key last did for an owner: another number than
+// before if that failed, and 0 if it did not.
+func Attempt(s reconcile.Snapshot, k events.Key, owner metav1.Object) uint64 {
+	last, ok := reconcile.LastOf(s, k, events.Act, owner)
 	if !ok {
 		return 0
 	}

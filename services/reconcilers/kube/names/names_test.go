@@ -104,13 +104,17 @@ func TestDerives(t *testing.T) {
 func TestOnlyAFailureIsAnotherAttempt(t *testing.T) {
 	key := events.Key{Namespace: "default", Name: "web"}
 	world := reconciletest.NewWorld()
-	if got := names.Attempt(world, key); got != 0 {
+	web := &metav1.ObjectMeta{UID: "u"}
+	if got := names.Attempt(world, key, web); got != 0 {
 		t.Errorf("before anything was done it is attempt %d", got)
 	}
 	for status, want := range map[events.Status]uint64{events.Applied: 0, events.Refused: 9} {
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, Turn: 9, Results: []events.Result{{Status: status}}})
-		if got := names.Attempt(world, key); got != want {
+		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "u", Turn: 9, Results: []events.Result{{Status: status}}})
+		if got := names.Attempt(world, key, web); got != want {
 			t.Errorf("after turn 9 was %s it is attempt %d, want %d", status, got, want)
+		}
+		if got := names.Attempt(world, key, &metav1.ObjectMeta{UID: "another"}); got != 0 {
+			t.Errorf("after turn 9 of another owner it is attempt %d", got)
 		}
 	}
 }

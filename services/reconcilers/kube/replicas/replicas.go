@@ -99,7 +99,7 @@ func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool)
 		return View{}, false
 	}
 	set := s.ReplicaSet(found)
-	v := View{Set: set, Failure: failure(snapshot, k)}
+	v := View{Set: set, Failure: failure(snapshot, k, set)}
 	selector, ok := label.Selector(set.Spec.Selector)
 	if !ok {
 		return v, true
@@ -124,8 +124,8 @@ func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool)
 	return v, true
 }
 
-func failure(s reconcile.Snapshot, k events.Key) *Failure {
-	last, ok := s.Last(k, events.Act)
+func failure(s reconcile.Snapshot, k events.Key, set *appsv1.ReplicaSet) *Failure {
+	last, ok := reconcile.LastOf(s, k, events.Act, set)
 	if !ok {
 		return nil
 	}

@@ -1,0 +1,121 @@
+package reconciletest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Belief is which outcomes change what a controller sees of an object that it decides on.
+type Belief struct {
+	// Remembers is true when it looks at outcomes at all.
+	Remembers bool
+	// Own: an outcome about the object as it is now; Older: answers to a question about
+	// an older version of it; Another: an outcome about another object of that name.
+	Own, Older, Another bool
+}
+
+// Beliefs finds out what a controller believes, in a world of one object of its kind.
+//
+// Errors: the controller has no view of the object; a view cannot be written as JSON.
+func Beliefs(c reconcile.Any) (b Belief, err error) {
+	own, key := anObject(c.Describe())
+	world := NewWorld().Put(own.Kind, own.Object)
+	spy := &witness{World: world}
+	if c.Look(spy, key); !spy.asked {
+		return Belief{}, nil
+	}
+	without, err := seen(c, world, key)
+	for _, lane := range []events.Lane{events.Act, events.Tell} {
+		believes := func(uid types.UID, version string) bool {
+			w := NewWorld().Put(own.Kind, own.Object).Remember(events.Outcome{
+				Key: key, Lane: lane, UID: uid, ResourceVersion: version, Turn: 9, At: Now, Results: everySort(lane),
+			})
+			with, failed := seen(c, w, key)
+			if err == nil {
+				err = failed
+			}
+			return !bytes.Equal(with, without)
+		}
+		b.Own = believes("u", "2") || b.Own
+		b.Older = lane == events.Act && believes("u", "1") || b.Older
+		b.Another = believes("another", "2") || believes("", "") || b.Another
+	}
+	b.Remembers = true
+	return b, err
+}
+
+// witness is a world that notices when memory is asked.
+type witness struct {
+	*World
+	asked bool
+}
+
+func (w *witness) Last(k events.Key, lane events.Lane) (events.Outcome, bool) {
+	w.asked = true
+	return w.World.Last(k, lane)
+}
+
+func seen(c reconcile.Any, w *World, k events.Key) ([]byte, error) {
+	view, ok, err := c.View(w, k)
+	if err == nil && !ok {
+		err = fmt.Errorf("view %v: there is none", k)
+	}
+	return view, err
+}
+
+// anObject is one of a controller's own kind, and its key; a ReplicaSet where keys are of any
+// kind. It is being deleted, because some look at what they remember only then.
+func anObject(d reconcile.Description) (reconcile.Object, events.Key) {
+	kind, key := kinds.ReplicaSets.Kind, events.Key{Namespace: Namespace, Name: "web"}
+	if d.Owns != nil {
+		kind = *d.Owns
+	} else {
+		key.Kind = kind.Name
+	}
+	if !kind.Namespaced {
+		key.Namespace = ""
+	}
+	obj := metav1.Object(&metav1.PartialObjectMetadata{})
+	if made, err := kinds.Scheme().New(kind.GVK()); err == nil && kind.Form == kinds.Full {
+		obj = made.(metav1.Object)
+	}
+	obj.SetNamespace(key.Namespace)
+	obj.SetName(key.Name)
+	obj.SetUID("u")
+	obj.SetResourceVersion("2")
+	obj.SetFinalizers([]string{"a/b"})
+	obj.SetDeletionTimestamp(&metav1.Time{Time: Now})
+	obj.SetAnnotations(map[string]string{"kubernetes.io/service-account.name": "default"})
+	return reconcile.Object{Kind: kind, Object: obj}, key
+}
+
+// everySort are results of every sort that a controller takes in.
+func everySort(lane events.Lane) []events.Result {
+	asked := Now.Add(-time.Second)
+	note := reconcile.Body(map[string]any{
+		"asked": asked, "memory": map[string]any{"asked": asked.Add(-time.Minute)}, // of an autoscaler
+		"uid": "v", "occasion": "o", // of a budget
+		"since": asked, "until": Now, // of an eviction
+		"account": "default", // of a token
+	})
+	if lane == events.Tell {
+		return []events.Result{
+			{Status: events.Applied, Answer: &events.Answer{Note: note}},
+			{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "told"}},
+		}
+	}
+	answer := &events.Answer{Note: note, Body: json.RawMessage(`{"unheard":"of"}`)}
+	return []events.Result{
+		{Status: events.Answered, Ref: events.Ref{Kind: kinds.Leases.Name, Namespace: metav1.NamespaceSystem, Name: "server"}, Answer: answer},
+		{Status: events.Refused, Code: 422, Ref: events.Ref{Kind: kinds.Pods.Name, Name: "p"}, UID: "p", Answer: answer},
+	}
+}
