@@ -101,10 +101,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Jobs = append(v.Jobs, job)
 		}
 	}
-	if last, ok := s.Last(k, events.Act); ok && last.UID == cj.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Act, cj); ok {
 		v.Did = last.Results
 	}
-	if last, ok := s.Last(k, events.Tell); ok && last.UID == cj.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, cj); ok {
 		v.remember(last.Results)
 	}
 	return v, true

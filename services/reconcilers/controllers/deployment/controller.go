@@ -72,7 +72,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Deployment: d}
-	if last, ok := s.Last(k, events.Act); ok {
+	if last, ok := reconcile.LastOf(s, k, events.Act, d); ok {
 		if result, failed := last.Failure(); failed {
 			v.Failure = &result
 		}

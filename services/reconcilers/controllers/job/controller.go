@@ -132,7 +132,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			}
 		}
 	}
-	if last, ok := s.Last(k, events.Act); ok {
+	if last, ok := reconcile.LastOf(s, k, events.Act, job); ok {
 		if _, failed := last.Failure(); failed {
 			v.Attempt = last.Turn
 		}

@@ -148,7 +148,7 @@ func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
 		job.Spec.Parallelism = &parallelism
 		v, _ := observe(world.Put(kinds.Jobs.Kind, job), sum)
 		d := decide(v, now).In(events.Act)
-		o := events.Outcome{Key: sum, Lane: events.Act, At: now}
+		o := events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, At: now}
 		for _, c := range d.Commands {
 			r := events.Result{Status: events.Applied, Ref: c.Ref()}
 			if c.Note != nil {
@@ -182,10 +182,11 @@ func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
 }
 
 func TestObserveRemembersWhatWasDone(t *testing.T) {
-	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, aJob()).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
+	job := aJob()
+	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
 	done := func(status events.Status, uid string, times int) {
 		r := events.Result{Status: status, UID: aPod(uid, "").UID, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "batch", Name: uid}}
-		world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 9, At: now, Results: slices.Repeat([]events.Result{r}, times)})
+		world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, Turn: 9, At: now, Results: slices.Repeat([]events.Result{r}, times)})
 	}
 	for _, c := range []struct {
 		status  events.Status
@@ -228,7 +229,7 @@ func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	}
 	released := events.Result{Status: events.Applied, UID: stranger.UID, Ref: d.Commands[0].Ref(), Answer: &events.Answer{Note: d.Commands[0].Note}}
 	world = reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
-	world.Remember(events.Outcome{Key: sum, Lane: events.Act, Turn: 1, At: now, Results: []events.Result{released}})
+	world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, Turn: 1, At: now, Results: []events.Result{released}})
 	v, _ = observe(world, sum)
 	if d := decide(v, now).In(events.Act); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbCreate {
 		t.Errorf("%s: %v, want a pod born", d.Because, d.Commands)

@@ -1,0 +1,55 @@
+package controllers
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// heirs are controllers that deal with what became of an object that is gone, and why.
+var heirs = map[string]string{
+	"node-lifecycle-controller": "the end of the node that had the name before is told",
+}
+
+// timeless are controllers that believe an answer about an older version of their object, and
+// why.
+var timeless = map[string]string{
+	"namespace-controller":  "the question is what is in it; a namespace that is being deleted stays so",
+	"disruption-controller": "the question is who controls its pods; the occasion in the note tells which pods",
+}
+
+// What became of a turn about another object of the same name is believed by no controller,
+// nor is an answer to a question about another version; what was about the object as it is
+// now, is.
+func TestWhatIsRememberedIsAboutTheObject(t *testing.T) {
+	remembering := 0
+	for _, e := range Catalog() {
+		if !e.Exists() {
+			continue
+		}
+		c := e.make(config)
+		b, err := reconciletest.Beliefs(c)
+		if err != nil {
+			t.Fatalf("%s: %v", e.Name, err)
+		}
+		if !b.Remembers {
+			continue
+		}
+		remembering++
+		asks := slices.ContainsFunc(c.Describe().Writes, func(w reconcile.Write) bool { return w.Verb == events.VerbAsk })
+		switch {
+		case !b.Own:
+			t.Errorf("%s looks at what it remembers, and nothing here changes what it sees: the test has lost its point", e.Name)
+		case b.Another != (heirs[e.Name] != ""):
+			t.Errorf("%s believes what was about another object of that name: %v", e.Name, b.Another)
+		case asks && b.Older != (timeless[e.Name] != ""):
+			t.Errorf("%s believes an answer to a question about an older version: %v", e.Name, b.Older)
+		}
+	}
+	if remembering < 15 {
+		t.Errorf("only %d controllers remember anything: the test has lost its point", remembering)
+	}
+}
