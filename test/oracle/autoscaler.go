@@ -130,7 +130,7 @@ func (a Autoscaling) ours() ([]string, error) {
 			if turns > 5 {
 				return nil, ErrRestless
 			}
-			o := events.Outcome{Key: key, Lane: d.Commands[0].Lane(), At: now, UID: h.UID}
+			o := events.Outcome{Key: key, Lane: d.Commands[0].Lane(), At: now, UID: h.UID, ResourceVersion: h.ResourceVersion}
 			for _, command := range d.Commands {
 				r := events.Result{Status: events.Applied, Answer: &events.Answer{Note: command.Note}}
 				switch {

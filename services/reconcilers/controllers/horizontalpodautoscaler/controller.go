@@ -176,15 +176,16 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Autoscaler: h}
-	if told, ok := s.Last(k, events.Tell); ok && told.UID == h.UID {
+	if told, ok := reconcile.LastOf(s, k, events.Tell, h); ok {
 		for _, r := range told.Results {
 			if n := noteOf(r); n != nil && n.Memory != nil {
 				v.Memory = *n.Memory
 			}
 		}
 	}
-	if acted, ok := s.Last(k, events.Act); ok && acted.UID == h.UID && len(acted.Results) > 0 {
-		v.hear(acted.Results[0], acted.At)
+	if acted, ok := reconcile.LastOf(s, k, events.Act, h); ok && len(acted.Results) > 0 {
+		_, current := reconcile.Answers(s, k, h)
+		v.hear(acted.Results[0], acted.At, current)
 	}
 	if v.Readings != nil && v.Readings.Scale != nil {
 		v.pick(s)
@@ -200,11 +201,17 @@ func noteOf(r events.Result) *note {
 	return &n
 }
 
-// hear takes in what came of the last question or write, of a round that is not over.
-func (v *View) hear(r events.Result, at time.Time) {
+// hear takes in what came of the last question or write, of a round that is not over. An
+// answer counts only if the autoscaler is current: as it was when it was asked for. Its
+// readings are told apart by the positions of the metrics in the spec, and its scale is that
+// of the target then.
+func (v *View) hear(r events.Result, at time.Time, current bool) {
 	n := noteOf(r)
 	nobody := r.Status == events.Skipped || r.Status == events.Refused && r.Code == 0
 	if n == nil || nobody || !n.Asked.After(v.Memory.Asked) {
+		return
+	}
+	if n.Verdict == nil && !current {
 		return
 	}
 	v.Asked, v.At = n.Asked, at

@@ -250,7 +250,7 @@ func anyMetric(t *rapid.T) autoscalingv2.MetricSpec {
 func TestObserve(t *testing.T) {
 	asked := now.Add(-2 * time.Second)
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "h"}
-	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: "h", UID: "h"}}
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: "h", UID: "h", ResourceVersion: "1"}}
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{
 		Note: reconcile.Body(note{Asked: asked}),
@@ -271,15 +271,18 @@ func TestObserve(t *testing.T) {
 		{"an answer to another", answer, memory, "other", false, false},
 		{"an answer that has been judged", answer, over, "h", false, true},
 		{"nobody was asked", stale, memory, "h", false, true},
+		{"an answer about metrics that have been edited since", answer, memory, "edited", false, true},
 	} {
 		world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
 		world.Put(kinds.Pods.Kind, reconciletest.Pod("a"), reconciletest.Pod("b", reconciletest.Labelled[*corev1.Pod](map[string]string{"app": "db"})))
 		for lane, r := range map[events.Lane]events.Result{events.Act: story.act, events.Tell: story.tell} {
-			world.Remember(events.Outcome{Key: key, Lane: lane, At: now, UID: "h", Results: []events.Result{r}})
+			world.Remember(events.Outcome{Key: key, Lane: lane, At: now, UID: "h", ResourceVersion: "1", Results: []events.Result{r}})
 		}
 		if story.of != "h" {
 			h = h.DeepCopy()
-			h.UID = "another"
+			if h.ResourceVersion = "2"; story.of == "other" {
+				h.UID = "another"
+			}
 			world.Put(kinds.HorizontalPodAutoscalers.Kind, h)
 		}
 		v, ok := observe(world, key)
@@ -289,7 +292,7 @@ func TestObserve(t *testing.T) {
 		if story.underWay && (len(v.Pods) != 1 || v.Pods[0].Name != "a" || v.Rivals != nil) {
 			t.Errorf("%s: it sees the pods %v of %v", story.what, v.Pods, v.Rivals)
 		}
-		h.UID = "h"
+		h.UID, h.ResourceVersion = "h", "1"
 	}
 }
 
@@ -300,7 +303,7 @@ func TestRivals(t *testing.T) {
 		Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(events.Readings{Scale: &events.Scale{Replicas: 1, Selector: "app=web"}}),
 	}}
 	autoscaler := func(name, kind, target string) *autoscalingv2.HorizontalPodAutoscaler {
-		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: name, UID: "h"}}
+		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: name, UID: "h", ResourceVersion: "1"}}
 		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: kind, Name: target}
 		return h
 	}
@@ -321,7 +324,7 @@ func TestRivals(t *testing.T) {
 			set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 			world.Put(kinds.StatefulSets.Kind, set)
 		}
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, At: now, UID: "h", Results: []events.Result{answer}})
+		world.Remember(events.Outcome{Key: key, Lane: events.Act, At: now, UID: "h", ResourceVersion: "1", Results: []events.Result{answer}})
 		v, _ := observe(world, key)
 		if want := []string{"default/a", "default/b"}; story.rival != slices.Equal(v.Rivals, want) || !story.rival && v.Rivals != nil {
 			t.Errorf("%v: the rivals are %v", story.other.Spec.ScaleTargetRef, v.Rivals)
