@@ -244,6 +244,9 @@ func (v *View) pick(s reconcile.Snapshot) {
 	v.Pods = slices.DeleteFunc(reconcile.List(s, kinds.Pods, namespace), func(p *corev1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) })
 	for _, other := range reconcile.List(s, kinds.HorizontalPodAutoscalers, namespace) {
 		theirs := selector
+		if other.Name != v.Autoscaler.Name && !selecting(other) {
+			continue
+		}
 		if other.Name != v.Autoscaler.Name && !sameTarget(other, v.Autoscaler) {
 			theirs = selectorOf(s, namespace, other.Spec.ScaleTargetRef)
 		}
@@ -255,6 +258,20 @@ func (v *View) pick(s reconcile.Snapshot) {
 		v.Rivals = nil
 	}
 }
+
+// selecting tells whether an autoscaler selects pods: its last round went as far as their
+// metrics. Until then, and while its target is switched off, it stands in the way of no other.
+//
+// Upstream: a selector that is remembered from the first computeReplicasForMetrics on, until
+// the process ends. Here the status tells, which outlives it.
+func selecting(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(h.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+		return c.Type == autoscalingv2.ScalingActive && c.Reason != switchedOff
+	})
+}
+
+// switchedOff is the reason of ScalingActive where the target has 0 replicas.
+const switchedOff = "ScalingDisabled"
 
 func sameTarget(a, b *autoscalingv2.HorizontalPodAutoscaler) bool {
 	x, y := a.Spec.ScaleTargetRef, b.Spec.ScaleTargetRef

@@ -296,7 +296,9 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// Two autoscalers of one target, or of targets that select the same pods, are rivals.
+// Two autoscalers of one target, or of targets that select the same pods, are rivals. One
+// that does nothing is no rival: its target is switched off, or it has not looked at metrics
+// yet.
 func TestRivals(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "a"}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{
@@ -305,6 +307,11 @@ func TestRivals(t *testing.T) {
 	autoscaler := func(name, kind, target string) *autoscalingv2.HorizontalPodAutoscaler {
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: name, UID: "h", ResourceVersion: "1"}}
 		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: kind, Name: target}
+		h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScalingActive, Status: "True", Reason: "ValidMetricFound"}}
+		return h
+	}
+	said := func(h *autoscalingv2.HorizontalPodAutoscaler, of autoscalingv2.HorizontalPodAutoscalerConditionType, reason string) *autoscalingv2.HorizontalPodAutoscaler {
+		h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: of, Status: "False", Reason: reason}}
 		return h
 	}
 	for _, story := range []struct {
@@ -316,6 +323,10 @@ func TestRivals(t *testing.T) {
 		{autoscaler("b", "StatefulSet", "else"), false},
 		{autoscaler("b", "StatefulSet", "gone"), false},
 		{autoscaler("b", "Rollout", "web"), false},
+		{said(autoscaler("b", "StatefulSet", "also"), autoscalingv2.ScalingActive, "ScalingDisabled"), false},
+		{said(autoscaler("b", "StatefulSet", "also"), autoscalingv2.AbleToScale, "FailedGetScale"), false},
+		{said(autoscaler("b", "StatefulSet", "also"), autoscalingv2.ScalingActive, "FailedGetResourceMetric"), true},
+		{said(autoscaler("b", "StatefulSet", "also"), autoscalingv2.ScalingActive, "AmbiguousSelector"), true},
 	} {
 		world := reconciletest.NewWorld(kinds.StatefulSets.Kind, kinds.Deployments.Kind).Put(kinds.HorizontalPodAutoscalers.Kind, autoscaler("a", "Deployment", "web"), story.other)
 		world.Put(kinds.Pods.Kind, reconciletest.Pod("p"))

@@ -130,7 +130,7 @@ func (c Config) judge(v View, now time.Time) Verdict {
 	switch {
 	case current == 0:
 		d.To, d.Because = 0, "its target is switched off"
-		d.set(autoscalingv2.ScalingActive, false, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero", now)
+		d.set(autoscalingv2.ScalingActive, false, switchedOff, "scaling is disabled since the replica count of the target is zero", now)
 		d.unset(autoscalingv2.ScaledToZero)
 	case current > h.Spec.MaxReplicas:
 		d.To, d.Reason = h.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas"
