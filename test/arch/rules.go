@@ -36,6 +36,7 @@ var (
 	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"
 	knowledge  = "services/reconcilers/kube/..."
+	gates      = "services/reconcilers/kube/gate"
 	// instruments are what a shell needs to be seen and to be patient.
 	instruments = []string{
 		"github.com/cenkalti/backoff/v4", "github.com/prometheus/...", "go.opentelemetry.io/...",
@@ -89,8 +90,8 @@ var layers = []Layer{
 	},
 	{
 		Name: "catalogue (L1)", Packages: []string{controllers}, Pure: true,
-		May:     list(vocabulary, []string{grammar, controllers + "/..."}),
-		Because: "the catalogue lists controllers and does nothing else",
+		May:     list(vocabulary, []string{grammar, gates, controllers + "/..."}),
+		Because: "the catalogue lists controllers with what they are told, and does nothing else",
 	},
 	{
 		Name: "the controller of CronJobs (L1)", Packages: []string{controllers + "/cronjob"}, Pure: true,

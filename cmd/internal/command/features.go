@@ -7,36 +7,140 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/version"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // features are the feature gates that were set.
 type features struct{ set map[string]bool }
 
-// standard are the gates on which controllers here depend, as they are when nobody sets
-// them. Upstream: kube-controller-manager of Kubernetes 1.36.
-var standard = map[string]bool{"APIServerIdentity": true, "StorageVersionAPI": false}
+// kubernetes is the version whose gates these are, kube the component that they may be said
+// to be of.
+const (
+	kubernetes = "1.36"
+	kube       = "kube:"
+)
 
 func (s *features) add(f *pflag.FlagSet) {
 	f.Var(cliflag.NewMapStringBool(&s.set), "feature-gates",
-		"features that are on or off, as kube-apiserver has them; StorageVersionAPI=true, for an API server that serves it, runs storageversion-garbage-collector-controller")
+		"feature gates of kube-controller-manager as `name=true,name=false`, with its defaults; also AllAlpha and AllBeta. "+
+			"Set the same as for kube-apiserver. These matter here: "+strings.Join(options(), ", "))
 }
 
-// check finds a gate that is none here.
-func (s *features) check() error {
-	for _, gate := range slices.Sorted(maps.Keys(s.set)) {
-		if _, known := standard[gate]; !known {
-			return fmt.Errorf("read --feature-gates: no controller here depends on %s; take it out (there are %s)",
-				gate, strings.Join(slices.Sorted(maps.Keys(standard)), ", "))
+// options are the gates that controllers here read, with their stages and defaults.
+func options() (all []string) {
+	for _, g := range gate.Known() {
+		if len(g.Readers) > 0 {
+			all = append(all, fmt.Sprintf("%s (%s, default %v)", g.Name, strings.ToLower(string(g.Stage)), g.On))
 		}
+	}
+	return all
+}
+
+// gates are all that kube-controller-manager knows, with what was set. What is set for a
+// feature that is locked, or that nobody knows, is refused.
+func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
+	all := featuregate.NewVersionedFeatureGate(version.MustParse(kubernetes))
+	for _, g := range gate.Known() {
+		spec := featuregate.FeatureSpec{Default: g.On, LockToDefault: g.Locked, Version: version.MustParse("1.0")}
+		switch g.Stage {
+		case gate.Alpha:
+			spec.PreRelease = featuregate.Alpha
+		case gate.Beta:
+			spec.PreRelease = featuregate.Beta
+		case gate.Deprecated:
+			spec.PreRelease = featuregate.Deprecated
+		}
+		if err := all.AddVersioned(map[featuregate.Feature]featuregate.VersionedSpecs{featuregate.Feature(g.Name): {spec}}); err != nil {
+			return nil, err
+		}
+	}
+	set := make(map[string]bool, len(s.set))
+	for name, on := range s.set {
+		set[strings.TrimPrefix(name, kube)] = on
+	}
+	if err := known(set, all); err != nil {
+		return nil, err
+	}
+	if err := all.SetFromMap(set); err != nil {
+		return nil, fmt.Errorf("read --feature-gates: %w; take it out", err)
+	}
+	return all, nil
+}
+
+// known finds a name that no gate has, and the one that may have been meant.
+func known(set map[string]bool, all featuregate.MutableVersionedFeatureGate) error {
+	names := all.GetAll()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if _, ok := names[featuregate.Feature(name)]; ok {
+			continue
+		}
+		if component, _, qualified := strings.Cut(name, ":"); qualified {
+			return fmt.Errorf("read --feature-gates: %s is of the component %s, and the gates here are those of kube; take it out", name, component)
+		}
+		for other := range names {
+			if strings.EqualFold(string(other), name) || near(string(other), name) {
+				return fmt.Errorf("read --feature-gates: kube-controller-manager %s has no gate %s; did you mean %s?", kubernetes, name, other)
+			}
+		}
+		return fmt.Errorf("read --feature-gates: kube-controller-manager %s has no gate %s; take it out", kubernetes, name)
 	}
 	return nil
 }
 
-// on is true when all of some gates are.
-func (s *features) on(gates ...string) bool {
-	return !slices.ContainsFunc(gates, func(gate string) bool {
-		set, was := s.set[gate]
-		return was && !set || !was && !standard[gate]
-	})
+// near tells whether one edit makes one word of another.
+func near(a, b string) bool {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	if len(a)-len(b) > 1 {
+		return false
+	}
+	at := 0
+	for at < len(b) && a[at] == b[at] {
+		at++
+	}
+	if len(a) == len(b) {
+		return at == len(a) || a[at+1:] == b[at+1:] || at+2 <= len(a) && a[at] == b[at+1] && a[at+1] == b[at] && a[at+2:] == b[at+2:]
+	}
+	return a[at+1:] == b[at:]
+}
+
+// config are the gates that controllers read and that are not at their defaults. It says
+// which of those that were set are without effect, and records all for the metric
+// kubernetes_feature_enabled.
+//
+// Errors: there is no such gate; it cannot be set, or not here.
+func (s *features) config() (gate.Set, error) {
+	all, err := s.gates()
+	if err != nil {
+		return nil, err
+	}
+	differs := gate.Set{}
+	var idle []string
+	for _, g := range gate.Known() {
+		on := all.Enabled(featuregate.Feature(g.Name))
+		said := all.ExplicitlySet(featuregate.Feature(g.Name))
+		switch {
+		case on == g.On && (!said || len(g.Readers) > 0):
+		case len(g.Readers) > 0:
+			differs[g.Name] = on
+		case g.Fixed != "" && said && on != g.On:
+			return nil, fmt.Errorf("read --feature-gates: %s cannot be %v here: %s", g.Name, on, g.Fixed)
+		default:
+			idle = append(idle, g.Name)
+		}
+	}
+	all.AddMetrics()
+	if len(idle) > 0 {
+		klog.Background().Info("Feature gates are set that no controller here reads", "gates", idle)
+	}
+	if len(differs) == 0 {
+		return nil, nil
+	}
+	return differs, nil
 }

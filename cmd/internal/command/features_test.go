@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // An alpha API is looked at where it was asked for, and nowhere else.
@@ -24,9 +26,55 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("with %q storage versions are looked at: %v, %v", given, config.StorageVersions, err)
 		}
 	}
-	o := newControllerOptions()
-	o.features.set = map[string]bool{"StorageVersionApi": true}
-	if _, err := o.config(); err == nil || !strings.Contains(err.Error(), "StorageVersionApi") || !strings.Contains(err.Error(), "StorageVersionAPI") {
-		t.Errorf("a gate that is none: %v", err)
+}
+
+// Every gate that kube-controller-manager knows is taken, at any value that it takes, but for
+// those whose other state is not here; that is what the refusal says.
+func TestGatesAreTakenAsUpstreamTakesThem(t *testing.T) {
+	for _, g := range gate.Known() {
+		for _, on := range []bool{true, false} {
+			s := features{set: map[string]bool{g.Name: on}}
+			set, err := s.config()
+			switch refused := on != g.On && (g.Locked || g.Fixed != ""); {
+			case refused != (err != nil):
+				t.Errorf("%s=%v: %v", g.Name, on, err)
+			case refused && g.Fixed != "" && !strings.Contains(err.Error(), g.Fixed), refused && !strings.Contains(err.Error(), g.Name):
+				t.Errorf("%s=%v is refused without its reason: %v", g.Name, on, err)
+			case err == nil && len(g.Readers) > 0 && set.On(g.Name) != on, err == nil && len(g.Readers) == 0 && set != nil:
+				t.Errorf("%s=%v is heard as %v", g.Name, on, set)
+			}
+		}
+	}
+}
+
+func TestGatesByGroupAndByAnotherName(t *testing.T) {
+	for _, c := range []struct {
+		set   map[string]bool
+		gate  string
+		on    bool
+		wrong []string
+	}{
+		{map[string]bool{"AllAlpha": true}, gate.StorageVersionAPI, true, nil},
+		{map[string]bool{"AllAlpha": true, gate.StorageVersionAPI: false}, gate.StorageVersionAPI, false, nil},
+		{map[string]bool{"AllBeta": false}, gate.APIServerIdentity, false, nil},
+		{map[string]bool{"AllBeta": false, "kube:" + gate.APIServerIdentity: true}, gate.APIServerIdentity, true, nil},
+		{map[string]bool{"StorageVersionApi": true}, "", false, []string{"StorageVersionApi", "did you mean StorageVersionAPI?"}},
+		{map[string]bool{"StorageVersionAP": true}, "", false, []string{"did you mean StorageVersionAPI?"}},
+		{map[string]bool{"StorageVersoinAPI": true}, "", false, []string{"did you mean StorageVersionAPI?"}},
+		{map[string]bool{"Nothing": true}, "", false, []string{"no gate Nothing; take it out"}},
+		{map[string]bool{"wardle:Fish": true}, "", false, []string{"the component wardle"}},
+	} {
+		set, err := (&features{set: c.set}).config()
+		if len(c.wrong) == 0 {
+			if err != nil || set.On(c.gate) != c.on {
+				t.Errorf("with %v %s is %v: %v", c.set, c.gate, set, err)
+			}
+			continue
+		}
+		for _, part := range c.wrong {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("with %v: %v, want %q", c.set, err, part)
+			}
+		}
 	}
 }

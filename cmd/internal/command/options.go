@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 )
@@ -118,7 +119,8 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if o.unused <= 0 {
 		return controllers.Config{}, fmt.Errorf("read --legacy-service-account-token-clean-up-period: %v is no time to wait; leave the controller out to keep all tokens (--controllers=*,-legacy-serviceaccount-token-cleaner-controller)", o.unused)
 	}
-	if err := o.features.check(); err != nil {
+	gates, err := o.features.config()
+	if err != nil {
 		return controllers.Config{}, err
 	}
 	ca, err := o.rootCA()
@@ -141,7 +143,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{StorageVersions: o.features.on("APIServerIdentity", "StorageVersionAPI"), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{Gates: gates, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

@@ -42,6 +42,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -74,6 +75,8 @@ type Config struct {
 	// StorageVersions is true where the API server serves StorageVersions, which are
 	// alpha. Without, storageversion-garbage-collector-controller does not run.
 	StorageVersions bool `json:"storageVersions,omitempty"`
+	// Gates are the feature gates that are not at Kubernetes' defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
 	// Autoscaling is how often autoscalers look, and what they make of what they see.

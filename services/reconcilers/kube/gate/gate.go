@@ -1,0 +1,124 @@
+// Package gate knows the feature gates of kube-controller-manager: their stages and defaults
+// in Kubernetes 1.36, which of them controllers here read, and which are of no consequence.
+//
+// A controller takes a [Set] and asks it at the place where upstream asks its gates. What
+// differs from the defaults is in the controller's settings, and so in its turns: the past is
+// decided again under the gates of the time.
+package gate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Stage is how settled a feature is.
+type Stage string
+
+// The stages of Kubernetes. GA is written as nothing, as upstream has it.
+const (
+	Alpha      Stage = "ALPHA"
+	Beta       Stage = "BETA"
+	GA         Stage = ""
+	Deprecated Stage = "DEPRECATED"
+)
+
+// The gates that controllers here read.
+const (
+	APIServerIdentity                    = "APIServerIdentity"
+	StorageVersionAPI                    = "StorageVersionAPI"
+	HPAScaleToZero                       = "HPAScaleToZero"
+	HPAConfigurableTolerance             = "HPAConfigurableTolerance"
+	PodLevelResources                    = "PodLevelResources"
+	DRAExtendedResource                  = "DRAExtendedResource"
+	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
+	MaxUnavailableStatefulSet            = "MaxUnavailableStatefulSet"
+	TaintTolerationComparisonOperators   = "TaintTolerationComparisonOperators"
+)
+
+// readers are the controllers that read a gate.
+var readers = map[string][]string{
+	APIServerIdentity: {"storageversion-garbage-collector-controller"},
+	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
+}
+
+// fixed are gates that upstream's code of a controller here reads, of which that controller
+// has one state only, and why.
+var fixed = map[string]string{
+	"DeploymentReplicaSetTerminatingReplicas":     "deployment-controller and replicaset-controller always count terminating pods in status.terminatingReplicas; the API server drops the field where its own gate is off",
+	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always lets the API server say whether a suspended Job's scheduling directives may change; set the gate there",
+	"PodDeletionCost":                       "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
+	"StatefulSetSemanticRevisionComparison": "statefulset-controller always compares revisions by what they mean",
+	"WorkloadWithJob":                       "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+}
+
+// A Gate is what is known of a feature gate.
+type Gate struct {
+	Name  string
+	Stage Stage
+	// On is its default; Locked: it cannot be set otherwise.
+	On, Locked bool
+	// Readers are the controllers here that read it. It is without effect where there are none.
+	Readers []string
+	// Fixed is why it can have no other value here than its default, although upstream has
+	// both; empty for most.
+	Fixed string
+}
+
+// Known is every gate that kube-controller-manager knows, sorted by name.
+func Known() []Gate {
+	var all []Gate
+	for _, group := range known {
+		for name := range strings.FieldsSeq(group.names) {
+			all = append(all, Gate{name, group.stage, group.on, group.locked, readers[name], fixed[name]})
+		}
+	}
+	slices.SortFunc(all, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Set is what gates are set to that differ from their defaults; nil for none.
+type Set map[string]bool
+
+// On tells whether a gate is on. The name must be one of the constants here.
+func (s Set) On(name string) bool {
+	if on, set := s[name]; set {
+		return on
+	}
+	return defaults[name]
+}
+
+// defaults are those of the gates that are read.
+var defaults = func() map[string]bool {
+	on := map[string]bool{}
+	for _, g := range Known() {
+		if len(g.Readers) > 0 {
+			on[g.Name] = g.On
+		}
+	}
+	return on
+}()
+
+// Of is the part of a set that is about some gates; nil where that is none.
+func (s Set) Of(names ...string) Set {
+	part := maps.Clone(s)
+	maps.DeleteFunc(part, func(name string, _ bool) bool { return !slices.Contains(names, name) })
+	if len(part) == 0 {
+		return nil
+	}
+	return part
+}
+
+// Settings are a set as a controller that has no other settings records it; nil for none, as
+// where there were no gates.
+func (s Set) Settings() json.RawMessage {
+	if len(s) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(map[string]Set{"gates": s})
+	if err != nil {
+		panic(err) // impossible for a map of booleans
+	}
+	return text
+}
