@@ -23,6 +23,16 @@ type ReadingsQuestion struct {
 	// is more or fewer, or none, no metrics are read.
 	Least int32 `json:"least"`
 	Most  int32 `json:"most"`
+	// Zero has the metrics read where none are asked for, too.
+	Zero bool `json:"zero,omitempty"`
+}
+
+// Counts tells whether the metrics are read where a scale asks for so many replicas.
+func (q ReadingsQuestion) Counts(replicas int32) bool {
+	if replicas == 0 {
+		return q.Zero
+	}
+	return q.Least <= replicas && replicas <= q.Most
 }
 
 // Readings is the scale of somebody, and what the metrics are.

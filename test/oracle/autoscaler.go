@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -45,6 +46,8 @@ type Autoscaling struct {
 	Autoscaler *autoscalingv2.HorizontalPodAutoscaler
 	Replicas   int32 // in the beginning
 	Rounds     []Look
+	// Gates are those that are not at their defaults.
+	Gates gate.Set
 }
 
 // Look is what there is to be found once.
@@ -70,7 +73,9 @@ func (a Autoscaling) Compare(t *testing.T) (diff string, err error) {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
 	var theirs []string
-	synctest.Test(t, func(*testing.T) { theirs = a.theirs() })
+	if err := under(a.Gates, func() { synctest.Test(t, func(*testing.T) { theirs = a.theirs() }) }); err != nil {
+		return "", err
+	}
 	var page strings.Builder
 	for _, line := range missing(theirs, ours) {
 		fmt.Fprintln(&page, "-", line)
@@ -104,7 +109,7 @@ func autoscalerTold(severity, reason, message string) string {
 
 // ours is what ours makes of it.
 func (a Autoscaling) ours() ([]string, error) {
-	c := horizontalpodautoscaler.New(horizontalpodautoscaler.Config{})
+	c := horizontalpodautoscaler.New(horizontalpodautoscaler.Config{Gates: a.Gates})
 	h, replicas := a.Autoscaler.DeepCopy(), a.Replicas
 	h.CreationTimestamp = metav1.NewTime(Now)
 	key := events.Key{Namespace: h.Namespace, Name: h.Name}

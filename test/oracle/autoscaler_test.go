@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle"
 )
 
@@ -24,18 +25,19 @@ func TestAutoscalersLiveAsUpstreams(t *testing.T) {
 			r.Fatal(err)
 		}
 		if diff != "" {
-			r.Fatalf("upstream (-) and we (+) differ:\n%s\nfrom %d replicas, rounds %+v\n%s", diff, life.Replicas, life.Rounds, page(r, []runtime.Object{life.Autoscaler}))
+			r.Fatalf("upstream (-) and we (+) differ:\n%s\nfrom %d replicas under %v, rounds %+v\n%s", diff, life.Replicas, life.Gates, life.Rounds, page(r, []runtime.Object{life.Autoscaler}))
 		}
 	})
 }
 
 func autoscalerLife(t *rapid.T) oracle.Autoscaling {
-	least := int32(rapid.IntRange(1, 4).Draw(t, "least"))
+	gates := anyGates(t, gate.HPAScaleToZero, gate.HPAConfigurableTolerance, gate.PodLevelResources)
+	least := int32(rapid.IntRange(0, 4).Draw(t, "least"))
 	h := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-h", ResourceVersion: "1"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: rapid.SampledFrom([]string{"apps/v1", "apps/v1", "apps/v1", "apps/v1", "apps/v1", "apps/v1", "apps/v1", "a/b/c"}).Draw(t, "version"), Kind: "Deployment", Name: "web"},
-			MinReplicas:    &least, MaxReplicas: least + int32(rapid.IntRange(0, 20).Draw(t, "more")),
+			MinReplicas:    &least, MaxReplicas: max(1, least) + int32(rapid.IntRange(0, 20).Draw(t, "more")),
 		},
 	}
 	if rapid.IntRange(0, 3).Draw(t, "least is said") == 0 {
@@ -54,7 +56,7 @@ func autoscalerLife(t *rapid.T) oracle.Autoscaling {
 			h.Spec.Behavior.ScaleUp.StabilizationWindowSeconds = new(int32(0))
 		}
 	}
-	life := oracle.Autoscaling{Autoscaler: h, Replicas: int32(rapid.IntRange(0, 12).Draw(t, "replicas"))}
+	life := oracle.Autoscaling{Gates: gates, Autoscaler: h, Replicas: int32(rapid.IntRange(0, 12).Draw(t, "replicas"))}
 	calm := rapid.Bool().Draw(t, "few surprises")
 	// Upstream tells no more than 25 Events of an object at once.
 	for range rapid.IntRange(1, 25/(len(h.Spec.Metrics)+2)).Draw(t, "rounds") {
@@ -102,7 +104,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	rare := func(what string) bool { return rapid.IntRange(0, 11).Draw(t, what) == 0 && !calm }
 	l := oracle.Look{Current: int32(rapid.IntRange(1, 12).Draw(t, "current")), Selector: "app=web", To: -1}
 	if rare("somebody scales") {
-		l.To = int32(rapid.IntRange(0, 30).Draw(t, "to"))
+		l.To = int32(rapid.SampledFrom([]int{0, 0, 1, 2, 5, 12, 30}).Draw(t, "to"))
 	}
 	if rare("no selector") {
 		l.Selector = rapid.SampledFrom([]string{"", "a b c"}).Draw(t, "selector")
@@ -118,7 +120,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 		l.Pods = append(l.Pods, autoscaledPod(t, fmt.Sprint("pod-", i), !calm && vague == i))
 	}
-	busy := rapid.IntRange(0, 1500).Draw(t, "busy")
+	busy := rapid.SampledFrom([]int{0, 0, 100, 400, 700, 1000, 1500}).Draw(t, "busy")
 	for _, spec := range h.Spec.Metrics {
 		r := events.Reading{}
 		if rare("fails") {
@@ -131,7 +133,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 		for i := range samples {
 			at := metav1.NewTime(oracle.Now.Truncate(time.Second).Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "measured")) * time.Second))
 			r.Samples = append(r.Samples, events.Sample{
-				Pod: fmt.Sprint("pod-", i), Milli: int64(busy + rapid.IntRange(0, 300).Draw(t, "uses")), At: &at, Window: 30,
+				Pod: fmt.Sprint("pod-", i), Milli: int64(busy + rapid.SampledFrom([]int{0, 0, 50, 300}).Draw(t, "uses")), At: &at, Window: 30,
 			})
 		}
 		l.Metrics = append(l.Metrics, r)

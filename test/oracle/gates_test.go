@@ -1,12 +1,14 @@
 package oracle_test
 
 import (
+	"slices"
 	"testing"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 	_ "k8s.io/controller-manager/pkg/features/register"
 	_ "k8s.io/kubernetes/pkg/features"
+	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
@@ -14,8 +16,25 @@ import (
 // cli are the gates that upstream's programs add when they read their flags.
 var cli = map[string]bool{"ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true, "NativeHistograms": true}
 
+// anyGates are some gates at their defaults or not.
+func anyGates(t *rapid.T, names ...string) gate.Set {
+	defaults, set := gate.Set{}, gate.Set{}
+	for _, name := range names {
+		if rapid.IntRange(0, 2).Draw(t, name) == 0 {
+			set[name] = !defaults.On(name)
+		}
+	}
+	return set
+}
+
 func TestGatesAreUpstreams(t *testing.T) {
 	theirs, ours := utilfeature.DefaultMutableFeatureGate.GetAll(), map[featuregate.Feature]bool{"AllAlpha": true, "AllBeta": true}
+	needs := map[featuregate.Feature][]string{}
+	for name, of := range utilfeature.DefaultMutableFeatureGate.Dependencies() {
+		for _, n := range of {
+			needs[name] = append(needs[name], string(n))
+		}
+	}
 	for _, g := range gate.Known() {
 		name := featuregate.Feature(g.Name)
 		ours[name] = true
@@ -23,6 +42,8 @@ func TestGatesAreUpstreams(t *testing.T) {
 		switch {
 		case !there && !cli[g.Name]:
 			t.Errorf("upstream does not know %s", name)
+		case there && !slices.Equal(slices.Sorted(slices.Values(needs[name])), g.Needs):
+			t.Errorf("%s needs %v, want %v", name, g.Needs, needs[name])
 		case there && (spec.Default != g.On || spec.LockToDefault != g.Locked || string(spec.PreRelease) != string(g.Stage)):
 			t.Errorf("%s is %+v, want %+v", name, g, spec)
 		}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestWhatFlagsTellOfAutoscaling(t *testing.T) {
 			t.Fatalf("%v: %v", c.args, err)
 		}
 		config, err := o.config()
-		if (err != nil) != c.wrong || err == nil && config.Autoscaling != c.want {
+		if (err != nil) != c.wrong || err == nil && !reflect.DeepEqual(config.Autoscaling, c.want) {
 			t.Errorf("%v comes to %+v, %v; want %+v", c.args, config.Autoscaling, err, c.want)
 		}
 	}

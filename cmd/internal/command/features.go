@@ -59,6 +59,9 @@ func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
 			return nil, err
 		}
 	}
+	if err := all.AddDependencies(needs()); err != nil {
+		return nil, err
+	}
 	set := make(map[string]bool, len(s.set))
 	for name, on := range s.set {
 		set[strings.TrimPrefix(name, kube)] = on
@@ -67,9 +70,29 @@ func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
 		return nil, err
 	}
 	if err := all.SetFromMap(set); err != nil {
-		return nil, fmt.Errorf("read --feature-gates: %w; take it out", err)
+		return nil, fmt.Errorf("read --feature-gates: %w", err)
 	}
 	return all, nil
+}
+
+// says tells whether a gate was named.
+func (s *features) says(name string) bool {
+	_, plain := s.set[name]
+	_, qualified := s.set[kube+name]
+	return plain || qualified
+}
+
+// needs are the gates that each gate needs.
+func needs() map[featuregate.Feature][]featuregate.Feature {
+	all := map[featuregate.Feature][]featuregate.Feature{}
+	for _, g := range gate.Known() {
+		of := []featuregate.Feature{}
+		for _, name := range g.Needs {
+			of = append(of, featuregate.Feature(name))
+		}
+		all[featuregate.Feature(g.Name)] = of
+	}
+	return all
 }
 
 // known finds a name that no gate has, and the one that may have been meant.
@@ -123,15 +146,14 @@ func (s *features) config() (gate.Set, error) {
 	differs := gate.Set{}
 	var idle []string
 	for _, g := range gate.Known() {
-		on := all.Enabled(featuregate.Feature(g.Name))
-		said := all.ExplicitlySet(featuregate.Feature(g.Name))
+		on, said := all.Enabled(featuregate.Feature(g.Name)), s.says(g.Name)
 		switch {
-		case on == g.On && (!said || len(g.Readers) > 0):
-		case len(g.Readers) > 0:
+		case len(g.Readers) > 0 && on != g.On:
 			differs[g.Name] = on
+		case len(g.Readers) > 0:
 		case g.Fixed != "" && said && on != g.On:
 			return nil, fmt.Errorf("read --feature-gates: %s cannot be %v here: %s", g.Name, on, g.Fixed)
-		default:
+		case said, g.Fixed != "" && on != g.On: // of AllAlpha and AllBeta
 			idle = append(idle, g.Name)
 		}
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 func TestFeatures(t *testing.T) {
 	for given, want := range map[string]bool{
 		"": false, "StorageVersionAPI=true": true, "StorageVersionAPI=false": false,
-		"StorageVersionAPI=true,APIServerIdentity=false": false, "APIServerIdentity=true": false,
+		"APIServerIdentity=true": false,
 	} {
 		o := newControllerOptions()
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -29,22 +30,48 @@ func TestFeatures(t *testing.T) {
 }
 
 // Every gate that kube-controller-manager knows is taken, at any value that it takes, but for
-// those whose other state is not here; that is what the refusal says.
+// those whose other state is not here; that is what the refusal says. What needs a gate is
+// off with it, and what a gate needs is on with it, as upstream wants it.
 func TestGatesAreTakenAsUpstreamTakesThem(t *testing.T) {
 	for _, g := range gate.Known() {
 		for _, on := range []bool{true, false} {
-			s := features{set: map[string]bool{g.Name: on}}
-			set, err := s.config()
-			switch refused := on != g.On && (g.Locked || g.Fixed != ""); {
+			with, refused := together(g.Name, on)
+			set, err := (&features{set: with}).config()
+			switch {
 			case refused != (err != nil):
 				t.Errorf("%s=%v: %v", g.Name, on, err)
-			case refused && g.Fixed != "" && !strings.Contains(err.Error(), g.Fixed), refused && !strings.Contains(err.Error(), g.Name):
+			case refused && g.Fixed != "" && !strings.Contains(err.Error(), g.Fixed):
 				t.Errorf("%s=%v is refused without its reason: %v", g.Name, on, err)
-			case err == nil && len(g.Readers) > 0 && set.On(g.Name) != on, err == nil && len(g.Readers) == 0 && set != nil:
+			case err == nil && len(g.Readers) > 0 && set.On(g.Name) != on, err == nil && len(g.Readers) == 0 && len(with) == 1 && set != nil:
 				t.Errorf("%s=%v is heard as %v", g.Name, on, set)
 			}
 		}
 	}
+}
+
+// together are a gate and those that have to be set with it; refused is true when one of them
+// cannot be.
+func together(name string, on bool) (set map[string]bool, refused bool) {
+	set = map[string]bool{name: on}
+	all := gate.Known()
+	for range all {
+		for _, g := range all {
+			if slices.ContainsFunc(g.Needs, func(n string) bool { is, ok := set[n]; return ok && !is }) {
+				set[g.Name] = false
+			}
+			if set[g.Name] {
+				for _, n := range g.Needs {
+					set[n] = true
+				}
+			}
+		}
+	}
+	for _, g := range all {
+		if is, ok := set[g.Name]; ok && is != g.On && (g.Locked || g.Fixed != "") {
+			refused = true
+		}
+	}
+	return set, refused
 }
 
 func TestGatesByGroupAndByAnotherName(t *testing.T) {
@@ -61,6 +88,8 @@ func TestGatesByGroupAndByAnotherName(t *testing.T) {
 		{map[string]bool{"StorageVersionApi": true}, "", false, []string{"StorageVersionApi", "did you mean StorageVersionAPI?"}},
 		{map[string]bool{"StorageVersionAP": true}, "", false, []string{"did you mean StorageVersionAPI?"}},
 		{map[string]bool{"StorageVersoinAPI": true}, "", false, []string{"did you mean StorageVersionAPI?"}},
+		{map[string]bool{"StorageVersionAPI": true, "APIServerIdentity": false}, "", false, []string{"StorageVersionAPI is enabled, but depends on"}},
+		{map[string]bool{"PodLevelResources": false}, "", false, []string{"depends on features that are disabled: [PodLevelResources]"}},
 		{map[string]bool{"Nothing": true}, "", false, []string{"no gate Nothing; take it out"}},
 		{map[string]bool{"wardle:Fish": true}, "", false, []string{"the component wardle"}},
 	} {

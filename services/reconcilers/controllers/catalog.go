@@ -86,6 +86,12 @@ type Config struct {
 // Autoscaling is what horizontal-pod-autoscaler-controller needs to know.
 type Autoscaling = horizontalpodautoscaler.Config
 
+func (c Config) autoscaling() Autoscaling {
+	a := c.Autoscaling
+	a.Gates = c.Gates
+	return a
+}
+
 // Nodes is what node-lifecycle-controller needs to know.
 type Nodes = nodelifecycle.Config
 
@@ -157,7 +163,7 @@ var catalog = []Entry{
 	have(job.Controller),
 	have(cronjob.Controller),
 	have(disruption.Controller),
-	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.Autoscaling) }),
+	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.autoscaling()) }),
 	{Name: "podgroup-protection-controller"},
 
 	// Life and death of objects.

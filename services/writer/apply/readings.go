@@ -35,7 +35,7 @@ func (d *Door) readings(ctx context.Context, a Actor, client rest.Interface, r p
 		found.Failure = failed.Message
 	} else {
 		found.Scale = scale
-		if n := scale.Replicas; n != 0 && n >= question.Least && n <= question.Most && scale.Selector != "" {
+		if question.Counts(scale.Replicas) && scale.Selector != "" {
 			meter := meter{door: d, client: client, request: r, selector: scale.Selector}
 			for _, m := range question.Metrics {
 				found.Metrics = append(found.Metrics, meter.read(ctx, m))

@@ -40,6 +40,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -59,6 +60,8 @@ type Config struct {
 	// since then counts as never ready; 30 s.
 	Startup   time.Duration `json:"startup,omitempty"`
 	Readiness time.Duration `json:"readiness,omitempty"`
+	// Gates are the feature gates that are not at Kubernetes' defaults.
+	Gates gate.Set `json:"-"`
 }
 
 // Upstream: pkg/controller/podautoscaler/config/v1alpha1.
@@ -69,16 +72,19 @@ func (c Config) filled() Config {
 		Tolerance:     max(0, cmp.Or(c.Tolerance, 0.1)),
 		Startup:       max(0, cmp.Or(c.Startup, 5*time.Minute)),
 		Readiness:     max(0, cmp.Or(c.Readiness, 30*time.Second)),
+		Gates:         c.Gates,
 	}
 }
 
 // Settings are a configuration as turns record it.
 type Settings struct {
-	Autoscaling Config `json:"autoscaling"`
+	Autoscaling Config   `json:"autoscaling"`
+	Gates       gate.Set `json:"gates,omitempty"`
 }
 
 // New makes the controller. A key is an autoscaler.
 func New(config Config) reconcile.Controller[View] {
+	config.Gates = config.Gates.Of(gate.HPAScaleToZero, gate.HPAConfigurableTolerance, gate.PodLevelResources)
 	filled := config.filled()
 	return reconcile.Controller[View]{
 		Name:     "horizontal-pod-autoscaler-controller",
@@ -102,7 +108,7 @@ func New(config Config) reconcile.Controller[View] {
 		},
 		Remembers: true,
 		Metrics:   metrics,
-		Settings:  reconcile.Body(Settings{config}),
+		Settings:  reconcile.Body(Settings{config, config.Gates}),
 		Observe:   observe,
 		Decide:    filled.decide,
 	}

@@ -40,7 +40,7 @@ func (c Config) round(v View, now time.Time) reconcile.Decision {
 	case v.Verdict != nil && v.Tried != nil && v.again():
 		return v.write(*v.Verdict, v.Tried.Version, "somebody else has written the scale")
 	case v.Verdict != nil && v.Tried != nil:
-		return v.Verdict.tried(h, *v.Tried, now).tell(v, now)
+		return c.tried(*v.Verdict, h, *v.Tried, now).tell(v, now)
 	case v.Readings != nil && now.Sub(v.At) <= lasting:
 		verdict := c.judge(v, now)
 		if verdict.rescales() {
@@ -70,7 +70,7 @@ func (c Config) ask(v View, now time.Time) events.Command {
 	ref := h.Spec.ScaleTargetRef
 	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
 	command := reconcile.AskOf(h.Namespace, of, events.SubReadings, note{Asked: now})
-	command.Body = reconcile.Body(events.ReadingsQuestion{Metrics: h.Spec.Metrics, Least: v.least(), Most: h.Spec.MaxReplicas})
+	command.Body = reconcile.Body(events.ReadingsQuestion{Metrics: h.Spec.Metrics, Least: v.least(), Most: h.Spec.MaxReplicas, Zero: c.wakes(h)})
 	return command
 }
 

@@ -10,6 +10,7 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
@@ -192,7 +193,7 @@ func (j judged) requests(of corev1.ResourceName, container string) (map[string]i
 		failure  error
 	)
 	for _, p := range j.view.Pods {
-		request, err := requestOf(p, of, container)
+		request, err := j.config.requestOf(p, of, container)
 		if err != nil && (blamed == nil || p.Name < blamed.Name) {
 			blamed, failure = p, err
 		}
@@ -204,8 +205,8 @@ func (j judged) requests(of corev1.ResourceName, container string) (map[string]i
 	return requests, nil
 }
 
-func requestOf(p *corev1.Pod, of corev1.ResourceName, container string) (sum int64, err error) {
-	if container == "" && podresource.IsPodLevelRequestsSet(p) {
+func (c Config) requestOf(p *corev1.Pod, of corev1.ResourceName, container string) (sum int64, err error) {
+	if container == "" && c.Gates.On(gate.PodLevelResources) && podresource.IsPodLevelRequestsSet(p) {
 		whole := podresource.PodRequests(p, podresource.PodResourcesOptions{})
 		request, ok := whole[of]
 		if !ok {

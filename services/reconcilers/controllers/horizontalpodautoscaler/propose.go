@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
@@ -33,7 +34,7 @@ func (b band) holds(ratio float64) bool { return 1-b.less <= ratio && ratio <= 1
 
 func (c Config) band(h *autoscalingv2.HorizontalPodAutoscaler) band {
 	b := band{c.Tolerance, c.Tolerance}
-	if behavior := h.Spec.Behavior; behavior != nil {
+	if behavior := h.Spec.Behavior; behavior != nil && c.Gates.On(gate.HPAConfigurableTolerance) {
 		if rules := behavior.ScaleDown; rules != nil && rules.Tolerance != nil {
 			b.less = rules.Tolerance.AsApproximateFloat64()
 		}

@@ -1,6 +1,7 @@
 package horizontalpodautoscaler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -128,10 +130,14 @@ func (c Config) judge(v View, now time.Time) Verdict {
 		d.Memory.Recommended = []Count{{current, now}}
 	}
 	switch {
+	case current == 0 && c.wakes(h):
+		return c.measure(v, d, now)
 	case current == 0:
 		d.To, d.Because = 0, "its target is switched off"
 		d.set(autoscalingv2.ScalingActive, false, switchedOff, "scaling is disabled since the replica count of the target is zero", now)
-		d.unset(autoscalingv2.ScaledToZero)
+		if !c.Gates.On(gate.HPAScaleToZero) {
+			d.unset(autoscalingv2.ScaledToZero)
+		}
 	case current > h.Spec.MaxReplicas:
 		d.To, d.Reason = h.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas"
 	case current < v.least():
@@ -175,6 +181,9 @@ func (c Config) measure(v View, d Verdict, now time.Time) Verdict {
 		d.To = c.normalize(h, &d, wanted, v.least(), now)
 	} else {
 		d.To = c.behave(h, &d, wanted, v.least(), now)
+	}
+	if least := v.least(); current == 0 && d.To < least {
+		d.To, d.Reason = least, cmp.Or(d.Reason, "Current number of replicas below Spec.MinReplicas")
 	}
 	d.say(d.To, statuses)
 	return d
@@ -249,7 +258,7 @@ func (v View) reading(i int) events.Reading {
 }
 
 // tried is the verdict when the scale has been written, or could not be.
-func (d Verdict) tried(h *autoscalingv2.HorizontalPodAutoscaler, tried Tried, now time.Time) Verdict {
+func (c Config) tried(d Verdict, h *autoscalingv2.HorizontalPodAutoscaler, tried Tried, now time.Time) Verdict {
 	from, to := d.Scale.Replicas, d.To
 	d.Status, d.Notices = *d.Status.DeepCopy(), slices.Clone(d.Notices) // they are the view's
 	if !tried.OK {
@@ -262,7 +271,7 @@ func (d Verdict) tried(h *autoscalingv2.HorizontalPodAutoscaler, tried Tried, no
 	d.Because, d.Moved = fmt.Sprintf("its target has %d replicas now instead of %d", to, from), true
 	d.set(autoscalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", to), now)
 	d.Notices = append(d.Notices, Told{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", to, d.Reason)})
-	d.unset(autoscalingv2.ScaledToZero)
+	c.zero(&d, h, now)
 	at := metav1.NewTime(now.Truncate(time.Second))
 	d.Status.LastScaleTime = &at
 	d.remember(h.Spec.Behavior, from, to, now)

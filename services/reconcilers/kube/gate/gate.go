@@ -41,6 +41,10 @@ const (
 var readers = map[string][]string{
 	APIServerIdentity: {"storageversion-garbage-collector-controller"},
 	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
+
+	HPAScaleToZero:           {"horizontal-pod-autoscaler-controller"},
+	HPAConfigurableTolerance: {"horizontal-pod-autoscaler-controller"},
+	PodLevelResources:        {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
 
 // fixed are gates that upstream's code of a controller here reads, of which that controller
@@ -59,6 +63,8 @@ type Gate struct {
 	Stage Stage
 	// On is its default; Locked: it cannot be set otherwise.
 	On, Locked bool
+	// Needs are the gates that must be on for it to be on.
+	Needs []string
 	// Readers are the controllers here that read it. It is without effect where there are none.
 	Readers []string
 	// Fixed is why it can have no other value here than its default, although upstream has
@@ -71,7 +77,7 @@ func Known() []Gate {
 	var all []Gate
 	for _, group := range known {
 		for name := range strings.FieldsSeq(group.names) {
-			all = append(all, Gate{name, group.stage, group.on, group.locked, readers[name], fixed[name]})
+			all = append(all, Gate{name, group.stage, group.on, group.locked, needs[name], readers[name], fixed[name]})
 		}
 	}
 	slices.SortFunc(all, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })

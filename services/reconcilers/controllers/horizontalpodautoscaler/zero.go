@@ -1,0 +1,43 @@
+package horizontalpodautoscaler
+
+import (
+	"slices"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+)
+
+// wakes tells whether an autoscaler looks at metrics while its target has no replicas: it has
+// taken the last one away itself, and there is a metric that needs none, or it must not leave
+// its target at zero any more. A target that somebody else has set to zero is switched off.
+//
+// Upstream: shouldComputeMetricsForZeroReplicas.
+func (c Config) wakes(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	asleep := slices.ContainsFunc(h.Status.Conditions, func(s autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+		return s.Type == autoscalingv2.ScaledToZero && s.Status == "True"
+	})
+	return c.Gates.On(gate.HPAScaleToZero) && asleep && (ptr.Deref(h.Spec.MinReplicas, 1) != 0 || podless(h))
+}
+
+// podless tells whether one of the metrics is of something else than of the target's pods.
+func podless(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(h.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	})
+}
+
+// zero says in the status, when the scale has been written, whether it was this autoscaler
+// that left its target without replicas.
+func (c Config) zero(d *Verdict, h *autoscalingv2.HorizontalPodAutoscaler, now time.Time) {
+	switch {
+	case !c.Gates.On(gate.HPAScaleToZero):
+		d.unset(autoscalingv2.ScaledToZero)
+	case d.Scale.Replicas > 0 && d.To == 0 && ptr.Deref(h.Spec.MinReplicas, 1) == 0 && podless(h):
+		d.set(autoscalingv2.ScaledToZero, true, "ScaledToZero", "the HPA controller scaled the workload to zero", now)
+	default:
+		d.set(autoscalingv2.ScaledToZero, false, "NotScaledToZero", "the HPA controller did not scale the workload to zero", now)
+	}
+}

@@ -1,0 +1,68 @@
+package horizontalpodautoscaler
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+)
+
+// An autoscaler that left its target without replicas looks at metrics that need no pods, and
+// wakes it; where somebody else did, or the gate is off, it does not.
+func TestScaleFromZero(t *testing.T) {
+	metric := func(kind autoscalingv2.MetricSourceType) []autoscalingv2.MetricSpec {
+		if kind == autoscalingv2.ResourceMetricSourceType {
+			return []autoscalingv2.MetricSpec{{Type: kind, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: "cpu", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)},
+			}}}
+		}
+		return []autoscalingv2.MetricSpec{{Type: kind, External: &autoscalingv2.ExternalMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: "queue"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: ptr.To(resource.MustParse("10"))},
+		}}}
+	}
+	on := gate.Set{gate.HPAScaleToZero: true}
+	for what, c := range map[string]struct {
+		gates  gate.Set
+		asleep corev1.ConditionStatus
+		metric autoscalingv2.MetricSourceType
+		least  int32
+		to     int32
+	}{
+		"it scaled it to zero itself":       {on, "True", autoscalingv2.ExternalMetricSourceType, 0, 3},
+		"the gate is off":                   {nil, "True", autoscalingv2.ExternalMetricSourceType, 0, 0},
+		"somebody else scaled it to zero":   {on, "False", autoscalingv2.ExternalMetricSourceType, 0, 0},
+		"nothing is known of its sleep":     {on, "", autoscalingv2.ExternalMetricSourceType, 1, 0},
+		"its metric is of pods":             {on, "True", autoscalingv2.ResourceMetricSourceType, 0, 0},
+		"it must not stay at zero any more": {on, "True", autoscalingv2.ExternalMetricSourceType, 4, 4},
+	} {
+		controller := New(Config{Gates: c.gates})
+		h := &autoscalingv2.HorizontalPodAutoscaler{}
+		h.Name, h.UID = "h", "h"
+		h.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: &c.least, MaxReplicas: 9, Metrics: metric(c.metric)}
+		if c.asleep != "" {
+			h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: c.asleep}}
+		}
+		var question events.ReadingsQuestion
+		if d := controller.Decide(View{Autoscaler: h}, now); json.Unmarshal(d.Commands[0].Body, &question) != nil || question.Counts(0) != (c.to > 0) {
+			t.Errorf("%s: metrics are asked for at zero: %v", what, question.Counts(0))
+		}
+		v := View{Autoscaler: h, Asked: now.Add(-time.Second), At: now, Readings: &events.Readings{
+			Scale: &events.Scale{Selector: "app=web"}, Metrics: []events.Reading{{Samples: []events.Sample{{Milli: 25000}}}},
+		}}
+		d := controller.Decide(v, now)
+		var to struct{ Spec struct{ Replicas int32 } }
+		if len(d.Commands) > 0 && d.Commands[0].Subresource == scale {
+			_ = json.Unmarshal(d.Commands[0].Body, &to)
+		}
+		if to.Spec.Replicas != c.to {
+			t.Errorf("%s: it is scaled to %d, want %d: %s", what, to.Spec.Replicas, c.to, d.Because)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+)
+
+// under has upstream do something under feature gates that are not at their defaults, and
+// puts them back. They are global there, so nothing else of upstream may run meanwhile.
+func under(set gate.Set, do func()) error {
+	all := utilfeature.DefaultMutableFeatureGate
+	then, before := map[string]bool{}, map[string]bool{}
+	for name, on := range set {
+		then[name] = on
+	}
+	for range all.Dependencies() { // what needs a feature that is off is off
+		for feature, needs := range all.Dependencies() {
+			if slices.ContainsFunc(needs, func(n featuregate.Feature) bool { on, set := then[string(n)]; return set && !on }) {
+				then[string(feature)] = false
+			}
+		}
+	}
+	for name := range then {
+		before[name] = all.Enabled(featuregate.Feature(name))
+	}
+	if err := all.SetFromMap(then); err != nil {
+		return fmt.Errorf("set feature gates: %w", err)
+	}
+	do()
+	if err := all.SetFromMap(before); err != nil {
+		return fmt.Errorf("put feature gates back: %w", err)
+	}
+	return nil
+}
