@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	quotas "github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -36,13 +38,14 @@ var countable = []kinds.Kind{
 var secrets = kinds.Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Metadata}
 
 // CompareQuota has both count what is used of the quota, which is the first object of
-// a world, and shows how they differ; "" when they do not.
-func CompareQuota(t *testing.T, world []runtime.Object) (diff string, err error) {
-	theirs, err := QuotaOfTheirs(t, world)
+// a world, under gates that are not at their defaults, and shows how they differ; "" when
+// they do not.
+func CompareQuota(t *testing.T, world []runtime.Object, gates gate.Set) (diff string, err error) {
+	theirs, err := QuotaOfTheirs(t, world, gates)
 	if err != nil {
 		return "", fmt.Errorf("ask upstream: %w", err)
 	}
-	ours, err := quotaOfOurs(world)
+	ours, err := quotaOfOurs(world, gates)
 	if err != nil {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
@@ -65,13 +68,13 @@ func amounts(q *corev1.ResourceQuota) string {
 	return "hard " + said(q.Status.Hard) + "; used " + said(q.Status.Used)
 }
 
-func quotaOfOurs(world []runtime.Object) (*corev1.ResourceQuota, error) {
+func quotaOfOurs(world []runtime.Object, gates gate.Set) (*corev1.ResourceQuota, error) {
 	s := reconciletest.NewWorld(countable...)
 	for _, obj := range world {
 		s.Put(countedAs(obj), obj.(object))
 	}
 	quota := world[0].(*corev1.ResourceQuota).DeepCopy()
-	d, ok := quotas.New(quotas.Config{}).Ask(s, events.Key{Namespace: quota.Namespace, Name: quota.Name}, Now)
+	d, ok := quotas.New(quotas.Config{Gates: gates}).Ask(s, events.Key{Namespace: quota.Namespace, Name: quota.Name}, Now)
 	if !ok || len(d.Commands) == 0 {
 		return quota, nil
 	}
@@ -106,12 +109,14 @@ func countedAs(obj runtime.Object) kinds.Kind {
 }
 
 // QuotaOfTheirs has upstream's controller count.
-func QuotaOfTheirs(t *testing.T, world []runtime.Object) (counted *corev1.ResourceQuota, err error) {
-	synctest.Test(t, func(*testing.T) {
-		time.Sleep(time.Until(Now))
-		counted, err = countTheirs(copied(world))
+func QuotaOfTheirs(t *testing.T, world []runtime.Object, gates gate.Set) (counted *corev1.ResourceQuota, err error) {
+	failed := under(gates, func() {
+		synctest.Test(t, func(*testing.T) {
+			time.Sleep(time.Until(Now))
+			counted, err = countTheirs(copied(world))
+		})
 	})
-	return counted, err
+	return counted, errors.Join(failed, err)
 }
 
 func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {

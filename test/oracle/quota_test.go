@@ -14,18 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle"
 )
 
 func TestQuotasAreCountedAsUpstreamDoes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		world := quotaWorld(r)
-		diff, err := oracle.CompareQuota(t, world)
+		gates := anyGates(r, gate.PodLevelResources, gate.DRAExtendedResource)
+		diff, err := oracle.CompareQuota(t, world, gates)
 		if err != nil {
 			r.Fatal(err)
 		}
 		if diff != "" {
-			r.Fatalf("upstream (-) and we (+) count differently:\n%s\n%s", diff, page(r, world))
+			r.Fatalf("upstream (-) and we (+) count differently under %v:\n%s\n%s", gates, diff, page(r, world))
 		}
 	})
 }
@@ -38,7 +40,7 @@ func TestQuotaWorldsAreEventful(t *testing.T) {
 		left[name] = name != "count/unheard.of"
 	}
 	for seed := 0; seed < enough && len(left) > 1; seed++ {
-		counted, err := oracle.QuotaOfTheirs(t, worlds.Example(seed))
+		counted, err := oracle.QuotaOfTheirs(t, worlds.Example(seed), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

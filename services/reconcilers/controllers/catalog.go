@@ -200,7 +200,9 @@ var catalog = []Entry{
 	{Name: "service-cidr-controller"},
 
 	// Policy.
-	configured(func(c Config) reconcile.Any { return resourcequota.New(resourcequota.Config{Period: c.QuotaPeriod}) }),
+	configured(func(c Config) reconcile.Any {
+		return resourcequota.New(resourcequota.Config{Period: c.QuotaPeriod, Gates: c.Gates})
+	}),
 	have(clusterroleaggregation.Controller),
 	have(validatingadmissionpolicystatus.Controller),
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -42,11 +43,14 @@ type Config struct {
 	// Period is how often everything is counted again; 0 means [DefaultPeriod], less
 	// than 0 never.
 	Period time.Duration `json:"quotaPeriod"`
+	// Gates are the feature gates that are not at Kubernetes' defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // New makes the controller. A key is a ResourceQuota.
 func New(config Config) reconcile.Controller[View] {
 	config.Period = cmp.Or(config.Period, DefaultPeriod)
+	config.Gates = config.Gates.Of(gate.PodLevelResources, gate.DRAExtendedResource)
 	return reconcile.Controller[View]{
 		Name:    "resourcequota-controller",
 		Aliases: []string{"resourcequota"},
@@ -63,7 +67,7 @@ func New(config Config) reconcile.Controller[View] {
 		},
 		Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.ResourceQuotas.Name, Subresource: "status"}},
 		Settings: reconcile.Body(config),
-		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Period) },
+		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config) },
 		Decide:   decide,
 	}
 }
@@ -73,6 +77,7 @@ func New(config Config) reconcile.Controller[View] {
 type View struct {
 	Quota  *corev1.ResourceQuota `json:"quota"`
 	Period time.Duration         `json:"period,omitempty"`
+	Gates  gate.Set              `json:"gates,omitempty"`
 
 	Pods     []*corev1.Pod                   `json:"pods,omitempty"`
 	Services []*corev1.Service               `json:"services,omitempty"`
@@ -85,12 +90,12 @@ type View struct {
 	Counts map[corev1.ResourceName]int64 `json:"counts,omitempty"`
 }
 
-func observe(s reconcile.Snapshot, k events.Key, period time.Duration) (View, bool) {
+func observe(s reconcile.Snapshot, k events.Key, config Config) (View, bool) {
 	quota, ok := reconcile.Get(s, kinds.ResourceQuotas, k.Namespace, k.Name)
 	if !ok {
 		return View{}, false
 	}
-	v := View{Quota: quota, Period: period, Classes: reconcile.List(s, kinds.DeviceClasses, "")}
+	v := View{Quota: quota, Period: config.Period, Gates: config.Gates, Classes: reconcile.List(s, kinds.DeviceClasses, "")}
 	m := v.meters()
 	if m.devices.limited(quota) {
 		v.Devices = reconcile.List(s, kinds.ResourceClaims, k.Namespace)

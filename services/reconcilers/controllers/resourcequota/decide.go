@@ -76,8 +76,8 @@ func (v View) measure(now time.Time) corev1.ResourceList {
 		}
 	}
 	for _, p := range v.Pods {
-		if inAll(p, scopes, inScope) {
-			add(podUsage(p, now))
+		if inAll(p, scopes, v.inScope) {
+			add(v.podUsage(p, now))
 		}
 	}
 	for _, c := range v.Claims {
@@ -134,10 +134,10 @@ func (v View) freed(now time.Time) time.Time {
 
 // charges tells whether a pod uses anything limited for as long as it has not ended.
 func (v View) charges(p *corev1.Pod, now time.Time) bool {
-	if !inAll(p, scopes(v.Quota), inScope) {
+	if !inAll(p, scopes(v.Quota), v.inScope) {
 		return false
 	}
-	for name := range podUsage(p, now) {
+	for name := range v.podUsage(p, now) {
 		if _, limited := v.Quota.Spec.Hard[name]; limited && name != count(kinds.Pods.Name) {
 			return true
 		}

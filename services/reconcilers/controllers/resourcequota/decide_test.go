@@ -115,25 +115,25 @@ func TestWhatPodsUse(t *testing.T) {
 		"limits.cpu", "1",
 	}, both...)
 	pod := reconciletest.Pod("p", asking(requests, amounts("cpu", "1", "example.com/gpu", "2")))
-	must(t, "a pod", podUsage(pod, now), full...)
+	must(t, "a pod", (View{}).podUsage(pod, now), full...)
 	ended := pod.DeepCopy()
 	ended.Status.Phase = corev1.PodSucceeded
-	must(t, "one that has ended", podUsage(ended, now), "count/pods", "1")
+	must(t, "one that has ended", (View{}).podUsage(ended, now), "count/pods", "1")
 
 	leaving := reconciletest.Pod("p", reconciletest.Deleted[*corev1.Pod](now))
 	leaving.DeletionGracePeriodSeconds = ptr.To(int64(30))
-	must(t, "one that is leaving", podUsage(leaving, now.Add(30*time.Second-1)), both...)
-	must(t, "one that should have left", podUsage(leaving, now.Add(30*time.Second)), "count/pods", "1")
+	must(t, "one that is leaving", (View{}).podUsage(leaving, now.Add(30*time.Second-1)), both...)
+	must(t, "one that should have left", (View{}).podUsage(leaving, now.Add(30*time.Second)), "count/pods", "1")
 
 	shrinking := reconciletest.Pod("p", asking(amounts("cpu", "1"), nil))
 	shrinking.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "main", AllocatedResources: amounts("cpu", "3"), Resources: &corev1.ResourceRequirements{Requests: amounts("cpu", "2")},
 	}}
-	must(t, "one that is being resized", podUsage(shrinking, now), append([]string{"cpu", "3", "requests.cpu", "3"}, both...)...)
+	must(t, "one that is being resized", (View{}).podUsage(shrinking, now), append([]string{"cpu", "3", "requests.cpu", "3"}, both...)...)
 	as := reconciletest.Pod("p", asking(amounts("cpu", "1"), nil))
 	as.Spec.Overhead = amounts("cpu", "1")
 	as.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "5")}}}
-	must(t, "one that needs more to begin", podUsage(as, now), append([]string{"cpu", "6", "requests.cpu", "6"}, both...)...)
+	must(t, "one that needs more to begin", (View{}).podUsage(as, now), append([]string{"cpu", "6", "requests.cpu", "6"}, both...)...)
 }
 
 func TestWhatServicesUse(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // deviceUsage is what a claim to devices uses. Its devices count by their class, and
@@ -29,6 +30,10 @@ func (v View) deviceUsage(c *resourcev1.ResourceClaim, now time.Time) corev1.Res
 			used[name] = total
 		}
 	}
+	used[count(kinds.ResourceClaims.Name)] = one
+	if !v.Gates.On(gate.DRAExtendedResource) {
+		return used
+	}
 	paid := v.paidByPod(c, now)
 	for name, amount := range v.asExtended(used) {
 		if part, ok := paid[name]; ok {
@@ -38,7 +43,6 @@ func (v View) deviceUsage(c *resourcev1.ResourceClaim, now time.Time) corev1.Res
 			used[name] = amount
 		}
 	}
-	used[count(kinds.ResourceClaims.Name)] = one
 	return used
 }
 
@@ -102,7 +106,7 @@ func (v View) paidByPod(c *resourcev1.ResourceClaim, now time.Time) corev1.Resou
 		if status != nil && status.ResourceClaimName != c.Name || status == nil && !v.oldest(c, owner) {
 			return nil
 		}
-		return podUsage(p, now)
+		return v.podUsage(p, now)
 	}
 	return nil
 }

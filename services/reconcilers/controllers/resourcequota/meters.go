@@ -8,6 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // meter measures the objects of one kind: it knows the names under which quotas limit
@@ -118,7 +119,7 @@ func (v View) ofDevices(name corev1.ResourceName) bool {
 	if name == count(kinds.ResourceClaims.Name) || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass) {
 		return true
 	}
-	if !extended(name) {
+	if !extended(name) || !v.Gates.On(gate.DRAExtendedResource) {
 		return false
 	}
 	what := strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix)

@@ -12,6 +12,7 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 var one = *resource.NewQuantity(1, resource.DecimalSI)
@@ -20,12 +21,15 @@ var one = *resource.NewQuantity(1, resource.DecimalSI)
 // nothing.
 //
 // Upstream: pkg/quota/v1/evaluator/core/pods.go, PodUsageFunc.
-func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
+func (v View) podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	used := corev1.ResourceList{count(kinds.Pods.Name): one}
 	if ended(p) || overdue(p, now) {
 		return used
 	}
-	how := podresource.PodResourcesOptions{UseStatusResources: true} // what a resize has reached counts, too
+	how := podresource.PodResourcesOptions{
+		UseStatusResources:    true, // what a resize has reached counts, too
+		SkipPodLevelResources: !v.Gates.On(gate.PodLevelResources),
+	}
 	requests, limits := podresource.PodRequests(p, how), podresource.PodLimits(p, how)
 	used[corev1.ResourcePods] = one
 	for name, amount := range requests {
@@ -81,16 +85,16 @@ func due(p *corev1.Pod) (at time.Time, leaving bool) {
 }
 
 // inScope tells whether a pod counts in one scope of a quota.
-func inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement) bool {
+func (v View) inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement) bool {
 	switch scope.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
 		return terminating(p)
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !terminating(p)
 	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(p)
+		return v.bestEffort(p)
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(p)
+		return !v.bestEffort(p)
 	case corev1.ResourceQuotaScopePriorityClass:
 		return selects(scope, classesOf(p.Spec.PriorityClassName))
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
@@ -106,11 +110,11 @@ func terminating(p *corev1.Pod) bool {
 }
 
 // bestEffort tells whether a pod is promised nothing.
-func bestEffort(p *corev1.Pod) bool {
+func (v View) bestEffort(p *corev1.Pod) bool {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass == corev1.PodQOSBestEffort
 	}
-	if p.Spec.Resources != nil {
+	if p.Spec.Resources != nil && v.Gates.On(gate.PodLevelResources) {
 		return !promises(*p.Spec.Resources)
 	}
 	asks := func(c corev1.Container) bool { return promises(c.Resources) }

@@ -57,12 +57,12 @@ func TestScopesOfPods(t *testing.T) {
 		{of("VolumeAttributesClass", "Exists"), nil, []*corev1.Pod{plain}},
 	} {
 		for _, p := range c.in {
-			if !inScope(p, c.scope) {
+			if !(View{}).inScope(p, c.scope) {
 				t.Errorf("%+v is not in %v", p.Spec, c.scope)
 			}
 		}
 		for _, p := range c.out {
-			if inScope(p, c.scope) {
+			if (View{}).inScope(p, c.scope) {
 				t.Errorf("%+v is in %v", p.Spec, c.scope)
 			}
 		}

@@ -44,6 +44,7 @@ var readers = map[string][]string{
 
 	HPAScaleToZero:           {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance: {"horizontal-pod-autoscaler-controller"},
+	DRAExtendedResource:      {"resourcequota-controller"},
 	PodLevelResources:        {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
 
