@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -31,6 +32,8 @@ type Taints struct {
 	Pods  []*corev1.Pod
 	After int
 	Then  []corev1.Taint
+	// Gates are those that are not at their defaults.
+	Gates gate.Set
 }
 
 // for so many seconds both are left alone.
@@ -46,7 +49,9 @@ const taintedFor = 40
 // their own.
 func (w Taints) Compare(t *testing.T) (diff string) {
 	var theirs []string
-	synctest.Test(t, func(*testing.T) { theirs = w.theirs(t) })
+	if err := under(w.Gates, func() { synctest.Test(t, func(*testing.T) { theirs = w.theirs(t) }) }); err != nil {
+		t.Fatal(err)
+	}
 	ours := w.ours(t)
 	for _, line := range missing(theirs, ours) {
 		diff += "- " + line + "\n"
@@ -129,11 +134,11 @@ func (w Taints) ours(t *testing.T) (deaths []string) {
 func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, after time.Duration) (deaths []string) {
 	key, ground := events.Key{Namespace: p.Namespace, Name: p.Name}, ground{now: func() time.Time { return Now.Add(after) }}
 	for range 4 {
-		v, ok := tainteviction.Controller.Observe(world, key)
+		v, ok := tainteviction.New(w.Gates).Observe(world, key)
 		if !ok {
 			return deaths
 		}
-		d := tainteviction.Controller.Decide(v, Now.Add(after))
+		d := tainteviction.New(w.Gates).Decide(v, Now.Add(after))
 		if len(d.Commands) == 0 {
 			return deaths
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle"
 )
 
@@ -17,6 +18,7 @@ func TestTaintsDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 		w := oracle.Taints{
 			Node:  &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1", ResourceVersion: "1"}},
 			After: rapid.IntRange(0, 30).Draw(r, "after"),
+			Gates: anyGates(r, gate.TaintTolerationComparisonOperators),
 		}
 		w.Node.Spec.Taints, w.Then = anyTaints(r, "taints"), anyTaints(r, "then")
 		for i := range rapid.IntRange(1, 4).Draw(r, "pods") {
@@ -35,7 +37,7 @@ func TestTaintsDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 func anyTaints(t *rapid.T, what string) (taints []corev1.Taint) {
 	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3, rapid.ID).Draw(t, what) {
 		effect := rapid.SampledFrom([]corev1.TaintEffect{corev1.TaintEffectNoExecute, corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule}).Draw(t, "effect")
-		taints = append(taints, corev1.Taint{Key: key, Value: rapid.SampledFrom([]string{"", "x"}).Draw(t, "value"), Effect: effect})
+		taints = append(taints, corev1.Taint{Key: key, Value: rapid.SampledFrom([]string{"", "x", "5", "-7", "010"}).Draw(t, "value"), Effect: effect})
 	}
 	return taints
 }
@@ -43,11 +45,14 @@ func anyTaints(t *rapid.T, what string) (taints []corev1.Taint) {
 func anyToleration(t *rapid.T) corev1.Toleration {
 	by := corev1.Toleration{
 		Key:      rapid.SampledFrom([]string{"a", "a", "b", "c", ""}).Draw(t, "key"),
-		Operator: rapid.SampledFrom([]corev1.TolerationOperator{corev1.TolerationOpExists, corev1.TolerationOpExists, corev1.TolerationOpEqual, ""}).Draw(t, "operator"),
+		Operator: rapid.SampledFrom([]corev1.TolerationOperator{corev1.TolerationOpExists, corev1.TolerationOpExists, corev1.TolerationOpEqual, "", corev1.TolerationOpGt, corev1.TolerationOpLt}).Draw(t, "operator"),
 		Effect:   rapid.SampledFrom([]corev1.TaintEffect{"", corev1.TaintEffectNoExecute}).Draw(t, "for"),
 	}
+	if by.Operator == corev1.TolerationOpGt || by.Operator == corev1.TolerationOpLt {
+		by.Value = rapid.SampledFrom([]string{"4", "5", "-8", "x"}).Draw(t, "number")
+	}
 	if by.Key == "" {
-		by.Operator = corev1.TolerationOpExists
+		by.Operator, by.Value = corev1.TolerationOpExists, ""
 	}
 	if rapid.IntRange(0, 3).Draw(t, "limited") > 0 {
 		seconds := rapid.Int64Range(-1, 25).Draw(t, "seconds")

@@ -159,7 +159,7 @@ var catalog = []Entry{
 	have(replicaset.Controller),
 	have(replicationcontroller.Controller),
 	have(statefulset.Controller),
-	have(daemonset.Controller),
+	configured(func(c Config) reconcile.Any { return daemonset.New(c.Gates) }),
 	have(job.Controller),
 	have(cronjob.Controller),
 	have(disruption.Controller),
@@ -208,7 +208,7 @@ var catalog = []Entry{
 
 	// Nodes.
 	configured(func(c Config) reconcile.Any { return nodelifecycle.New(c.Nodes) }),
-	have(tainteviction.Controller),
+	configured(func(c Config) reconcile.Any { return tainteviction.New(c.Gates) }),
 	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
 	have(ttl.Controller),
 

@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
@@ -32,35 +33,48 @@ import (
 // Burst is how many births, and how many deaths, one turn decides at most.
 const Burst = 250
 
-// Controller keeps the pods of DaemonSets.
-var Controller = reconcile.Controller[View]{
-	Name:     "daemonset-controller",
-	Aliases:  []string{"daemonset"},
-	Identity: "daemon-set-controller",
-	Queue:    "daemonset",
-	Owns:     &kinds.DaemonSets.Kind,
-	Inputs: []reconcile.Input{
-		reconcile.Own(kinds.DaemonSets.Kind),
-		{
-			Kind: kinds.Pods.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf),
-			Also: []redact.Path{{{Name: "metadata"}, {Name: "annotations"}, {Name: failuresNote}}},
+// Controller keeps the pods of DaemonSets, under the default feature gates.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.TaintTolerationComparisonOperators)
+	return reconcile.Controller[View]{
+		Name:     "daemonset-controller",
+		Aliases:  []string{"daemonset"},
+		Identity: "daemon-set-controller",
+		Queue:    "daemonset",
+		Owns:     &kinds.DaemonSets.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.DaemonSets.Kind),
+			{
+				Kind: kinds.Pods.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf),
+				Also: []redact.Path{{{Name: "metadata"}, {Name: "annotations"}, {Name: failuresNote}}},
+			},
+			{Kind: kinds.Nodes.Kind, Keys: func(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+				return keysOfNode(s, was, now, gates)
+			}},
+			{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
 		},
-		{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
-		{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
-		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-		{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.DaemonSets.Name, Subresource: "status"},
-	},
-	Observe: observe,
-	Decide:  decide,
-	AsGood:  asGood,
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.DaemonSets.Name, Subresource: "status"},
+		},
+		Settings: gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			v.Gates = gates
+			return v, ok
+		},
+		Decide: decide,
+		AsGood: asGood,
+	}
 }
 
 func selectorOf(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
@@ -78,6 +92,8 @@ type View struct {
 	Taken []string `json:"taken,omitempty"`
 	// Attempt tells the births of this turn from those of one that failed.
 	Attempt uint64 `json:"attempt,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // keysOfNode maps a node to the sets to which it is another place than before. Of a
@@ -85,7 +101,7 @@ type View struct {
 //
 // Upstream: a node that is gone makes nobody's turn, and the numbers in the status stay
 // wrong until something else happens.
-func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object, gates gate.Set) []events.Key {
 	before, known := was.Object.(*corev1.Node)
 	after, there := now.Object.(*corev1.Node)
 	compare := known && there
@@ -95,7 +111,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys []events.Key
 	for _, set := range reconcile.List(s, kinds.DaemonSets, "") {
 		if compare {
-			if f := fits(&set.Spec.Template.Spec); f.verdict(before) == f.verdict(after) {
+			if f := fits(&set.Spec.Template.Spec, gates); f.verdict(before) == f.verdict(after) {
 				continue
 			}
 		}

@@ -104,7 +104,7 @@ func TestWhichNodesAreAPlace(t *testing.T) {
 	} {
 		*spec = corev1.PodSpec{}
 		c.edit()
-		if got := fits(spec).verdict(c.node); got != c.want {
+		if got := fits(spec, nil).verdict(c.node); got != c.want {
 			t.Errorf("a node that is %s: %+v, want %+v", what, got, c.want)
 		}
 	}

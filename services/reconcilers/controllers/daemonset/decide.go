@@ -92,7 +92,7 @@ func (v View) stage(mine []*corev1.Pod, h history, now time.Time) *stage {
 			on[node] = append(on[node], p)
 		}
 	}
-	f := fits(&v.Set.Spec.Template.Spec)
+	f := fits(&v.Set.Spec.Template.Spec, v.Gates)
 	s.places = make([]place, 0, len(v.Nodes))
 	for _, n := range v.Nodes {
 		here := place{verdict: f.verdict(n), name: n.Name, known: true, pods: sorted(on[n.Name])}

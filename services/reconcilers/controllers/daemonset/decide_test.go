@@ -41,7 +41,7 @@ func TestLaws(t *testing.T) {
 // careful: only the set's own pods are deleted, none is born where none may run, and
 // each pod that is born can run on its node alone.
 func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
-	f := fits(&v.Set.Spec.Template.Spec)
+	f := fits(&v.Set.Spec.Template.Spec, v.Gates)
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Kind != kinds.Pods.Name {
 			continue

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/taint"
 )
 
@@ -15,14 +16,16 @@ type fit struct {
 	name        string // of the only node that it may be; empty: any
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
+	numbers     bool // are compared
 }
 
 // verdict is what a node is to a set: whether it should have a pod, and whether one
 // that is there may stay.
 type verdict struct{ run, stay bool }
 
-func fits(spec *corev1.PodSpec) fit {
+func fits(spec *corev1.PodSpec, gates gate.Set) fit {
 	return fit{
+		numbers:     gates.On(gate.TaintTolerationComparisonOperators),
 		name:        spec.NodeName,
 		affinity:    nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}),
 		tolerations: tolerations(spec),
@@ -40,8 +43,8 @@ func (f fit) verdict(n *corev1.Node) verdict {
 	if matches, err := f.affinity.Match(n); err != nil || !matches {
 		return verdict{}
 	}
-	expelled := taint.Repels(n.Spec.Taints, f.tolerations, corev1.TaintEffectNoExecute)
-	repelled := expelled || taint.Repels(n.Spec.Taints, f.tolerations, corev1.TaintEffectNoSchedule)
+	expelled := taint.Repels(n.Spec.Taints, f.tolerations, f.numbers, corev1.TaintEffectNoExecute)
+	repelled := expelled || taint.Repels(n.Spec.Taints, f.tolerations, f.numbers, corev1.TaintEffectNoSchedule)
 	return verdict{run: !repelled, stay: !expelled}
 }
 

@@ -23,27 +23,40 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller is the taint eviction controller. A key is a pod.
-var Controller = reconcile.Controller[View]{
-	Name:     "taint-eviction-controller",
-	Identity: "node-controller",
-	Queue:    "noexec_taint_pod",
-	Owns:     &kinds.Pods.Kind,
-	Inputs: []reconcile.Input{
-		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
-		{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
-	},
-	Remembers: true,
-	Metrics:   metrics,
-	Observe:   observe,
-	Decide:    decide,
+// Controller is the taint eviction controller under the default feature gates. A key is a
+// pod.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.TaintTolerationComparisonOperators)
+	return reconcile.Controller[View]{
+		Name:     "taint-eviction-controller",
+		Identity: "node-controller",
+		Queue:    "noexec_taint_pod",
+		Owns:     &kinds.Pods.Kind,
+		Inputs: []reconcile.Input{
+			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+			{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
+		},
+		Remembers: true,
+		Metrics:   metrics,
+		Settings:  gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			v.Gates = gates
+			return v, ok
+		},
+		Decide: decide,
+	}
 }
 
 // View is what the turn of one pod can see.
@@ -54,6 +67,8 @@ type View struct {
 	// Stay is for how long the pod was said to stay; nil when nothing was said, or it
 	// was called off.
 	Stay *Stay `json:"stay,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // Stay is the time that a pod has left on a node. It is noted with what is done for it.

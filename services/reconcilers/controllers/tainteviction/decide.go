@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/taint"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -61,8 +62,9 @@ func decide(v View, now time.Time) reconcile.Decision {
 // tolerates tells whether the pod tolerates all taints, and for how long: the shortest
 // time that any of them is tolerated for, of those with a limit.
 func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
+	numbers := v.Gates.On(gate.TaintTolerationComparisonOperators)
 	for _, t := range v.Taints {
-		at := slices.IndexFunc(v.Pod.Spec.Tolerations, func(by corev1.Toleration) bool { return taint.Tolerated(t, []corev1.Toleration{by}) })
+		at := slices.IndexFunc(v.Pod.Spec.Tolerations, func(by corev1.Toleration) bool { return taint.Tolerated(t, []corev1.Toleration{by}, numbers) })
 		if at < 0 {
 			return false, 0, true
 		}

@@ -3,30 +3,49 @@ package taint
 
 import (
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Tolerated tells whether one of some tolerations is of a taint.
+// Tolerated tells whether one of some tolerations is of a taint. Tolerations of greater or
+// lesser numbers (Gt, Lt) count where numbers is true, which is where the feature gate
+// TaintTolerationComparisonOperators is on.
 //
-// Upstream: k8s.io/api, ToleratesTaint, which wants a logger. Numbers are not compared
-// (Gt, Lt), as long as TaintTolerationComparisonOperators is off by default.
-func Tolerated(t corev1.Taint, by []corev1.Toleration) bool {
+// Upstream: k8s.io/api, ToleratesTaint, which wants a logger.
+func Tolerated(t corev1.Taint, by []corev1.Toleration, numbers bool) bool {
 	return slices.ContainsFunc(by, func(toleration corev1.Toleration) bool {
 		switch {
 		case toleration.Effect != "" && toleration.Effect != t.Effect, toleration.Key != "" && toleration.Key != t.Key:
 			return false
 		case toleration.Operator == "", toleration.Operator == corev1.TolerationOpEqual:
 			return toleration.Value == t.Value
+		case toleration.Operator == corev1.TolerationOpGt, toleration.Operator == corev1.TolerationOpLt:
+			return numbers && beyond(t.Value, toleration.Value, toleration.Operator)
 		default:
 			return toleration.Operator == corev1.TolerationOpExists
 		}
 	})
 }
 
+// beyond tells whether a taint's number is greater, or less, than a toleration's. What is no
+// whole number in plain digits is neither.
+func beyond(has, limit string, how corev1.TolerationOperator) bool {
+	if len(content.IsDecimalInteger(has)) > 0 || len(content.IsDecimalInteger(limit)) > 0 {
+		return false
+	}
+	a, failed := strconv.ParseInt(has, 10, 64)
+	b, err := strconv.ParseInt(limit, 10, 64)
+	if failed != nil || err != nil {
+		return false
+	}
+	return how == corev1.TolerationOpGt && a > b || how == corev1.TolerationOpLt && a < b
+}
+
 // Repels tells whether one of some taints has one of the effects and is not tolerated.
-func Repels(taints []corev1.Taint, tolerations []corev1.Toleration, effects ...corev1.TaintEffect) bool {
+func Repels(taints []corev1.Taint, tolerations []corev1.Toleration, numbers bool, effects ...corev1.TaintEffect) bool {
 	return slices.ContainsFunc(taints, func(t corev1.Taint) bool {
-		return slices.Contains(effects, t.Effect) && !Tolerated(t, tolerations)
+		return slices.Contains(effects, t.Effect) && !Tolerated(t, tolerations, numbers)
 	})
 }
