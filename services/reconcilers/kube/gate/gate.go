@@ -33,7 +33,6 @@ const (
 	PodLevelResources                    = "PodLevelResources"
 	DRAExtendedResource                  = "DRAExtendedResource"
 	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
-	MaxUnavailableStatefulSet            = "MaxUnavailableStatefulSet"
 	TaintTolerationComparisonOperators   = "TaintTolerationComparisonOperators"
 )
 
@@ -52,11 +51,12 @@ var readers = map[string][]string{
 // fixed are gates that upstream's code of a controller here reads, of which that controller
 // has one state only, and why.
 var fixed = map[string]string{
+	"MaxUnavailableStatefulSet":                   "statefulset-controller replaces one pod at a time and does not read spec.updateStrategy.rollingUpdate.maxUnavailable; leave the gate off, or run statefulset-controller in kube-controller-manager (--controllers=*,-statefulset-controller)",
 	"DeploymentReplicaSetTerminatingReplicas":     "deployment-controller and replicaset-controller always count terminating pods in status.terminatingReplicas; the API server drops the field where its own gate is off",
-	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always lets the API server say whether a suspended Job's scheduling directives may change; set the gate there",
-	"PodDeletionCost":                       "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
-	"StatefulSetSemanticRevisionComparison": "statefulset-controller always compares revisions by what they mean",
-	"WorkloadWithJob":                       "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always takes status.startTime off a Job that is suspended; whether its scheduling directives may change then is for the API server to say, so set the gate there",
+	"PodDeletionCost":                             "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
+	"StatefulSetSemanticRevisionComparison":       "statefulset-controller always compares revisions by what they mean",
+	"WorkloadWithJob":                             "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
 }
 
 // A Gate is what is known of a feature gate.
