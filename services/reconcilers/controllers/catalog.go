@@ -222,7 +222,7 @@ var catalog = []Entry{
 	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
 	{Name: "persistentvolume-expander-controller", Aliases: []string{"persistentvolume-expander"}},
 	have(ephemeralvolume.Controller),
-	have(pvcprotection.Controller),
+	configured(func(c Config) reconcile.Any { return pvcprotection.New(c.Gates) }),
 	have(pvprotection.Controller),
 	have(vacprotection.Controller),
 	{Name: "selinux-warning-controller", Off: true},

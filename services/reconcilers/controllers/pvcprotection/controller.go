@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -33,24 +34,39 @@ const (
 	again = time.Second
 )
 
-// Controller is the claim protection controller.
-var Controller = reconcile.Controller[View]{
-	Name:     "persistentvolumeclaim-protection-controller",
-	Aliases:  []string{"pvc-protection"},
-	Identity: "pvc-protection-controller",
-	Queue:    "pvcprotection",
-	Owns:     &kinds.PersistentVolumeClaims.Kind,
-	Inputs: []reconcile.Input{
-		reconcile.Own(kinds.PersistentVolumeClaims.Kind),
-		{Kind: kinds.Pods.Kind, Keys: claimsOf},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: events.SubUsers},
-		{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
-	},
-	Remembers: true,
-	Observe:   observe,
-	Decide:    decide,
+// Controller is the claim protection controller, under the default feature gates.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.PersistentVolumeClaimUnusedSinceTime)
+	tracks := gates.On(gate.PersistentVolumeClaimUnusedSinceTime)
+	return reconcile.Controller[View]{
+		Name:     "persistentvolumeclaim-protection-controller",
+		Aliases:  []string{"pvc-protection"},
+		Identity: "pvc-protection-controller",
+		Queue:    "pvcprotection",
+		Owns:     &kinds.PersistentVolumeClaims.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.PersistentVolumeClaims.Kind),
+			{Kind: kinds.Pods.Kind, Keys: claimsOf},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: events.SubUsers},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status"},
+		},
+		Remembers: true,
+		Settings:  gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			if ok && tracks && v.Claim.DeletionTimestamp == nil {
+				v.Use = useOf(s, v.Claim)
+			}
+			return v, ok
+		},
+		Decide: decide,
+	}
 }
 
 // View is what the turn of one claim can see.
@@ -65,6 +81,9 @@ type View struct {
 	At    time.Time     `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
+	// Use is whether a pod refers to the claim; empty where that is not told, since the
+	// feature gate PersistentVolumeClaimUnusedSinceTime is off, or the claim is deleted.
+	Use Use `json:"use,omitempty"`
 }
 
 // claimsOf are the claims that a pod uses, and used before.
@@ -126,6 +145,8 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case !deleted && !guarded:
 		finalizer.Add(&next, guard)
 		return reconcile.Do("the claim is not protected yet", reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next))
+	case !deleted && v.Use.untold(v.Claim):
+		return v.Use.tell(v.Claim, now)
 	case !deleted:
 		return reconcile.Nothing("the claim is protected")
 	case !guarded:

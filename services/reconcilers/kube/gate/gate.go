@@ -41,11 +41,12 @@ var readers = map[string][]string{
 	APIServerIdentity: {"storageversion-garbage-collector-controller"},
 	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
 
-	HPAScaleToZero:                     {"horizontal-pod-autoscaler-controller"},
-	HPAConfigurableTolerance:           {"horizontal-pod-autoscaler-controller"},
-	DRAExtendedResource:                {"resourcequota-controller"},
-	TaintTolerationComparisonOperators: {"taint-eviction-controller", "daemonset-controller"},
-	PodLevelResources:                  {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
+	HPAScaleToZero:                       {"horizontal-pod-autoscaler-controller"},
+	HPAConfigurableTolerance:             {"horizontal-pod-autoscaler-controller"},
+	PersistentVolumeClaimUnusedSinceTime: {"persistentvolumeclaim-protection-controller"},
+	DRAExtendedResource:                  {"resourcequota-controller"},
+	TaintTolerationComparisonOperators:   {"taint-eviction-controller", "daemonset-controller"},
+	PodLevelResources:                    {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
 
 // fixed are gates that upstream's code of a controller here reads, of which that controller
