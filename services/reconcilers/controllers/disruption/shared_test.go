@@ -126,7 +126,7 @@ func asks(b *reconciletest.World, key events.Key, from time.Time, during time.Du
 	for at := from; at.Before(from.Add(during)); {
 		v, _ := Controller.Observe(b, key)
 		d := Controller.Decide(v, at)
-		o := events.Outcome{Key: key, Lane: events.Act, At: at}
+		o := events.Outcome{Key: key, UID: "u-web", Lane: events.Act, At: at}
 		for _, c := range d.Commands {
 			if c.Verb == events.VerbAsk {
 				n++
