@@ -136,7 +136,7 @@ func elsewhere(s reconcile.Snapshot, o reconcile.Object, ref metav1.OwnerReferen
 func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 	switch uid := v.Object.Meta.UID; {
 	case orphaning(&v.Object.Meta):
-		return pick(behind(s, k, s.Dependents(uid)), func(reconcile.Object) bool { return true })
+		return pick(behind(s, k, &v.Object.Meta, s.Dependents(uid)), func(reconcile.Object) bool { return true })
 	case waiting(&v.Object.Meta):
 		// What owns itself does not wait for itself; upstream would for ever.
 		return pick(s.Dependents(uid), func(d reconcile.Object) bool { return d.GetUID() != uid && blocksOwner(d, uid) })
@@ -156,8 +156,8 @@ func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 // keep off no others.
 //
 // Upstream: orphanDependents tries all of them.
-func behind(s reconcile.Snapshot, k events.Key, dependents []reconcile.Object) []reconcile.Object {
-	last, ok := s.Last(k, events.Act)
+func behind(s reconcile.Snapshot, k events.Key, owner metav1.Object, dependents []reconcile.Object) []reconcile.Object {
+	last, ok := reconcile.LastOf(s, k, events.Act, owner)
 	if !ok || len(last.Results) == 0 || len(dependents) <= burst {
 		return dependents
 	}

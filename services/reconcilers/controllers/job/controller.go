@@ -117,8 +117,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Job: job}
-	if last, ok := s.Last(k, events.Tell); ok && !known(job.Spec.CompletionMode) {
-		v.Told = last.UID == job.UID && last.ResourceVersion == job.ResourceVersion
+	if last, ok := reconcile.LastOf(s, k, events.Tell, job); ok && !known(job.Spec.CompletionMode) {
+		v.Told = last.ResourceVersion == job.ResourceVersion
 	}
 	for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.UID) {
 		if p.Namespace == job.Namespace {

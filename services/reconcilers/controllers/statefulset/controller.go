@@ -145,7 +145,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Claims = append(v.Claims, c)
 		}
 	}
-	if last, ok := s.Last(k, events.Tell); ok && last.UID == set.UID {
+	if last, ok := reconcile.LastOf(s, k, events.Tell, set); ok {
 		v.remember(last.Results)
 	}
 	return v, true
