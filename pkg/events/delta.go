@@ -54,10 +54,12 @@ type Delta struct {
 	// Sync is true when the object is said again without a change: a keyframe,
 	// or the finding of a relist.
 	Sync bool
-	// By is who made the change, as far as the newest managedFields entry tells.
-	By Manager
-	// Beside are the managers whose entries are of the same second as By's: one of
-	// them may have made the change instead.
+	// By is the manager of the managedFields entry that this change has changed, if Proven;
+	// otherwise it is the manager of the newest entry, which need not have made the change.
+	By     Manager
+	Proven bool
+	// Beside are the other managers whose entries are of the newest second, and those who
+	// scale, whose entries have no time. Without Proven any of them may have made the change.
 	Beside []Manager
 	// At is when the watcher received the change.
 	At time.Time

@@ -7,8 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ManagerOf is the writer of the newest entry of an object's managedFields; the
-// later entry wins where two have the same time, as the API server appends.
+// ManagerOf is the writer of the newest entry of an object's managedFields. Of several
+// entries of the newest second it is the last one listed, which is a guess: the API server
+// sorts entries by operation, second and name.
+//
+// Upstream: apimachinery/pkg/util/managedfields/internal/managedfields.go, sortEncodedManagedFields.
 func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
 	newest, _ := ManagersOf(fields)
 	return newest
@@ -20,10 +23,7 @@ func ManagerOf(fields []metav1.ManagedFieldsEntry) Manager {
 func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Manager) {
 	var scalers []Manager
 	for _, f := range fields {
-		m := Manager{Name: f.Manager, Operation: string(f.Operation), Subresource: f.Subresource}
-		if f.Time != nil {
-			m.Time = f.Time.Time
-		}
+		m := ManagerIn(f)
 		switch {
 		case m.Scales():
 			scalers = append(scalers, m)
@@ -37,6 +37,15 @@ func ManagersOf(fields []metav1.ManagedFieldsEntry) (newest Manager, beside []Ma
 		newest, scalers = scalers[0], scalers[1:]
 	}
 	return newest, append(beside, scalers...)
+}
+
+// ManagerIn is the manager that an entry is about.
+func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
+	m := Manager{Name: f.Manager, Operation: string(f.Operation), Subresource: f.Subresource}
+	if f.Time != nil {
+		m.Time = f.Time.Time
+	}
+	return m
 }
 
 // Scales tells whether a manager's entry is about the number of replicas alone, which it
@@ -60,16 +69,20 @@ func (m Manager) header() string {
 	if !m.Time.IsZero() {
 		at = m.Time.UTC().Format(time.RFC3339)
 	}
-	return strings.Join([]string{clean(m.Name), clean(m.Operation), clean(m.Subresource), at}, "\t")
+	// NATS trims the values of headers: a tab at the end would not arrive.
+	return strings.TrimRight(strings.Join([]string{clean(m.Name), clean(m.Operation), clean(m.Subresource), at}, "\t"), "\t ")
 }
 
-// parseManager reads what header wrote; anything else is no manager, since who
-// changed an object is a remark and not worth losing the change for.
+// parseManager reads what header wrote: fields at the end that are empty may be missing.
+// Anything else is no manager, since who changed an object is a remark and not worth
+// losing the change for.
 func parseManager(text string) Manager {
+	const fields = 4
 	f := strings.Split(text, "\t")
-	if len(f) != 4 {
+	if len(f) > fields {
 		return Manager{}
 	}
+	f = append(f, make([]string, fields-len(f))...)
 	m := Manager{Name: f[0], Operation: f[1], Subresource: f[2]}
 	if at, err := time.Parse(time.RFC3339, f[3]); err == nil {
 		m.Time = at

@@ -38,7 +38,8 @@ const (
 	HeaderSync        = "Millrace-Sync"
 	HeaderForm        = "Millrace-Form"
 	HeaderContentType = "Content-Type"
-	HeaderManager     = "Kube-Manager" // name, operation, subresource, RFC 3339 time; tab-separated; further values are Beside
+	HeaderManager     = "Kube-Manager"    // name, operation, subresource, RFC 3339 time; tab-separated; further values are Beside
+	HeaderAuthor      = "Millrace-Author" // "proven": the first manager made the change
 	HeaderAt          = "Millrace-At"
 	HeaderCensus      = "Millrace-Census"
 	HeaderAfter       = "Millrace-After"
@@ -51,9 +52,12 @@ const (
 	HeaderTraceBegan  = "Millrace-Root-Time" // milliseconds since 1970
 )
 
+// proven is the value of HeaderAuthor.
+const proven = "proven"
+
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
-	const most = 28 // headers, with those of its seal and of its trace
+	const most = 29 // headers, with those of its seal and of its trace
 	h, values := make(map[string][]string, most), make([]string, 0, most)
 	set := func(key, value string, wanted bool) {
 		if wanted {
@@ -80,6 +84,7 @@ func EncodeDelta(d Delta) Message {
 	for _, m := range d.Beside {
 		h[HeaderManager] = append(h[HeaderManager], m.header())
 	}
+	set(HeaderAuthor, proven, d.Proven)
 	set(HeaderCensus, d.Census.String(), d.Census.Known)
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
@@ -134,6 +139,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderSight, err)
 	}
 	d.By = parseManager(m.Get(HeaderManager))
+	d.Proven = m.Get(HeaderAuthor) == proven && d.By.Name != ""
 	for i, text := range m.Header[HeaderManager] {
 		if beside := parseManager(text); i > 0 && beside.Name != "" {
 			d.Beside = append(d.Beside, beside)

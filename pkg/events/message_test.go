@@ -30,6 +30,7 @@ func TestDeltasRoundTrip(t *testing.T) {
 			Sync:            rapid.Bool().Draw(t, "sync"),
 			By: events.Manager{Name: rapid.StringMatching(`[ -~]{1,20}`).Draw(t, "manager"), Operation: "Update",
 				Subresource: rapid.SampledFrom([]string{"", "status"}).Draw(t, "subresource"), Time: moment(t)},
+			Proven:      rapid.Bool().Draw(t, "proven"),
 			Beside:      []events.Manager{{Name: "x", Operation: "Apply", Time: moment(t)}, {Name: "y", Operation: "Update", Subresource: "scale"}},
 			Before:      events.Place{Known: true, Sequence: rapid.Uint64().Draw(t, "before")},
 			At:          moment(t),

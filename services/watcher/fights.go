@@ -89,7 +89,9 @@ func (c *contest) turn(d events.Delta, sum [sha256.Size]byte, text []byte) (foun
 		c.returns, c.since, c.managers, c.text = 0, d.At, map[string]bool{}, nil
 	}
 	c.now, c.before = sum, c.now
-	c.managers[d.By.Name] = true
+	if d.Proven {
+		c.managers[d.By.Name] = true
+	}
 	if !returned {
 		return fight{}, false
 	}

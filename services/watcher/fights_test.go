@@ -39,19 +39,21 @@ func TestAFightIsTold(t *testing.T) {
 		changes []written
 		every   time.Duration
 		told    int
+		guessed bool
 	}{
-		"back and forth":                  {two(small, large), time.Second, 2},
-		"by one manager":                  {two(small, written{small.by, large.wish}), time.Second, 0},
-		"never the same again":            {onward(), time.Second, 0},
-		"a few times":                     {two(small, large)[:fightReturns], time.Second, 0},
-		"slowly":                          {two(small, large), 5 * time.Minute, 0},
-		"the same by one after the other": {two(small, written{large.by, small.wish}), time.Second, 0},
+		"back and forth":                  {two(small, large), time.Second, 2, false},
+		"by one manager":                  {two(small, written{small.by, large.wish}), time.Second, 0, false},
+		"never the same again":            {onward(), time.Second, 0, false},
+		"a few times":                     {two(small, large)[:fightReturns], time.Second, 0, false},
+		"slowly":                          {two(small, large), 5 * time.Minute, 0, false},
+		"the same by one after the other": {two(small, written{large.by, small.wish}), time.Second, 0, false},
+		"by who is only guessed":          {two(small, large), time.Second, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var f fights
 			at, told := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), 0
 			for i, w := range c.changes {
-				d := events.Delta{UID: "u", Generation: int64(i + 2), At: at.Add(time.Duration(i) * c.every), By: events.Manager{Name: w.by}}
+				d := events.Delta{UID: "u", Generation: int64(i + 2), At: at.Add(time.Duration(i) * c.every), By: events.Manager{Name: w.by}, Proven: !c.guessed}
 				found, ok := f.see(d, func() []byte { return []byte(w.wish) })
 				if _, again := f.see(d, func() []byte { t.Error("a report of the status is looked at"); return nil }); again {
 					t.Error("a report of the status makes a fight")

@@ -113,7 +113,9 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 		op = events.Gone
 	default: // Added, Modified
 	}
-	if err := k.say(ctx, op, event.Object, k.stamp(false)); err != nil {
+	stamp := k.stamp(false)
+	stamp.Writers = k.writers.of(m.GetUID(), event.Type == watch.Added)
+	if err := k.say(ctx, op, event.Object, stamp); err != nil {
 		return err
 	}
 	k.cursor.Version = version
@@ -152,23 +154,27 @@ func (k *kindWatch) mark(ctx context.Context) error {
 
 // say appends an object, as much of it as fits.
 func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s translate.Stamp) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("read the metadata of an object of %s: %w", k.kind.Name, err)
+	}
+	wrote := translate.WritersOf(m.GetManagedFields())
 	d, err := translate.Object(k.kind, op, obj, s)
-	by := d.By // the object loses it
+	by, proven, beside := d.By, d.Proven, d.Beside // the object loses them
 	for err == nil && s.Size < translate.Bare && k.limits[s.Size] > 0 && len(d.Body) >= k.limits[s.Size] {
 		s.Size++
 		d, err = translate.Object(k.kind, op, obj, s)
-		d.By = by
+		d.By, d.Proven, d.Beside = by, proven, beside
 	}
 	if err != nil {
 		return err
 	}
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return fmt.Errorf("read the metadata of %v: %w", d.Ref, err)
-	}
 	span := k.traced(&d, m)
 	err = k.append(ctx, d)
 	k.sent(span, d.UID, err)
+	if err == nil {
+		k.writers.note(k.kind.Name, op, d.UID, wrote)
+	}
 	switch {
 	case errors.Is(err, bus.ErrTooLarge) && s.Size < translate.Bare:
 		// The session begins anew, and meets the object again.
@@ -195,6 +201,7 @@ func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
 		return err
 	}
 	k.appended(d.Op, m, k.appender.Last())
+	k.writers.said = k.appender.Last()
 	k.metrics.deltas.WithLabelValues(string(k.kind.Name), string(d.Op)).Inc()
 	return nil
 }

@@ -86,7 +86,7 @@ func (c *causes) reports(d events.Delta, before, now intent) bool {
 func (c *causes) seemsMissed(d events.Delta) bool {
 	ours := func(m events.Manager) bool { return m.Name == events.FieldManager && m.Subresource == statusOf }
 	for _, m := range d.Beside {
-		if ours(m) {
+		if !d.Proven && ours(m) {
 			return c.told()
 		}
 	}

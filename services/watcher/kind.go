@@ -44,6 +44,7 @@ type kindWatch struct {
 	state    time.Time // when the state stream was made
 	ledger
 	tracing
+	writers writers
 	fights  fights
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
@@ -164,6 +165,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	}
 	k.appender, k.dirty = appender, time.Time{}
 	defer appender.Close()
+	k.writers.resume(appender.Last())
 	defer k.vouch(ctx)
 	resumable, err := k.resume(ctx)
 	if err != nil {

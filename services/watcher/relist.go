@@ -42,6 +42,7 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	r := h.state.Compare(position, epoch)
 	k.era.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
+	k.writers.forget()
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {
 		return nil, err
@@ -132,6 +133,7 @@ func (k *kindWatch) find(ctx context.Context, r *translate.Relist, obj runtime.O
 	case finding.Rewound:
 		return fmt.Errorf("%w: %v is at %s, and was later", errRewound, ref, m.GetResourceVersion())
 	case !finding.Changed:
+		k.writers.note(k.kind.Name, events.Is, m.GetUID(), translate.WritersOf(m.GetManagedFields()))
 		return nil
 	case finding.Replaced != 0:
 		if err := k.bury(ctx, finding.Replaced); err != nil {

@@ -47,7 +47,10 @@ func DeedOf(d events.Delta, at events.Trigger, was, now reconcile.Object) (deed 
 	case was.None() || was.GetUID() != now.GetUID():
 		deed.Verb, deed.Was = events.VerbCreate, reconcile.Object{}
 	}
-	writers := append([]events.Manager{d.By}, d.Beside...)
+	writers := []events.Manager{d.By}
+	if !d.Proven {
+		writers = append(writers, d.Beside...)
+	}
 	if !slices.ContainsFunc(writers, isKCM) {
 		return deed, deed.Verb == events.VerbCreate
 	}

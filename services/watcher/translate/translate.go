@@ -31,6 +31,8 @@ type Stamp struct {
 	Hole events.Hole
 	// Hide is what must not be said of objects.
 	Hide redact.Rules
+	// Writers is what is remembered of the version before.
+	Writers Writers
 }
 
 // Size is how much of an object is said.
@@ -71,7 +73,7 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 		Epoch:    s.Epoch, Sync: s.Sync, At: s.At,
 		Form: FormOf(kind), ContentType: kinds.Protobuf,
 	}
-	d.By, d.Beside = events.ManagersOf(m.GetManagedFields())
+	s.Writers.attribute(&d, m.GetManagedFields())
 	m.SetManagedFields(nil)
 	hide(kind.Name, m, s.Hide)
 	if s.Size != Whole || d.Form == kinds.Metadata {
@@ -145,7 +147,7 @@ func Again(d events.Delta, s Stamp) events.Delta {
 // known state.
 func Tombstone(d events.Delta, s Stamp) events.Delta {
 	d = Again(d, s)
-	d.Op, d.By, d.Beside = events.Gone, events.Manager{}, nil
+	d.Op, d.By, d.Proven, d.Beside = events.Gone, events.Manager{}, false, nil
 	return d
 }
 

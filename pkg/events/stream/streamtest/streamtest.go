@@ -63,6 +63,7 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"WorkHeadersOnly", testWorkHeadersOnly},
 		{"WorkMaxPending", testWorkMaxPending},
 		{"WorkCoalesces", testWorkCoalesces},
+		{"Managers", testManagers},
 		{"Archive", testArchive},
 		{"Peers", testPeers},
 		{"Close", testClose},

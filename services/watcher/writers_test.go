@@ -1,0 +1,73 @@
+package watcher
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+)
+
+// TestTheAuthorIsToldAcrossBrokenWatches: who made a change is known from the version
+// before it, also when the watch was interrupted; a watcher that has just been started does
+// not know that version, and does not guess.
+func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	at := metav1.NewTime(time.Unix(1_900_000_000, 0))
+	// All write in the same second; the API server lists them by their names.
+	write := func(managers ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.ManagedFields = nil
+			for _, m := range managers {
+				p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
+					Manager: m, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + m + `":{}}`)},
+				})
+			}
+		}
+	}
+	newest := func(version int) (d events.Delta) {
+		t.Helper()
+		until(t, func() bool {
+			var told []events.Delta
+			for _, d := range logOf(t, b) {
+				if d.Op == events.Is {
+					told = append(told, d)
+				}
+			}
+			if len(told) == version {
+				d = told[version-1]
+			}
+			return len(told) == version
+		})
+		return d
+	}
+	is := func(version int, want string) {
+		t.Helper()
+		if d := newest(version); d.Proven != (want != "") || d.Proven && d.By.Name != want {
+			t.Errorf("version %d is by %q, proven %v, want %q", version, d.By.Name, d.Proven, want)
+		}
+	}
+	s.changeOf("pods", "ADDED", "a", write("run"))
+	_, stop := start(t, s, b, "one")
+	is(1, "") // a list has found it
+	s.changeOf("pods", "MODIFIED", "a", write("label", "run"))
+	is(2, "label")
+	s.cut()
+	s.changeOf("pods", "MODIFIED", "a", write("label", "note", "run"))
+	is(3, "note")
+	s.changeOf("pods", "MODIFIED", "a", write("label", "note", "run")) // a binding
+	is(4, "")
+	s.changeOf("pods", "ADDED", "b", write("create"))
+	is(5, "create")
+	stop()
+	start(t, s, b, "two")
+	s.changeOf("pods", "MODIFIED", "a", write("edit", "label", "note", "run"))
+	is(6, "")
+	s.changeOf("pods", "MODIFIED", "a", write("edit", "fix", "label", "note", "run"))
+	is(7, "fix")
+	s.changeOf("pods", "MODIFIED", "b", write("create", "patch"))
+	is(8, "")
+}
