@@ -252,7 +252,7 @@ func (q *inquiry) all(pods int) ([]metric, error) {
 			return err
 		}},
 		{"why, three objects deep, in the middle of the past", func() error {
-			c, err := q.record.Why(q.ctx, kinds.Pods.Kind, planted, record.Moment{}, "", false)
+			c, err := q.record.Why(q.ctx, kinds.Pods.Kind, planted, record.Question{Last: true})
 			if err == nil && c.Began().Version.By.Manager != "kubectl" {
 				err = fmt.Errorf("the chain ends with %v", c.Began().Version.Object)
 			}

@@ -139,7 +139,9 @@ func why(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cause, err := a.record.Why(ctx, kind, ref, when, a.word("field"), a.word("reports") == "true")
+	cause, err := a.record.Why(ctx, kind, ref, record.Question{
+		At: when, Field: a.word("field"), Last: a.word("last") == "true", Reports: a.word("reports") == "true",
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func TestAFightIsTold(t *testing.T) {
 					w.is(web, change.by, replicas(change.to))
 					w.is(web, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"seen": o.GetResourceVersion()}) })
 				}
-				cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Moment{}, "", false)
+				cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
 				w.must(err)
 				f := cause.Fight
 				switch {

@@ -52,6 +52,8 @@ type Version struct {
 
 	origin *Origin
 	entry  Entry
+	tree   fields.Tree
+	author author
 	wish   bool // it says what is wanted, and not only what is seen
 }
 
@@ -66,8 +68,10 @@ type Hand struct {
 	Key        string `json:"key,omitempty"`
 	Because    string `json:"because,omitempty"`
 	Turn       uint64 `json:"turn,omitempty"`
-	// Unknown says why nobody is named.
+	// Unknown says why the author is not named, and what is known instead.
 	Unknown string `json:"unknown,omitempty"`
+	// Note is a remark about who is named.
+	Note string `json:"note,omitempty"`
 }
 
 // String is the name of whoever it was.
@@ -182,7 +186,7 @@ func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry)
 func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	v := Version{
 		Object: e.Ref, UID: e.UID, ResourceVersion: e.ResourceVersion, Generation: e.Generation, Epoch: e.Epoch,
-		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, Trace: e.Trace.ID(), entry: e,
+		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, Trace: e.Trace.ID(), entry: e, tree: tree,
 	}
 	same := was != nil && was.UID == e.UID && was.Op == events.Is
 	switch {
@@ -202,63 +206,26 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	if same {
 		v.Changes = fields.Diff(before, tree)
 	}
+	v.author = authorOf(v, was)
 	switch v.Event {
 	case Born, Leaving, Ended:
 		v.wish = true
 	case Changed:
-		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && len(v.Changes) > 0 && !seen(v.Changes))
+		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && len(v.Changes) > 0 && !seen(v.Changes) || v.noted())
 	case Found, Kept:
 	}
 	return v
 }
 
+// noted tells whether a version has other labels or annotations, and a controller has not
+// written them for itself.
+func (v Version) noted() bool {
+	return v.author.Name != events.FieldManager && slices.ContainsFunc(v.Changes, func(c fields.Change) bool {
+		return c.Within("metadata.labels") || c.Within("metadata.annotations")
+	})
+}
+
 // seen tells whether changes are all of what is seen.
 func seen(changes []fields.Change) bool {
 	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c fields.Change) bool { return !c.Within("status") })
-}
-
-// handOf names who made a version.
-func handOf(v Version, o *Origin) Hand {
-	e, event := v.entry, v.Event
-	h := Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}
-	switch {
-	case o != nil:
-		h.Controller, h.Key, h.Turn = o.Controller, o.Outcome.Key.String(), o.Sequence
-		if o.Turn != nil {
-			h.Because = o.Turn.Because
-		}
-		return h
-	case event == Leaving || event == Ended:
-		// What ends an object leaves no trace in its fields; those of whoever changed
-		// it before are still there.
-		return Hand{Unknown: "a deletion does not say whose it is; none of ours that is on record was, and the API server's audit log knows"}
-	case event == Kept:
-		return Hand{Unknown: "nobody: it was said again to stay on record"}
-	case scaled(v.Changes) && len(e.Beside) > 0 && e.Beside[len(e.Beside)-1].Scales():
-		m := e.Beside[len(e.Beside)-1]
-		return Hand{Manager: m.Name, Operation: m.Operation, Subresource: m.Subresource}
-	case h.Manager == "":
-		h.Unknown = "the object does not say who changed it"
-	case h.Manager == events.FieldManager:
-		return notOurs(e)
-	}
-	return h
-}
-
-// scaled tells whether nothing has changed but the number of replicas that is wanted.
-func scaled(changes []fields.Change) bool {
-	return len(changes) == 1 && changes[0].Path == "spec.replicas"
-}
-
-// notOurs names who made a version whose newest field manager is the one under
-// which our controllers write, although none of them made it: somebody in the same
-// second, or somebody who leaves no trace.
-func notOurs(e Entry) Hand {
-	for _, m := range slices.Backward(e.Beside) {
-		if m.Name != events.FieldManager && !m.Scales() {
-			return Hand{Manager: m.Name, Operation: m.Operation, Subresource: m.Subresource}
-		}
-	}
-	return Hand{Unknown: "its newest field manager is " + events.FieldManager + ", but no write of ours on record made it: it was another " +
-		events.FieldManager + ", or somebody who leaves no field manager, as a scheduler does that binds a pod"}
 }

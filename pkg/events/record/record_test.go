@@ -38,7 +38,7 @@ func (w *world) scaled() {
 func TestWhyLeadsBackToWhoBegan(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
-		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{}, "metadata", false)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: "metadata"})
 		w.must(err)
 		want := `pods:shop/a created by replicaset-controller: too few Pods
   asked by replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
@@ -50,7 +50,7 @@ func TestWhyLeadsBackToWhoBegan(t *testing.T) {
 		if began := c.Began(); began.Version.Object != web || began.Version.By.Manager != "kubectl-scale" {
 			w.Errorf("it began with %+v", began.Version)
 		}
-		c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{}, "", false)
+		c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Last: true})
 		w.must(err)
 		if got := draw(c, ""); got != "pods:shop/a changed by kubelet\n" {
 			w.Errorf("the pod changed\n%s", got)
@@ -66,10 +66,10 @@ func TestWhyADeletedPodIsReplaced(t *testing.T) {
 		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
 		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), born)
 		w.say(born)
-		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Moment{}, "", false)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
 		w.must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
-  asked by pods:shop/a gone by kubelet
+  asked by pods:shop/a gone by unknown
     ordered by pods:shop/a deleting by unknown
   wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
     asked by deployments.apps:shop/web changed by kubectl-scale

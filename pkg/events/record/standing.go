@@ -82,8 +82,14 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 		return nil, err
 	}
 	if ok {
-		v := versionOf(e, nil, nil, nil)
-		v.By = handOf(v, nil)
+		found, err := r.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		v, err := found.made(ctx, kind, e, true)
+		if err != nil {
+			return nil, err
+		}
 		s.Object = &v
 	}
 	if s.Looked, err = r.look(ctx, kind, e.Sequence, controller); err != nil {

@@ -174,14 +174,17 @@ func (h *Happening) delta(m events.Message, f Filter) bool {
 	if err != nil || e.Op == events.Mark || e.Op != events.Gap && !f.wants(e.Ref.Namespace, e.Ref.Name) {
 		return false
 	}
-	h.Noun, h.Who, h.About, h.Object, h.Event = "delta", e.By.Name, e.Ref.String(), e.Ref, eventOf(e)
+	h.Noun, h.About, h.Object, h.Event = "delta", e.Ref.String(), e.Ref, eventOf(e)
+	if e.Proven {
+		h.Who = e.By.Name
+	}
 	switch {
 	case e.Op == events.Gap:
 		g := gapOf(e)
 		h.Noun, h.About, h.What, h.Object, h.Event, h.Gap = "gap", string(e.Kind), g.String(), events.Ref{Kind: e.Kind}, "", &g
 		return true
 	case e.Op == events.Gone:
-		h.Who, h.What = "", "gone"
+		h.What = "gone"
 	case e.Sync:
 		h.What = "said again"
 	case e.Deleting:
@@ -189,7 +192,7 @@ func (h *Happening) delta(m events.Message, f Filter) bool {
 	case e.Generation > 0:
 		h.What = fmt.Sprintf("generation %d", e.Generation)
 	}
-	if e.By.Subresource != "" && e.Op == events.Is {
+	if e.By.Subresource != "" && e.Proven {
 		h.What += " " + e.By.Subresource
 	}
 	h.What += " @" + e.ResourceVersion

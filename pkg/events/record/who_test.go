@@ -1,9 +1,13 @@
 package record_test
 
 import (
+	"errors"
+	"reflect"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -22,27 +26,47 @@ func TestWhoItWas(t *testing.T) {
 			return h.Versions[0].By
 		}
 		together := w.delta(web, events.Is, events.FieldManager, replicas(7))
-		together.Beside = []events.Manager{{Name: "alice", Operation: "Apply"}}
+		together.Beside = []events.Manager{{Name: "alice", Operation: "Apply", Time: together.By.Time}}
 		w.say(together)
+		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "alice") {
+			w.Errorf("one of two of the same second is named: %+v", by)
+		}
+		proven := w.delta(web, events.Is, "alice", replicas(9))
+		proven.By.Time, proven.Proven, proven.Beside = together.By.Time, true, []events.Manager{together.By}
+		w.say(proven)
 		if by := hand(); by.Manager != "alice" || by.Unknown != "" {
-			w.Errorf("in the same second as ours: %+v", by)
+			w.Errorf("whose entry has changed: %+v", by)
 		}
 		scaling := w.delta(web, events.Is, events.FieldManager, replicas(3))
+		scaling.By.Time = together.By.Time
 		scaling.Beside = []events.Manager{{Name: "kubectl", Operation: "Update", Subresource: "scale"}}
 		w.say(scaling)
 		if by := hand(); by.Manager != "kubectl" || by.Subresource != "scale" {
 			w.Errorf("scaled with kubectl: %+v", by)
 		}
 		noted := w.delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"note": "1"}) })
-		noted.Beside = scaling.Beside
+		noted.By.Time, noted.Beside = together.By.Time, scaling.Beside
 		w.say(noted)
 		if by := hand(); by.Manager != "" || by.Unknown == "" {
 			w.Errorf("who scaled it is taken for who noted something on it: %+v", by)
 		}
+		two := w.delta(web, events.Is, events.FieldManager, replicas(4))
+		two.By.Time = together.By.Time
+		two.Beside = []events.Manager{{Name: "bob", Operation: "Apply", Subresource: "scale"}, scaling.Beside[0]}
+		w.say(two)
+		if by := hand(); by.Manager != "" {
+			w.Errorf("one of two who scaled is named: %+v", by)
+		}
 		untold := w.delta(web, events.Is, events.FieldManager, replicas(8))
 		w.say(untold)
-		if by := hand(); by.Manager != "" || by.Controller != "" || by.Unknown == "" {
-			w.Errorf("without a trace: %+v", by)
+		if by := hand(); by.Manager != events.FieldManager || by.Controller != "" || by.Note == "" {
+			w.Errorf("another %s: %+v", events.FieldManager, by)
+		}
+		found := w.delta(web, events.Is, "carol", replicas(5))
+		found.Sync = true
+		w.say(found)
+		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "carol") {
+			w.Errorf("what a list has found: %+v", by)
 		}
 		turn := w.decide(deployments, web, "in vain", nil)
 		stood := w.delta(web, events.Is, events.FieldManager, replicas(9))
@@ -77,13 +101,135 @@ func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
   wanted since deployments.apps:shop/web changed by kubectl-scale
 `,
 		} {
-			c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Moment{}, "", follow)
+			c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{Last: true, Reports: follow})
 			w.must(err)
 			if got := draw(c, ""); got != want {
 				w.Errorf("reports %v:\n%swant\n%s", follow, got, want)
 			}
 			if began := c.Began(); began.Version.By.Manager != "kubectl-scale" {
 				w.Errorf("it began with %+v", began.Version)
+			}
+		}
+	})
+}
+
+// TestOneAnswerEverywhere: history, get and why name the same author of each version, however
+// often it is mentioned.
+func TestOneAnswerEverywhere(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		bound := w.delta(pod("a"), events.Is, "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "node-1" })
+		bound.By = events.Manager{}
+		w.say(bound)
+		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("a"), 0)
+		w.must(err)
+		if by := h.Versions[len(h.Versions)-1].By; !strings.Contains(by.Unknown, "bound to node-1") || !strings.Contains(by.Unknown, "default-scheduler") {
+			w.Errorf("a binding is by %+v", by)
+		}
+		for _, kept := range []bool{false, true} {
+			if kept {
+				again := w.delta(web, events.Is, "", nil)
+				last := w.newest(web)
+				again.By, again.Sync, again.ResourceVersion = last.By, true, last.ResourceVersion
+				w.say(again)
+			}
+			for kind, ref := range map[*kinds.Kind]events.Ref{&kinds.Pods.Kind: pod("a"), &kinds.Deployments.Kind: web, &kinds.ReplicaSets.Kind: webSet} {
+				h, err := w.record.History(w.Context(), *kind, ref, 0)
+				w.must(err)
+				want := h.Versions[len(h.Versions)-1]
+				for i := len(h.Versions) - 1; want.Event == record.Kept; i-- {
+					want = h.Versions[i]
+				}
+				state, err := w.record.One(w.Context(), *kind, ref, record.Moment{})
+				w.must(err)
+				hands, err := w.record.Authors(w.Context(), *kind, state.Entries)
+				w.must(err)
+				if !reflect.DeepEqual(hands[0], want.By) {
+					w.Errorf("%v is by %+v in its history, and by %+v in a list", ref, want.By, hands[0])
+				}
+				c, err := w.record.Why(w.Context(), *kind, ref, record.Question{Last: true, Reports: true})
+				w.must(err)
+				hand := map[string]record.Hand{want.Object.String() + want.ResourceVersion: want.By}
+				w.agrees(c, hand)
+			}
+		}
+	})
+}
+
+// agrees tells whether a version has the same author wherever it is mentioned.
+func (w *world) agrees(c *record.Cause, hands map[string]record.Hand) {
+	w.Helper()
+	id := c.Version.Object.String() + c.Version.ResourceVersion
+	if by, known := hands[id]; known && !reflect.DeepEqual(by, c.Version.By) {
+		w.Errorf("%s is by %+v and by %+v", id, by, c.Version.By)
+	}
+	hands[id] = c.Version.By
+	for _, behind := range c.Causes {
+		w.agrees(behind, hands)
+	}
+}
+
+func (w *world) newest(ref events.Ref) events.Delta {
+	w.Helper()
+	state, err := w.record.One(w.Context(), kindOf(ref.Kind), ref, record.Moment{})
+	w.must(err)
+	return state.Entries[0].Delta
+}
+
+// TestWhatIsExplainedTwiceIsSaidOnce: the hand of a version that a turn made stays, also where
+// it is met again.
+func TestWhatIsExplainedTwiceIsSaidOnce(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		made := w.delta(webSet, events.Is, events.FieldManager, replicas(4))
+		turn := w.decide(deployments, web, "as many as are wanted", nil)
+		said := w.say(made)
+		w.done(deployments, web, turn, made)
+		next := w.delta(pod("c"), events.Is, events.FieldManager, nil)
+		asked := trigger(webSet, said)
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", nil, asked), next)
+		created := w.say(next)
+		again := w.delta(webSet, events.Is, events.FieldManager, func(o metav1.Object) { o.(*appsv1.ReplicaSet).Status.Replicas = 2 })
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "the status has changed", nil, asked, trigger(pod("c"), created)), again)
+		w.say(again)
+		c, err := w.record.Why(w.Context(), kinds.ReplicaSets.Kind, webSet, record.Question{Last: true, Reports: true})
+		w.must(err)
+		w.agrees(c, map[string]record.Hand{})
+		if met := c.Causes[1].Causes[0]; met.Note != record.Again || met.Version.By.Controller != deployments {
+			w.Errorf("met again: %+v", met)
+		}
+	})
+}
+
+// TestWhyAnswersWithWhatIsWanted: the last change of most objects is that of a status, which
+// nothing lies behind.
+func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
+		why := func(q record.Question) *record.Cause {
+			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), q)
+			w.must(err)
+			return c
+		}
+		c := why(record.Question{})
+		if c.Version.Event != record.Born || c.Version.By.Controller != replicaSets || c.Last == nil || c.Last.By.Manager != "kubelet" {
+			w.Errorf("by default: %+v, last %+v", c.Version, c.Last)
+		}
+		last := why(record.Question{Last: true})
+		if last.Version.By.Manager != "kubelet" || last.Last != nil {
+			w.Errorf("the last change: %+v", last.Version)
+		}
+		if exactly := why(record.Question{At: record.Moment{Version: last.Version.ResourceVersion}}); exactly.Version.ResourceVersion != last.Version.ResourceVersion {
+			w.Errorf("asked about a version: %+v", exactly.Version)
+		}
+		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+		if labelled := why(record.Question{}); labelled.Version.By.Manager != "kubectl-label" || labelled.Last != nil {
+			w.Errorf("a label: %+v", labelled.Version)
+		}
+		for _, field := range []string{"metadata.deletionTimestamp", "spec.nodename"} {
+			if _, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: field}); !errors.Is(err, record.ErrNotThere) {
+				w.Errorf("a field that was never set, %s: %v", field, err)
 			}
 		}
 	})

@@ -28,6 +28,9 @@ type Cause struct {
 	Wish bool `json:"wish,omitempty"`
 	// Note says why nothing is known behind this, or more than the version does.
 	Note string `json:"note,omitempty"`
+	// Last is the newest version, where a former one is explained because that says what is
+	// wanted and the newest one only what is seen.
+	Last *Version `json:"last,omitempty"`
 	// Like are how many more versions asked for the same decision in the same way.
 	Like int `json:"like,omitempty"`
 	// Fight is the one that the version which is explained is part of, if it is.
@@ -67,8 +70,8 @@ type Decision struct {
 	Code            string          `json:"code,omitempty"`
 }
 
-// again is the note of what has been explained already.
-const again = "explained above"
+// Again is the note of a version that has been explained already, further up.
+const Again = "explained above"
 
 const (
 	// hops bounds how many decisions lie behind each other in an explanation.
@@ -78,15 +81,27 @@ const (
 	askers = 4
 )
 
-// Why explains a version of an object: the newest one at a moment, or, where a
-// field is named, the newest in which that changed.
+// Question is what is asked about an object.
+type Question struct {
+	// At is the moment at which a version is looked for; the zero one is now. One that is
+	// given as a resourceVersion is about exactly that version.
+	At Moment
+	// Field has the newest version explained in which that changed.
+	Field string
+	// Last has the newest version explained, whatever it says. Otherwise it is the newest
+	// that says what is wanted: a creation, a deletion, a new generation, labels or
+	// annotations.
+	Last bool
+	// Reports of what is seen are followed, too. They are told in any case: behind each
+	// rollout lies that its pods became ready.
+	Reports bool
+}
+
+// Why explains a version of an object.
 //
-// Errors: [ErrNotThere], *[BeforeRecord]; the field never changed.
-//
-// Reports of what is seen that asked for a decision are told, and followed only
-// where that is asked for: behind each rollout lies that its pods became ready.
-func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Moment, field string, reports bool) (*Cause, error) {
-	sequence, err := r.position(ctx, kind.Name, at)
+// Errors: [ErrNotThere], *[BeforeRecord]; the field never changed, or never was set.
+func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, q Question) (*Cause, error) {
+	sequence, err := r.position(ctx, kind.Name, q.At)
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +120,24 @@ func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Mo
 	if err != nil {
 		return nil, err
 	}
-	x := &explanation{search: s, kinds: map[kinds.Name]kinds.Kind{}, seen: map[string]bool{}, reports: reports}
+	x := &explanation{search: s, kinds: map[kinds.Name]kinds.Kind{}, seen: map[string]Hand{}, reports: q.Reports}
 	for _, k := range all {
 		x.kinds[k.Name] = k
 	}
-	if e, err = x.chosen(ctx, e, field); err != nil {
+	newest, e, err := x.chosen(ctx, e, q)
+	if err != nil {
 		return nil, err
 	}
 	cause, err := x.explain(ctx, e, "", 0)
 	if err != nil {
 		return nil, err
+	}
+	if newest.Sequence != e.Sequence {
+		last, err := x.made(ctx, kind, newest, true)
+		if err != nil {
+			return nil, err
+		}
+		cause.Last = &last
 	}
 	cause.Fight, err = x.fight(ctx, e)
 	return cause, err
@@ -124,31 +147,69 @@ func (r *Record) Why(ctx context.Context, kind kinds.Kind, ref events.Ref, at Mo
 type explanation struct {
 	*search
 	kinds map[kinds.Name]kinds.Kind
-	seen  map[string]bool // versions that have been explained
+	seen  map[string]Hand // who made the versions that have been explained
 	// reports are followed, too.
 	reports bool
 }
 
-// chosen is the version that changed something, or a field, going back from one.
-func (x *explanation) chosen(ctx context.Context, e Entry, field string) (Entry, error) {
-	for {
+// wishLook bounds how many versions are looked at for one that says what is wanted.
+const wishLook = 1000
+
+// chosen is the version that a question is about, going back from an entry; newest is the
+// last one that changed anything, where it need not be the same.
+func (x *explanation) chosen(ctx context.Context, from Entry, q Question) (newest, e Entry, err error) {
+	if q.Field != "" {
+		e, err = x.setting(ctx, from, q.Field)
+		return e, e, err
+	}
+	exactly := q.Last || q.At.Version != ""
+	e = from
+	for range wishLook {
 		v, was, err := x.version(ctx, e)
-		switch {
-		case err != nil:
-			return e, err
-		case was == nil:
-			if field != "" && v.Event != Born {
-				return e, fmt.Errorf("%s of %v has not changed in any version on record: %w", field, e.Ref, ErrNotThere)
-			}
-			return e, nil
-		case v.Event == Kept:
-		case field == "", slices.ContainsFunc(v.Changes, func(c fields.Change) bool { return c.Within(field) }):
-			return e, nil
-		case was.UID != e.UID:
-			return e, nil // it has been so since it was created
+		if err != nil {
+			return newest, e, err
+		}
+		if newest.Sequence == 0 && v.Event != Kept {
+			newest = e
+		}
+		if v.Event != Kept && (exactly || v.wish || v.Event == Found) {
+			return newest, e, nil
+		}
+		if was == nil {
+			break
 		}
 		e = *was
 	}
+	if newest.Sequence == 0 {
+		newest = e
+	}
+	return newest, newest, nil // none that is kept says what is wanted
+}
+
+// setting is the version in which a field changed last, going back from an entry.
+func (x *explanation) setting(ctx context.Context, e Entry, field string) (Entry, error) {
+	for {
+		v, was, err := x.version(ctx, e)
+		changed := v.Event != Kept && slices.ContainsFunc(v.Changes, func(c fields.Change) bool { return c.Within(field) })
+		switch {
+		case err != nil, changed:
+			return e, err
+		case was != nil && was.UID == e.UID:
+			e = *was
+			continue
+		case !v.has(field):
+			return e, fmt.Errorf("%s of %v is %w: no version that is kept has that field; is it written as in the API, such as spec.nodeName?", field, e.Ref, ErrNotThere)
+		case v.Event != Born:
+			return e, fmt.Errorf("%s of %v has not changed in any version on record: %w", field, e.Ref, ErrNotThere)
+		default:
+			return e, nil // it has been so since it was created
+		}
+	}
+}
+
+// has tells whether a version has a field, or parts of it.
+func (v Version) has(field string) bool {
+	return slices.ContainsFunc(fields.Apart(nil, v.tree), func(c fields.Change) bool { return c.Within(field) })
 }
 
 // version is what an entry says, and the entry before it.
@@ -157,22 +218,7 @@ func (x *explanation) version(ctx context.Context, e Entry) (v Version, was *Ent
 	if !known {
 		return v, nil, fmt.Errorf("the kind %s is %w any more", e.Kind, ErrNotThere)
 	}
-	tree, err := fields.Of(kind, e.Delta)
-	if err != nil {
-		return v, nil, err
-	}
-	before, ok, err := x.before(ctx, e)
-	if err != nil {
-		return v, nil, err
-	}
-	var past fields.Tree
-	if ok {
-		was = &before
-		if past, err = fields.Of(kind, before.Delta); err != nil {
-			return v, nil, err
-		}
-	}
-	return versionOf(e, was, tree, past), was, nil
+	return x.compared(ctx, kind, e)
 }
 
 // explain finds what led to an entry.
@@ -182,21 +228,15 @@ func (x *explanation) explain(ctx context.Context, e Entry, role Role, depth int
 		return nil, err
 	}
 	c := &Cause{Role: role, Version: v}
-	id := e.ID()
-	if x.seen[id] {
-		c.Version.By = handOf(v, nil)
-		c.Note = again
+	if by, explained := x.seen[e.ID()]; explained {
+		c.Version.By, c.Note = by, Again
 		return c, nil
 	}
-	x.seen[id] = true
-	tree, err := fields.Of(x.kinds[e.Kind], e.Delta)
-	if err != nil {
-		return nil, err
-	}
-	if v.origin, err = x.origin(ctx, e, tree); err != nil {
+	if v.origin, err = x.origin(ctx, e, v.tree); err != nil {
 		return nil, err
 	}
 	v.By = handOf(v, v.origin)
+	x.seen[e.ID()] = v.By
 	c.Version, c.Wish = v, v.wish
 	switch {
 	case v.origin == nil && v.Event == Ended && was != nil && was.Deleting:
@@ -234,10 +274,7 @@ func (x *explanation) order(ctx context.Context, c *Cause, e Entry, depth int) e
 	if err != nil {
 		return err
 	}
-	c.Version.By = Hand{Unknown: "see what ordered it"}
-	if last := c.Version.entry.By; last.Name != "" {
-		c.Version.By = Hand{Manager: last.Name, Operation: last.Operation, Subresource: last.Subresource}
-	}
+	c.Version.By = Hand{Unknown: "the end of what was deleted before"}
 	c.Causes = []*Cause{ordered}
 	return nil
 }
@@ -384,7 +421,7 @@ func (c *Cause) Began() *Cause {
 }
 
 func (c *Cause) ends(out *[]*Cause) {
-	if len(c.Causes) == 0 && c.Note != again {
+	if len(c.Causes) == 0 && c.Note != Again {
 		*out = append(*out, c)
 	}
 	for _, behind := range c.Causes {

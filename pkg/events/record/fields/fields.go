@@ -47,6 +47,16 @@ func Of(kind kinds.Kind, d events.Delta) (Tree, error) {
 	return tree, nil
 }
 
+// Get is the value at a path of names; nil where there is none.
+func (t Tree) Get(names ...string) any {
+	var value any = map[string]any(t)
+	for _, name := range names {
+		part, _ := value.(map[string]any)
+		value = part[name]
+	}
+	return value
+}
+
 // Change is one field that differs. Was is nil where the field was not there, and
 // Is where it is not there any more.
 type Change struct {

@@ -92,7 +92,7 @@ func (t *Teller) Write(kind kinds.Kind, object Object, by string) (events.Delta,
 		Kind: kind.Name, Ref: events.Ref{Kind: kind.Name, Namespace: object.GetNamespace(), Name: object.GetName()}, Op: events.Is,
 		UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(), Generation: object.GetGeneration(),
 		Deleting: object.GetDeletionTimestamp() != nil, Form: form, ContentType: kinds.Protobuf, Body: body,
-		By: events.Manager{Name: by, Operation: "Update", Time: time.Now()},
+		By: events.Manager{Name: by, Operation: "Update", Time: time.Now()}, Proven: true,
 	}, nil
 }
 
