@@ -90,6 +90,11 @@ func (g *getting) run(ctx context.Context, s *Session, args []string) error {
 		if err != nil {
 			return err
 		}
+		if tabular := s.Output == "table" || s.Output == "wide"; tabular {
+			if err := s.authors(ctx, some); err != nil {
+				return err
+			}
+		}
 		all = append(all, some...)
 		for _, doubt := range state.Doubts {
 			if len(states) > 1 {
@@ -114,6 +119,23 @@ type item struct {
 	kind  kinds.Kind
 	entry record.Entry
 	tree  fields.Tree
+	by    record.Hand // only for tables
+}
+
+// authors names who made the versions of objects of one kind.
+func (s *Session) authors(ctx context.Context, of []item) error {
+	if len(of) == 0 {
+		return nil
+	}
+	entries := make([]record.Entry, len(of))
+	for i := range of {
+		entries[i] = of[i].entry
+	}
+	hands, err := record.New(s.Bus).Authors(ctx, of[0].kind, entries)
+	for i := range hands {
+		of[i].by = hands[i]
+	}
+	return err
 }
 
 // show reads the objects of a state that a selector chooses.
@@ -125,7 +147,7 @@ func show(state *record.State, chosen labels.Selector) (all []item, err error) {
 		}
 		object := unstructured.Unstructured{Object: tree}
 		if chosen.Matches(labels.Set(object.GetLabels())) {
-			all = append(all, item{state.Kind, e, tree})
+			all = append(all, item{kind: state.Kind, entry: e, tree: tree})
 		}
 	}
 	return all, nil
@@ -289,13 +311,6 @@ func (s *Session) kindsIn(ctx context.Context, words []string) (of []kinds.Kind,
 		}
 	}
 	return once, nil
-}
-
-func hand(e record.Entry) string {
-	if e.By.Subresource != "" {
-		return e.By.Name + " (" + e.By.Subresource + ")"
-	}
-	return e.By.Name
 }
 
 // ref is how kubectl writes an object: pod/web-1, deployment.apps/web.

@@ -117,11 +117,13 @@ func generation(n int64) string {
 func drawReason(p *Paper, indent string, by record.Hand) {
 	switch {
 	case by.Because != "":
-		p.Line("%s%s", indent, p.In(Cyan, fmt.Sprintf("because: %s (turn %d of %s)", by.Because, by.Turn, by.Key)))
+		p.Line("%sbecause: %s%s", indent, reason(p, by.Because), p.In(Dim, fmt.Sprintf(" (turn %d of %s)", by.Turn, by.Key)))
 	case by.Controller != "":
 		p.Line("%s%s", indent, p.In(Cyan, fmt.Sprintf("turn %d of %s, which is not kept any more", by.Turn, by.Key)))
 	case by.Unknown != "":
 		p.Line("%s%s", indent, p.In(Dim, by.Unknown))
+	case by.Note != "":
+		p.Line("%s%s", indent, p.In(Dim, by.Note))
 	}
 }
 

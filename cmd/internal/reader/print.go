@@ -103,7 +103,7 @@ func drawKind(p *Paper, all []item, several, wide bool) {
 		if several {
 			name = o.ref()
 		}
-		row := Cells(e.Ref.Namespace, name, "", e.ResourceVersion, fmt.Sprint(e.Generation), moment(e.At), hand(e))
+		row := Cells(e.Ref.Namespace, name, "", e.ResourceVersion, fmt.Sprint(e.Generation), moment(e.At), o.by.String())
 		row[2] = status
 		object := unstructured.Unstructured{Object: o.tree}
 		if wide && pods {

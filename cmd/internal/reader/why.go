@@ -13,51 +13,69 @@ import (
 )
 
 func newWhy() *cobra.Command {
-	at, field, all, reports := "", "", false, false
+	at, audit, all, q := "", "", false, record.Question{}
 	return Program{
 		Use: "why KIND/NAME", Short: "Show the causes of a change, back to where it began",
-		Long: `Explains the last change of an object, the last one at a moment, or the last one of a
-field: which turn of which controller made it, for what reason, on which versions that
-was decided, and what led to those, back to the first cause, which is a change that no
-controller of ours made: a user's, a node's, or one that is kept no more.`,
-		Example: "  millrace why pod/web-6d5f7c9b4-x2x7p\n  millrace why deploy/web --field=spec.replicas\n  millrace why rs/web-6d5f7c9b4 --at=15:04:05",
+		Long: `Explains the last change of what is wanted of an object: its creation or deletion, its
+specification, its labels and annotations. --field explains the last change of a field,
+--last the last change whatever it is, such as that of a status. Shown are which turn of
+which controller made it, for what reason, on which versions that was decided, and what
+led to those, back to the first cause, which is a change that no controller of ours made:
+a user's, a node's, or one that is kept no more.
+
+Who made a change is the controller whose turn is on record, or the field manager whose
+entry the change has changed, and otherwise unknown: a deletion and the binding of a pod
+leave none. --audit-log reads from the API server's audit log which user that was.`,
+		Example: "  millrace why pod/web-6d5f7c9b4-x2x7p\n  millrace why deploy/web --field=spec.replicas\n  millrace why rs/web-6d5f7c9b4 --at=15:04:05\n  millrace why pod/web-6d5f7c9b4-x2x7p --audit-log=/var/log/kubernetes/audit.log",
 		Args:    cobra.RangeArgs(1, 2),
 		Outputs: []string{"tree", "json", "yaml"},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&at, "at", at, "`moment` whose last change is explained: so long ago, a time, or a resourceVersion (default now)")
-			f.StringVar(&field, "field", field, "`path` of a field: its last change is explained, such as spec.replicas")
-			f.BoolVar(&reports, "reports", reports, "follow also reports of what is seen, such as that pods became ready, back to where they came from")
+			f.StringVar(&at, "at", at, "`moment` at which it is explained: so long ago, a time, or a resourceVersion, which is then the version that is explained (default now)")
+			f.StringVar(&audit, "audit-log", audit, "`file` with the API server's audit log, which tells the users behind deletions and other changes without a field manager")
+			f.BoolVar(&q.Last, "last", q.Last, "explain the last change, also where that is only a report of what is seen")
+			f.StringVar(&q.Field, "field", q.Field, "`path` of a field: its last change is explained, such as spec.replicas")
+			f.BoolVar(&q.Reports, "reports", q.Reports, "follow also reports of what is seen, such as that pods became ready, back to where they came from")
 			f.BoolVar(&all, "changes", all, "show all fields that changed, not only those of the change that is explained")
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
-			when, err := record.ParseMoment(at, s.Now())
-			if err != nil {
+			var err error
+			if q.At, err = record.ParseMoment(at, s.Now()); err != nil {
 				return fmt.Errorf("read --at: %w", err)
 			}
 			kind, ref, err := s.Object(ctx, args)
 			if err != nil {
 				return err
 			}
-			cause, err := record.New(s.Bus).Why(ctx, kind, ref, when, field, reports)
+			cause, err := record.New(s.Bus).Why(ctx, kind, ref, q)
 			if err != nil {
 				return err
 			}
-			return s.Print(cause, func(p *Paper) {
-				(&tree{paper: p, all: all}).draw(cause, "", "")
-				if began := cause.Began(); began != cause {
-					p.Line("")
-					p.Line("%s %s %s, %s, at %s", p.In(Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, moment(began.Version.Time))
-				}
-				if f := cause.Fight; f != nil {
-					p.Line("%s %s and %s write %s back and forth: %d times in a row it came back to what it was, since %s. Let only one of them set it.",
-						p.In(Red, "Fight:"), f.Hands[0], f.Hands[1], strings.Join(f.Fields, ", "), f.Times, moment(f.Since))
-				}
-				if v := cause.Version; v.Trace != "" {
-					p.Line("%s %s: millrace trace %s --rv=%s", p.In(Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
-				}
-			})
+			if err := nameUsers(cause, audit); err != nil {
+				return err
+			}
+			return s.Print(cause, func(p *Paper) { drawWhy(p, cause, all, args) })
 		},
 	}.Command()
+}
+
+// drawWhy draws an explanation.
+func drawWhy(p *Paper, cause *record.Cause, all bool, args []string) {
+	(&tree{paper: p, all: all}).draw(cause, "", "")
+	if began := cause.Began(); began != cause {
+		p.Line("")
+		p.Line("%s %s %s, %s, at %s", p.In(Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, moment(began.Version.Time))
+	}
+	if last := cause.Last; last != nil {
+		p.Line("%s @%s, %s, at %s: --last explains that", p.In(Bold, "Changed last:"), last.ResourceVersion, last.By, moment(last.Time))
+		drawChanges(p, "   ", telling(*last))
+	}
+	if f := cause.Fight; f != nil {
+		p.Line("%s %s and %s write %s back and forth: %d times in a row it came back to what it was, since %s. Let only one of them set it.",
+			p.In(Red, "Fight:"), f.Hands[0], f.Hands[1], strings.Join(f.Fields, ", "), f.Times, moment(f.Since))
+	}
+	if v := cause.Version; v.Trace != "" {
+		p.Line("%s %s: millrace trace %s --rv=%s", p.In(Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
+	}
 }
 
 // tree draws causes, each below what it led to.
@@ -96,14 +114,13 @@ func (t *tree) draw(c *record.Cause, lead, rest string) {
 func (t *tree) who(c *record.Cause, bar string) {
 	p, v := t.paper, c.Version
 	switch d := c.Decision; {
+	case c.Note == record.Again:
 	case d != nil:
 		p.Line("%sby %s, turn %d of %s at %s", bar, p.In(Cyan, d.Controller), d.Turn, d.Key, moment(d.At))
-		p.Line("%sbecause: %s", bar, p.In(Cyan, d.Because))
+		p.Line("%sbecause: %s", bar, reason(p, d.Because))
 		p.Line("%s%s", bar, p.In(Dim, "saw "+sight(d, c.Causes)))
-	case v.By.Unknown != "":
-		p.Line("%s%s", bar, p.In(Dim, v.By.Unknown))
 	default:
-		p.Line("%sby %s%s", bar, p.In(Green, v.By.String()), p.In(Dim, operation(v.By)))
+		drawHand(p, bar, v.By)
 	}
 	if c.Note != "" {
 		p.Line("%s%s", bar, p.In(Dim, c.Note))
@@ -113,11 +130,32 @@ func (t *tree) who(c *record.Cause, bar string) {
 	}
 }
 
-func operation(by record.Hand) string {
-	if by.Controller != "" || by.Operation == "" {
-		return ""
+// drawHand draws who made a version that no turn explains.
+func drawHand(p *Paper, bar string, by record.Hand) {
+	switch {
+	case by.Controller != "":
+		p.Line("%sby %s, turn %d of %s", bar, p.In(Cyan, by.Controller), by.Turn, by.Key)
+	case by.Manager != "":
+		p.Line("%sby %s%s", bar, p.In(Green, by.String()), p.In(Dim, ", "+by.Operation))
 	}
-	return ", " + by.Operation
+	if by.User != "" {
+		p.Line("%sas user %s%s", bar, p.In(Green, by.User), p.In(Dim, ", in the audit log"))
+	}
+	for _, remark := range []string{by.Unknown, by.Note} {
+		if remark != "" {
+			p.Line("%s%s", bar, p.In(Dim, remark))
+		}
+	}
+}
+
+// reason writes why a turn was made: first the reason of its commands, behind it what was
+// also so.
+func reason(p *Paper, because string) string {
+	first, also, more := strings.Cut(because, "; ")
+	if !more {
+		return p.In(Cyan, first)
+	}
+	return p.In(Cyan, first) + p.In(Dim, "; "+also)
 }
 
 // few is how many fields of a change are shown that is not what was asked about.

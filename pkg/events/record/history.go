@@ -70,6 +70,8 @@ type Hand struct {
 	Turn       uint64 `json:"turn,omitempty"`
 	// Unknown says why the author is not named, and what is known instead.
 	Unknown string `json:"unknown,omitempty"`
+	// User is who sent the request, where the API server's audit log was at hand.
+	User string `json:"user,omitempty"`
 	// Note is a remark about who is named.
 	Note string `json:"note,omitempty"`
 }
@@ -83,6 +85,8 @@ func (h Hand) String() string {
 		return h.Manager + " (" + h.Subresource + ")"
 	case h.Manager != "":
 		return h.Manager
+	case h.User != "":
+		return h.User
 	default:
 		return "unknown"
 	}
