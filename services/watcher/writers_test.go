@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // TestTheAuthorIsToldAcrossBrokenWatches: who made a change is known from the version
@@ -70,4 +71,19 @@ func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 	is(7, "fix")
 	s.changeOf("pods", "MODIFIED", "b", write("create", "patch"))
 	is(8, "")
+}
+
+// TestWhatIsRememberedIsOfTheEndOfTheLog: where the log ends otherwise than with what was
+// appended here, another watcher has gone on, or something was not stored.
+func TestWhatIsRememberedIsOfTheEndOfTheLog(t *testing.T) {
+	for last, kept := range map[uint64]bool{5: true, 3: false, 7: false} {
+		w := writers{said: 5}
+		w.note("pods", events.Is, "u1", translate.WritersOf(nil))
+		w.note("leases.coordination.k8s.io", events.Is, "u2", translate.WritersOf(nil))
+		w.note("pods", events.Is, "u3", translate.WritersOf(nil))
+		w.note("pods", events.Gone, "u3", translate.WritersOf(nil))
+		if w.resume(last); len(w.objects) != map[bool]int{true: 1, false: 0}[kept] {
+			t.Errorf("where the log ends at %d of 5, %d objects are remembered", last, len(w.objects))
+		}
+	}
 }

@@ -60,7 +60,7 @@ export class Past {
       h("div.line", {}, h("time", { datetime: v.time, title: clock.full(v.time) }, clock.short(v.time)), chip(v.event), h("strong", {}, by(v.by)),
         h("span.soft", {}, `version ${v.resourceVersion}${v.generation ? `, generation ${v.generation}` : ""}`), h("span.links", {}, links)),
       v.by.because ? h("p.because", {}, v.by.because, h("span.soft", {}, ` (turn ${v.by.turn} of ${v.by.key})`)) : "",
-      v.by.unknown ? h("p.soft", {}, v.by.unknown) : "", anew, changes(v.changes));
+      v.by.unknown ? h("p.soft", {}, v.by.unknown) : "", v.by.note ? h("p.soft", {}, v.by.note) : "", anew, changes(v.changes));
   }
 
   decided(d) {

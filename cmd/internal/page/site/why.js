@@ -8,6 +8,9 @@ import { h, later, put, s } from "./dom.js";
 import * as state from "./state.js";
 import { by, changes, chip, resource } from "./words.js";
 
+// explained is the note of a version that stands further to the left already.
+const explained = "explained above";
+
 export class Why {
   constructor(thing) {
     this.thing = thing;
@@ -64,12 +67,16 @@ export class Why {
     const start = this.find(cause);
     put(this.note, start === cause ? "Nothing on record lies behind this change." : [h("strong", {}, "Began with "), `${resource(start.version.object.kind)}/${start.version.object.name} ${start.version.event} by ${by(start.version.by)}, ${clock.full(start.version.time)}`,
       h("span.soft", {}, `, ${clock.length(new Date(cause.version.time) - new Date(start.version.time))} before`)]);
+    if (cause.last) {
+      const { object, resourceVersion, time } = cause.last;
+      this.note.append(h("span.soft", {}, ". Changed last by ", by(cause.last.by), " ", h("a", { href: state.href(state.object(this.thing.place, object, { at: resourceVersion })) }, `at ${clock.full(time)}`)));
+    }
     this.connect();
     this.graph.scrollLeft = this.graph.scrollWidth; // what is explained stands at the right end
   }
 
   find(cause) {
-    if (this.id(cause) === this.began && cause.note !== "explained above") return cause;
+    if (this.id(cause) === this.began && cause.note !== explained) return cause;
     for (const behind of cause.causes ?? []) {
       const found = this.find(behind);
       if (found) return found;
@@ -85,7 +92,7 @@ export class Why {
   cause(cause, level) {
     const { version, decision } = cause;
     const place = state.object(this.thing.place, version.object, { at: version.resourceVersion });
-    const began = this.id(cause) === this.began && !cause.note;
+    const began = this.id(cause) === this.began && !cause.note, again = cause.note === explained;
     const card = h(`article.cause.is-${version.event}${began ? ".is-began" : ""}`, {
       role: "treeitem", tabindex: "-1", "aria-level": level, "aria-expanded": cause.causes?.length ? "true" : undefined, "data-cause": this.id(cause),
       "aria-label": `${cause.role ? `${cause.role}: ` : ""}${resource(version.object.kind)} ${version.object.name} ${version.event} by ${by(version.by)}${decision ? `, because: ${decision.because}` : ""}`,
@@ -93,9 +100,9 @@ export class Why {
     h("header", {}, cause.role ? h("span.role", {}, cause.role) : h("span.role", {}, "what is explained"), began ? h("span.role.first", {}, "it began here") : ""),
     h("a.name", { href: state.href(place), tabindex: "-1" }, h("span.soft", {}, `${resource(version.object.kind)}/`), version.object.name),
     h("div.line", {}, chip(version.event), h("time.soft", { datetime: version.time, title: clock.full(version.time) }, clock.short(version.time)), h("span.soft", {}, `version ${version.resourceVersion}`)),
-    h("p", {}, h("span.soft", {}, "by "), h("strong", {}, by(version.by)), decision ? h("span.soft", {}, `, turn ${decision.turn} of ${decision.key.namespace ? `${decision.key.namespace}/` : ""}${decision.key.name}`) : ""),
-    decision ? h("p.because", {}, decision.because) : "", changes(telling(version.changes ?? [])), version.by.unknown ? h("p.soft", {}, version.by.unknown) : "",
-    cause.note ? h("p.soft", {}, cause.note) : "", cause.like ? h("p.soft", {}, `and ${cause.like} more like it`) : "");
+    again ? "" : h("p", {}, h("span.soft", {}, "by "), h("strong", {}, by(version.by)), decision ? h("span.soft", {}, `, turn ${decision.turn} of ${decision.key.namespace ? `${decision.key.namespace}/` : ""}${decision.key.name}`) : ""),
+    decision ? h("p.because", {}, decision.because) : "", changes(telling(version.changes ?? [])), !again && version.by.unknown ? h("p.soft", {}, version.by.unknown) : "",
+    !again && version.by.note ? h("p.soft", {}, version.by.note) : "", cause.note ? h("p.soft", {}, cause.note) : "", cause.like ? h("p.soft", {}, `and ${cause.like} more like it`) : "");
     return h("li", { role: "none" }, card, cause.causes?.length ? h("ul", { role: "group" }, cause.causes.map((behind) => this.cause(behind, level + 1))) : "");
   }
 
