@@ -309,7 +309,7 @@ func (a *authors) audited(r asker, file string) {
 	a.Helper()
 	var c record.Cause
 	eventually(a.T, "the audit log tells who deleted the pod", func() string {
-		out, err := r.ask(a.T, "why", "pod/delete", "--field=metadata.deletionTimestamp", "--audit-log="+file, "--output=json")
+		out, err := r.ask(a.T, "why", "pod/delete", "--audit-log="+file, "--output=json")
 		if err != nil {
 			return err.Error()
 		}

@@ -99,13 +99,9 @@ func (p *page) group(ctx context.Context, kind kinds.Kind, namespace string, whe
 		return g, err
 	}
 	g.Sequence, g.Whole, g.Doubts = found.Sequence, found.Whole, found.Doubts
-	by, err := p.record.Authors(ctx, kind, found.Entries)
-	if err != nil {
-		return g, err
-	}
 	g.Items = make([]item, len(found.Entries))
 	for i, e := range found.Entries {
-		g.Items[i] = itemOf(kind, e, by[i])
+		g.Items[i] = itemOf(kind, e)
 	}
 	if len(g.Items) == 0 && found.Sequence == 0 {
 		g.Whole, g.Doubts = true, nil // nothing has ever been said, so nothing is missing
@@ -113,9 +109,9 @@ func (p *page) group(ctx context.Context, kind kinds.Kind, namespace string, whe
 	return g, nil
 }
 
-func itemOf(kind kinds.Kind, e record.Entry, by record.Hand) item {
+func itemOf(kind kinds.Kind, e record.Entry) item {
 	it := item{Namespace: e.Ref.Namespace, Name: e.Ref.Name, Version: e.ResourceVersion, Generation: e.Generation, Since: e.At, Deleting: e.Deleting}
-	if by.Unknown == "" {
+	if by, ok := e.Author(); ok {
 		it.By = by.String()
 	}
 	if kind.Form != kinds.Metadata && e.Form != kinds.Metadata && e.Op == events.Is {

@@ -157,9 +157,16 @@ func (v Version) scheduler() string {
 	return "default-scheduler"
 }
 
+// Author is the manager that an entry alone proves to have made its version; a controller of
+// ours goes by its field manager.
+func (e Entry) Author() (h Hand, ok bool) {
+	return Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}, e.Proven
+}
+
 // mostSought bounds for how many entries of one question the turn is looked for behind the
-// field manager of our controllers; the others are of that manager.
-const mostSought = 100
+// field manager of our controllers: that asks for some hundred messages each. The others
+// are of that manager.
+const mostSought = 20
 
 // Authors names who made the versions that entries of a kind are about.
 //
@@ -169,25 +176,17 @@ func (r *Record) Authors(ctx context.Context, kind kinds.Kind, entries []Entry) 
 	if err != nil {
 		return nil, err
 	}
-	sought := 0
-	hands, seek := make([]Hand, len(entries)), make([]bool, len(entries))
+	hands := make([]Hand, len(entries))
+	var open []int // not told by the entry alone
 	for i, e := range entries {
-		if e.Proven && e.By.Name != events.FieldManager {
-			hands[i] = handOf(Version{entry: e, author: author{e.By}}, nil)
-			continue
-		}
-		if seek[i] = sought < mostSought; seek[i] || !e.Proven {
-			sought++
-		} else {
-			hands[i] = Hand{Manager: e.By.Name, Operation: e.By.Operation, Subresource: e.By.Subresource}
+		proven := false
+		if hands[i], proven = e.Author(); !proven || e.By.Name == events.FieldManager && len(open) < mostSought {
+			open = append(open, i)
 		}
 	}
-	return hands, each(ctx, len(entries), func(ctx context.Context, i int) error {
-		if hands[i].Manager != "" {
-			return nil
-		}
-		v, err := s.made(ctx, kind, entries[i], seek[i])
-		hands[i] = v.By
+	return hands, each(ctx, len(open), func(ctx context.Context, i int) error {
+		v, err := s.made(ctx, kind, entries[open[i]], i < mostSought)
+		hands[open[i]] = v.By
 		return err
 	})
 }
