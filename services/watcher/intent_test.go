@@ -26,6 +26,7 @@ func TestWhatWantsNothingNew(t *testing.T) {
 		op     events.Op
 		by     events.Manager
 		beside []events.Manager
+		proven bool
 		from   func(*corev1.Pod)
 		to     func(*corev1.Pod)
 		want   bool
@@ -38,6 +39,8 @@ func TestWhatWantsNothingNew(t *testing.T) {
 		"a lease":                                  {kind: "leases.coordination.k8s.io", by: kubelet},
 		"a status of ours, of which nobody told":   {by: writer},
 		"one in the same second as another":        {by: kubelet, beside: []events.Manager{writer}},
+		"one that is proven to be of the other":    {by: kubelet, beside: []events.Manager{writer}, proven: true, want: true},
+		"one that is proven to be ours":            {by: writer, beside: []events.Manager{kubelet}, proven: true},
 		"a binding":                                {to: func(p *corev1.Pod) { p.Spec.NodeName = "n" }, want: true},
 		"a binding that brings labels of the node": {to: func(p *corev1.Pod) { p.Spec.NodeName, p.Labels["zone"] = "n", "z" }, want: true},
 		"a new generation":                         {by: kubelet, to: func(p *corev1.Pod) { p.Generation = 2 }},
@@ -56,7 +59,7 @@ func TestWhatWantsNothingNew(t *testing.T) {
 				(*edit)(pod)
 			}
 		}
-		d := events.Delta{Kind: kinds.Pods.Name, Op: events.Is, By: c.by, Beside: c.beside}
+		d := events.Delta{Kind: kinds.Pods.Name, Op: events.Is, By: c.by, Proven: c.proven, Beside: c.beside}
 		if c.kind != "" {
 			d.Kind = c.kind
 		}

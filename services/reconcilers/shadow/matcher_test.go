@@ -394,6 +394,15 @@ func TestDoubt(t *testing.T) {
 		t.Fatalf("the deed is %+v, %t", deed, ok)
 	}
 	expect(t, "a doubtful write", s.Happened(deed, s))
+	before, after := reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}
+	d.Proven = true // the watcher knows which of the two it was
+	if deed, ok := DeedOf(d, events.Trigger{}, before, after); !ok || !deed.KCM || deed.Doubtful {
+		t.Errorf("proven to be KCM's, the deed is %+v, %t", deed, ok)
+	}
+	d.By, d.Beside = user, []events.Manager{kcm}
+	if deed, ok := DeedOf(d, events.Trigger{}, before, after); ok {
+		t.Errorf("proven to be the user's, the deed is %+v", deed)
+	}
 	d.Sync = true
 	if _, ok := DeedOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}); ok {
 		t.Error("what is said again is no deed")
