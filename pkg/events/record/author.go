@@ -33,7 +33,8 @@ func authorOf(v Version, was *Entry) author {
 	case e.Proven:
 		return author{e.By}
 	case v.Event == Born:
-		if len(e.Beside) == 0 {
+		// Of the first that is kept nothing else says that it was not there before.
+		if (e.Before.Known || was != nil) && len(e.Beside) == 0 {
 			return author{e.By}
 		}
 	case was != nil && alone && !e.By.Scales() && newest(e.Delta).After(newest(was.Delta)):

@@ -215,7 +215,8 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	case Born, Leaving, Ended:
 		v.wish = true
 	case Changed:
-		v.wish = same && (e.Generation != was.Generation || e.Generation == 0 && len(v.Changes) > 0 && !seen(v.Changes) || v.noted())
+		_, bound := v.boundTo()
+		v.wish = same && !bound && (e.Generation != was.Generation || e.Generation == 0 && len(v.Changes) > 0 && !seen(v.Changes) || v.noted())
 	case Found, Kept:
 	}
 	return v

@@ -224,7 +224,11 @@ func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 			w.Errorf("asked about a version: %+v", exactly.Version)
 		}
 		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) })
-		if labelled := why(record.Question{}); labelled.Version.By.Manager != "kubectl-label" || labelled.Last != nil {
+		w.is(pod("a"), "kubelet", func(o metav1.Object) {
+			o.(*corev1.Pod).Spec.NodeName = "node-1"
+			o.SetLabels(map[string]string{"a": "b", "zone": "z"}) // which a binding brings from the node
+		})
+		if labelled := why(record.Question{}); labelled.Version.By.Manager != "kubectl-label" || labelled.Last == nil {
 			w.Errorf("a label: %+v", labelled.Version)
 		}
 		for _, field := range []string{"metadata.deletionTimestamp", "spec.nodename"} {

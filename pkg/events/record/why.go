@@ -275,6 +275,7 @@ func (x *explanation) order(ctx context.Context, c *Cause, e Entry, depth int) e
 		return err
 	}
 	c.Version.By = Hand{Unknown: "the end of what was deleted before"}
+	x.seen[c.Version.entry.ID()] = c.Version.By
 	c.Causes = []*Cause{ordered}
 	return nil
 }
