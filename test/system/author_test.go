@@ -63,6 +63,7 @@ func TestAuthors(t *testing.T) {
 	if want := len(ways) - 2; right < want {
 		t.Errorf("%d ways have the right author, want %d: only who removes a field, and who writes the same fields twice in a second, leaves no entry", right, want)
 	}
+	a.ours(r, "our-controller")
 	a.audited(r, s.audit)
 	clear(t, arena)
 }
@@ -108,7 +109,11 @@ func (a *authors) ways() map[string]func(name string) {
 		"bind":           a.bind,
 		"evict":          func(name string) { a.pod(name); a.labelPod(name); a.evict(name) },
 		"delete":         func(name string) { a.pod(name); a.labelPod(name); a.delete(name) },
-		"our controller": func(name string) { a.deployment(name); a.scale(name, 2); a.label(name, "kubectl-label", "a") },
+		"our controller": func(name string) {
+			a.deployment(name)
+			a.did("deploy/"+name, "kubectl (scale)", a.scale(name, 2), nil)
+			a.label(name, "kubectl-label", "a")
+		},
 	}
 }
 
@@ -234,14 +239,14 @@ func (a *authors) bind(name string) {
 	nodes, err := a.kube.CoreV1().Nodes().List(a.Context(), everything)
 	must(a.T, err)
 	must(a.T, a.kube.CoreV1().Pods(a.namespace).Bind(a.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodes.Items[0].Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodes.Items[0].Name},
 	}, metav1.CreateOptions{FieldManager: "by-hand"}))
 	a.labelPod(name)
 }
 
 func (a *authors) evict(name string) {
 	a.Helper()
-	must(a.T, a.kube.PolicyV1().Evictions(a.namespace).Evict(a.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	must(a.T, a.kube.PolicyV1().Evictions(a.namespace).Evict(a.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name}}))
 }
 
 func (a *authors) delete(name string) {
@@ -302,6 +307,26 @@ func (a *authors) history(r asker, last changedBy) (h record.History) {
 		return ""
 	})
 	return h
+}
+
+// ours: a ReplicaSet is written by our controllers alone, and each of its versions is told
+// to be a turn's.
+func (a *authors) ours(r asker, app string) {
+	a.Helper()
+	eventually(a.T, "every version of the replica set is a controller's", func() string {
+		sets, err := a.kube.AppsV1().ReplicaSets(a.namespace).List(a.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+		must(a.T, err)
+		if len(sets.Items) != 1 || sets.Items[0].Status.Replicas != 2 {
+			return fmt.Sprintf("there are %d sets", len(sets.Items))
+		}
+		set := sets.Items[0]
+		for _, v := range a.history(r, changedBy{"rs/" + set.Name, "", set.ResourceVersion}).Versions {
+			if v.By.Controller == "" {
+				return fmt.Sprintf("version %s is by %+v", v.ResourceVersion, v.By)
+			}
+		}
+		return ""
+	})
 }
 
 // audited: who deleted a pod is in the API server's audit log.
