@@ -106,9 +106,9 @@ func (a *authors) ways() map[string]func(name string) {
 			a.status(name, "kubelet", "first")
 			a.status(name, "kubelet", "second")
 		},
-		"bind":           a.bind,
-		"evict":          func(name string) { a.pod(name); a.labelPod(name); a.evict(name) },
-		"delete":         func(name string) { a.pod(name); a.labelPod(name); a.delete(name) },
+		"bind":   a.bind,
+		"evict":  func(name string) { a.pod(name); a.labelPod(name); a.evict(name) },
+		"delete": func(name string) { a.pod(name); a.labelPod(name); a.delete(name) },
 		"our controller": func(name string) {
 			a.deployment(name)
 			a.did("deploy/"+name, "kubectl (scale)", a.scale(name, 2), nil)
