@@ -16,10 +16,12 @@ var recorded = map[string]string{"kcm": "baseline.tsv", "millrace": "millrace.ts
 
 const recordHead = "# What came of the tests with %s on this cluster: state, seconds, test, failure. Written by go run ./cmd/e2e --record.\n"
 
-var runners = map[string]string{"kcm": "the real kube-controller-manager (v1.36.3)", "millrace": "Millrace"}
+var runners = map[string]string{"kcm": "the real kube-controller-manager (" + kubernetesVersion + ")", "millrace": "Millrace"}
 
 // record takes over the results of a run into test/e2e, and writes the page about
-// all of them.
+// all of them. All rows of Millrace are of one run of one commit: a run of some of the
+// tests, or of a program with changes that no commit has, is refused. The baseline is of
+// a fixed version, so that a run of some tests replaces the rows of those.
 func record(root string, o options) error {
 	name, ok := recorded[o.by]
 	if !ok {
@@ -29,22 +31,28 @@ func record(root string, o options) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(root, "test", "e2e", name)
-	rows, err := outcomes(file)
+	of, fresh, err := readRun(o.record)
 	if err != nil {
 		return err
 	}
-	fresh, err := outcomes(o.record)
-	if err != nil {
-		return err
+	file := filepath.Join(root, "test", "e2e", name)
+	rows := map[string]string{}
+	if o.by == "kcm" {
+		if rows, err = outcomes(file); err != nil {
+			return err
+		}
 	}
 	for test, row := range fresh {
 		if !strings.HasPrefix(row, "left out\t") {
 			rows[test] = row
 		}
 	}
+	if err := whole(root, o, of, rows); err != nil {
+		return err
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, recordHead, runners[o.by])
+	fmt.Fprintln(&text, of)
 	for _, test := range slices.Sorted(maps.Keys(rows)) {
 		if slices.Contains(tests, test) {
 			fmt.Fprintln(&text, rows[test])
@@ -59,6 +67,41 @@ func record(root string, o options) error {
 	}
 	if err := os.WriteFile(pageFile(root), page, 0o644); err != nil {
 		return fmt.Errorf("write the page about the results: %w", err)
+	}
+	return nil
+}
+
+// readRun reads the results of a run: of which run they are, and its lines by test.
+func readRun(file string) (provenance, map[string]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return provenance{}, nil, fmt.Errorf("read results: %w", err)
+	}
+	of, err := provenanceIn(file, string(text))
+	if err != nil {
+		return provenance{}, nil, err
+	}
+	rows, err := outcomes(file)
+	return of, rows, err
+}
+
+// whole refuses rows that are not those of one run of one commit.
+func whole(root string, o options, of provenance, rows map[string]string) error {
+	if of.by != o.by {
+		return fmt.Errorf("record %s: it is a run by %s, and not by %s", o.record, of.by, o.by)
+	}
+	if strings.HasSuffix(of.version, "-dirty") {
+		return fmt.Errorf("record %s: its program was built from %s, with changes that no commit has: commit, build and run again", o.record, of.version)
+	}
+	dir := filepath.Join(root, "test", "e2e")
+	run, _, err := selection(options{tests: filepath.Join(dir, "tests.txt")}, filepath.Join(dir, "left-out.tsv"))
+	if err != nil {
+		return err
+	}
+	for _, test := range run {
+		if _, ok := rows[test]; !ok {
+			return fmt.Errorf("record %s: it lacks %s; all rows are to be of one run: make e2e", o.record, test)
+		}
 	}
 	return nil
 }
@@ -123,7 +166,12 @@ func conformance(root string) ([]byte, error) {
 		}
 		fmt.Fprintf(&sums, "| %s | %d | %d | %d |\n", group, len(groups[group]), passed["kcm"], passed["millrace"])
 	}
+	of, _, err := readRun(filepath.Join(dir, recorded["millrace"]))
+	if err != nil {
+		return nil, err
+	}
 	page := bytes.NewBufferString(conformanceHead)
+	fmt.Fprintf(page, conformanceTable, of.version, of.date, kubernetesVersion)
 	page.Write(sums.Bytes())
 	page.Write(table.Bytes())
 	fmt.Fprint(page, "\n## Left out\n\n| test | kube-controller-manager | why |\n| --- | --- | --- |\n")
@@ -150,6 +198,10 @@ const conformanceHead = `# Conformance
 
 Kubernetes' own end-to-end tests of the controllers that Millrace has, on one kind of cluster: simulated nodes, everything else real.
 Written from ` + "`test/e2e`" + ` by ` + "`go run ./cmd/e2e --record`" + ` ([how](../test/e2e/README.md)); do not edit.
+`
+
+const conformanceTable = `
+All results of Millrace are of one run of one build: %s, begun at %s. Those of kube-controller-manager are of %s.
 
 | group | tests | passed with kube-controller-manager | passed with Millrace |
 | --- | --- | --- | --- |

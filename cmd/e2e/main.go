@@ -106,6 +106,10 @@ func run(ctx context.Context, o options) error {
 	if err := programs.Build(ctx, "kubectl", "ginkgo", "e2e.test"); err != nil {
 		return err
 	}
+	of, err := provenanceOf(ctx, o)
+	if err != nil {
+		return err
+	}
 	cluster, err := start(ctx, o)
 	if err != nil {
 		return err
@@ -115,7 +119,7 @@ func run(ctx context.Context, o options) error {
 	if err := errors.Join(err, cluster.Stop()); err != nil {
 		return err
 	}
-	return errors.Join(report(os.Stdout, filepath.Join(o.out, "results.tsv"), tests, left, results), different)
+	return errors.Join(report(os.Stdout, filepath.Join(o.out, "results.tsv"), of, tests, left, results), different)
 }
 
 // complete makes every path absolute: the suite runs in the result directory.

@@ -10,8 +10,9 @@ import (
 
 // report writes results.tsv and the summary. A test that is not in the results
 // did not run, and counts as failed: nothing that was to run may go missing.
-func report(w io.Writer, file string, tests []string, left []test, results map[string]result) error {
+func report(w io.Writer, file string, of provenance, tests []string, left []test, results map[string]result) error {
 	var tsv strings.Builder
+	fmt.Fprintln(&tsv, of)
 	type count struct{ passed, failed int }
 	groups, order, total := map[string]*count{}, []string{}, count{}
 	for _, name := range tests {

@@ -11,11 +11,13 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
+var here = provenance{by: "millrace", version: "abc1234", date: "2026-11-23T20:00:00Z"}
+
 func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
 	var out strings.Builder
 	file := filepath.Join(t.TempDir(), "results.tsv")
 	tests := []string{"[sig-apps] good", "[sig-apps] bad", "[sig-auth] absent"}
-	err := report(&out, file, tests, []test{{"[sig-auth] left", "no cloud"}}, map[string]result{
+	err := report(&out, file, here, tests, []test{{"[sig-auth] left", "no cloud"}}, map[string]result{
 		"[sig-apps] good": {state: "passed", took: 1500 * time.Millisecond},
 		"[sig-apps] bad":  {state: "failed", failure: "it broke"},
 	})
@@ -29,7 +31,7 @@ func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"passed\t1.5\t[sig-apps] good\t\n", "failed\t0.0\t[sig-apps] bad\tit broke\n", "missing\t0.0\t[sig-auth] absent\t", "left out\t\t[sig-auth] left\tno cloud\n"} {
+	for _, want := range []string{"# run\tmillrace\tabc1234\t2026-11-23T20:00:00Z\n", "passed\t1.5\t[sig-apps] good\t\n", "failed\t0.0\t[sig-apps] bad\tit broke\n", "missing\t0.0\t[sig-auth] absent\t", "left out\t\t[sig-auth] left\tno cloud\n"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("results lack %q:\n%s", want, data)
 		}
@@ -38,7 +40,7 @@ func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
 
 func TestReportOfSuccessIsNoError(t *testing.T) {
 	var out strings.Builder
-	err := report(&out, filepath.Join(t.TempDir(), "results.tsv"), []string{"[sig-apps] good"}, nil, map[string]result{"[sig-apps] good": {state: "passed"}})
+	err := report(&out, filepath.Join(t.TempDir(), "results.tsv"), here, []string{"[sig-apps] good"}, nil, map[string]result{"[sig-apps] good": {state: "passed"}})
 	if err != nil || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed\n") {
 		t.Errorf("error %v, output:\n%s", err, out.String())
 	}
@@ -83,6 +85,38 @@ func TestListsAgree(t *testing.T) {
 		if state := baseline[l.name]; state == "passed" {
 			t.Errorf("%s is left out, but passed in the baseline", l.name)
 		}
+	}
+}
+
+// TestRowsAreOfOneRun: what is kept of Millrace is one run of all tests, of a commit.
+func TestRowsAreOfOneRun(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "test", "e2e", recorded["millrace"])
+	of, rows, err := readRun(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{by: "millrace", record: file}
+	if err := whole(root, o, of, rows); err != nil {
+		t.Errorf("the recorded run: %v", err)
+	}
+	dirty, foreign := of, of
+	dirty.version += "-dirty"
+	foreign.by = "kcm"
+	for what, p := range map[string]provenance{"uncommitted changes": dirty, "another runner": foreign} {
+		if err := whole(root, o, p, rows); err == nil {
+			t.Errorf("a run of %s is taken over", what)
+		}
+	}
+	for test := range rows {
+		delete(rows, test)
+		break
+	}
+	if err := whole(root, o, of, rows); err == nil || !strings.Contains(err.Error(), "make e2e") {
+		t.Errorf("a run that lacks a test: %v", err)
 	}
 }
 

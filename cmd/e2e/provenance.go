@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// provenance says what a file of results is the result of: one run of one build.
+type provenance struct {
+	by, version, date string
+}
+
+const provenanceMark = "# run"
+
+// provenanceOf asks the program under test for its version. The baseline's is that of
+// the control plane, which is pinned, so that nothing has to be asked.
+func provenanceOf(ctx context.Context, o options) (provenance, error) {
+	p := provenance{by: o.by, version: kubernetesVersion, date: time.Now().UTC().Format(time.RFC3339)}
+	if o.by != "millrace" && o.by != "shadow" {
+		return p, nil
+	}
+	out, err := exec.CommandContext(ctx, o.binary, "--version").Output()
+	if err != nil {
+		return p, fmt.Errorf("ask %s for its version: %w", o.binary, err)
+	}
+	p.version = strings.TrimSpace(strings.TrimPrefix(string(out), "millrace version "))
+	return p, nil
+}
+
+// kubernetesVersion is that of every program of the control plane; test/cluster pins it.
+const kubernetesVersion = "v1.36.3"
+
+// String is the line that a file of results begins with.
+func (p provenance) String() string {
+	return strings.Join([]string{provenanceMark, p.by, p.version, p.date}, "\t")
+}
+
+// provenanceIn finds that line in a file's text.
+func provenanceIn(file, text string) (provenance, error) {
+	for line := range strings.Lines(text) {
+		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == provenanceMark && len(f) == 4 {
+			return provenance{by: f[1], version: f[2], date: f[3]}, nil
+		}
+	}
+	return provenance{}, fmt.Errorf("read %s: no line of it says which run it is of (%q, by, version, date): run the tests anew", file, provenanceMark)
+}
