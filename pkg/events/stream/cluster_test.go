@@ -56,8 +56,8 @@ func TestNothingIsPackedInACluster(t *testing.T) {
 			t.Errorf("%s is packed with %v", info.Config.Name, info.Config.Compression)
 		}
 	}
-	if list.Err() != nil || seen != 5 {
-		t.Errorf("%d streams (%v), want 5", seen, list.Err())
+	if list.Err() != nil || seen != 6 {
+		t.Errorf("%d streams (%v), want 6", seen, list.Err())
 	}
 }
 

@@ -105,12 +105,13 @@ func (o Options) wakeSettings() jetstream.StreamConfig {
 }
 
 // statusSettings: what replicas of the reconcilers and watchers say of themselves, the newest of it.
-// It is worth nothing later, and need not be on disk.
+// It is worth nothing later. It is on disk as the others are, so that a server that was
+// restarted has the stream.
 func (o Options) statusSettings() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject, subject.WatcherStatusSubject},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.MemoryStorage, Replicas: o.Replicas, MaxAge: events.ReportAge,
+		Storage: jetstream.FileStorage, Replicas: o.Replicas, MaxAge: events.ReportAge,
 		MaxMsgsPerSubject: statusMost, MaxBytes: -1, Duplicates: events.ReportEvery, AllowDirect: true,
 	}
 }
