@@ -78,7 +78,7 @@ func replaysNothing(t *testing.T, r asker, file string) {
 		"is not in the list of known controllers": {"replay", "--controller=nonsense"},
 		"--until":            {"replay", "--since=10s", "--until=20s"},
 		"is not on record":   {"explain", "replicaset-controller/99999999"},
-		"or CONTROLLER/TURN": {"explain", "nonsense/1"},
+		"as CONTROLLER/TURN": {"explain", "nonsense/1"},
 		"none of its last":   {"explain", "ns/again"},
 	} {
 		if out, err := r.ask(t, append(args, "--record="+file)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -144,7 +144,7 @@ func (m *Matcher) refusal(b *book, status metav1.Object, ask Asker, accepts func
 	}
 	for _, words := range reasons(status) {
 		for _, ref := range b.attempts() {
-			last := &events.Outcome{Controller: m.described.Name, Key: b.key, Lane: events.Act, Turn: 1, Results: []events.Result{{
+			last := &events.Outcome{Controller: m.described.Name, Key: b.key, UID: status.GetUID(), Lane: events.Act, Turn: 1, Results: []events.Result{{
 				Status: events.Failed, Ref: ref, Code: forbidden, Reason: string(metav1.StatusReasonForbidden), Message: words,
 			}}}
 			if wants, ok := ask.Ask(b.key, View{Last: last}); ok && accepts(wants) {

@@ -344,7 +344,7 @@ func TestRefusals(t *testing.T) {
 		t.Error("a failure is known before anybody told of it")
 	}
 	expect(t, "the refusal", s.reports(told, failing), events.Unseen)
-	if o, known := s.Last(key, events.Act); !known || o.Results[0].Message != "exceeded quota" {
+	if o, known := s.Last(key, events.Act); !known || o.Results[0].Message != "exceeded quota" || o.UID == "" || o.UID != s.set.UID {
 		t.Errorf("the failure is %+v, %t", o, known)
 	}
 	expect(t, "what is refused", s.Advance(s.now.Add(2*time.Minute), s), events.Unseen)
