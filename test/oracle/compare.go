@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -40,6 +43,18 @@ type Pair struct {
 	// that an API server would refuse, since it is of a version that the same sync has
 	// changed; nil: nowhere.
 	Strict func(world []runtime.Object, theirs []Effect) bool
+	// Gates are the feature gates that are not at their defaults; see [Pair.Under].
+	Gates gate.Set
+}
+
+// Under is the pair under feature gates that are not at their defaults.
+func (p Pair) Under(gates gate.Set) (Pair, error) {
+	if len(gates) == 0 {
+		return p, nil
+	}
+	ours, err := controllers.Again(p.Ours.Describe().Name, gates.Settings())
+	p.Gates, p.Ours = gates, ours
+	return p, err
 }
 
 // Deployment is the deployment controller.
@@ -89,10 +104,12 @@ func (p Pair) AskTheirs(t *testing.T, key events.Key, world []runtime.Object, no
 }
 
 func (p Pair) sync(t *testing.T, key events.Key, world []runtime.Object, now time.Time, strict bool) (effects []Effect, err error) {
-	synctest.Test(t, func(*testing.T) {
-		effects, err = Upstream(p.Theirs, copied(world), now, strict)
+	failed := under(p.Gates, func() {
+		synctest.Test(t, func(*testing.T) {
+			effects, err = Upstream(p.Theirs, copied(world), now, strict)
+		})
 	})
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return nil, fmt.Errorf("ask upstream: %w", err)
 	}
 	return only(effects, func(e Effect) bool { // and not the turns of other keys

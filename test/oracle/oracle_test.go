@@ -79,10 +79,14 @@ func TestWorldsAreEventful(t *testing.T) {
 // two the other way round only one time in eight.
 const chances = 500
 
-// agree looks for a world in which the two decide differently.
-func agree(t *testing.T, p oracle.Pair, key events.Key, worlds func(*rapid.T) []runtime.Object) {
+// agree looks for a world in which the two decide differently, under any of some feature gates.
+func agree(t *testing.T, pair oracle.Pair, key events.Key, worlds func(*rapid.T) []runtime.Object, gates ...string) {
 	rapid.Check(t, func(r *rapid.T) {
 		world := worlds(r)
+		p, err := pair.Under(anyGates(r, gates...))
+		if err != nil {
+			r.Fatal(err)
+		}
 		diff, err := p.Compare(t, key, world)
 		for again := 1; again < chances && err == nil && diff != "" && p.Chance != nil && p.Chance(world); again++ {
 			diff, err = p.Compare(t, key, world)
@@ -91,7 +95,7 @@ func agree(t *testing.T, p oracle.Pair, key events.Key, worlds func(*rapid.T) []
 			r.Fatal(err)
 		}
 		if diff != "" {
-			r.Fatalf("upstream (-) and we (+) decide differently:\n%s\n%s", diff, page(r, world))
+			r.Fatalf("upstream (-) and we (+) decide differently under %v:\n%s\n%s", p.Gates, diff, page(r, world))
 		}
 	})
 }

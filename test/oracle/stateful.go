@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -58,8 +59,8 @@ func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
 //     that it is told; nor what upstream goes on to when the pods that there should be
 //     have been gone through; nor ours of a pod that is not available, for which upstream
 //     waits.
-//   - When a set without order fills up, not the deaths that upstream goes on to, nor
-//     the second of one pod.
+//   - When a set without order does anything else than roll, not the deletes that upstream
+//     goes on to, nor the second of one pod.
 //   - When a pod is deleted because of its revision, not how many are current.
 //     Upstream takes it away at once; we report it when it is seen.
 func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
@@ -82,7 +83,7 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 		theirs, ours = ownersOnly(world, theirs, ours)
 	}
 	died := either(ends)
-	if ok && set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+	if ok && set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement && !rolls(world, set, ours) {
 		once := map[Effect]bool{}
 		theirs = only(theirs, func(e Effect) bool {
 			again := once[e]
@@ -94,6 +95,28 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 		return uncounted(theirs), uncounted(ours)
 	}
 	return theirs, ours
+}
+
+// rolls tells whether ours does nothing to pods and claims but delete pods that there should
+// be, and that have not ended.
+func rolls(world []runtime.Object, set *appsv1.StatefulSet, ours []Effect) bool {
+	wanted := map[string]bool{}
+	for at := range int(*set.Spec.Replicas) {
+		start := 0
+		if set.Spec.Ordinals != nil {
+			start = int(set.Spec.Ordinals.Start)
+		}
+		wanted[set.Name+"-"+strconv.Itoa(start+at)] = true
+	}
+	for _, obj := range world {
+		if p, ok := obj.(*corev1.Pod); ok && podutil.IsPodTerminal(p) {
+			delete(wanted, p.Name)
+		}
+	}
+	return !slices.ContainsFunc(ours, func(e Effect) bool {
+		touches := e.Resource == "pods" || e.Resource == "persistentvolumeclaims"
+		return touches && (e.Verb != remove || !wanted[e.Name])
+	})
 }
 
 func createsClaim(e Effect) bool {

@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle"
 )
 
@@ -22,7 +24,7 @@ func TestReplicationControllerDecidesAsUpstreamDoes(t *testing.T) {
 }
 
 func TestStatefulSetDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.StatefulSet, deploymentKey, statefulSetWorld)
+	agree(t, oracle.StatefulSet, deploymentKey, statefulSetWorld, gate.MaxUnavailableStatefulSet)
 }
 
 // statefulSetWorld is a StatefulSet somewhere in its life, with the revisions and
@@ -110,6 +112,10 @@ func arbitraryStatefulSet(t *rapid.T) *appsv1.StatefulSet {
 		set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 			WhenDeleted: when.Draw(t, "when deleted"), WhenScaled: when.Draw(t, "when scaled"),
 		}
+	}
+	if rapid.Bool().Draw(t, "several may be unavailable") {
+		most := rapid.SampledFrom([]intstr.IntOrString{intstr.FromInt32(2), intstr.FromInt32(3), intstr.FromString("67%"), intstr.FromString("1%")})
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr(most.Draw(t, "max unavailable"))
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "odd set") {
 	case 0:

@@ -158,7 +158,7 @@ var catalog = []Entry{
 	have(deployment.Controller),
 	have(replicaset.Controller),
 	have(replicationcontroller.Controller),
-	have(statefulset.Controller),
+	configured(func(c Config) reconcile.Any { return statefulset.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return daemonset.New(c.Gates) }),
 	have(job.Controller),
 	have(cronjob.Controller),

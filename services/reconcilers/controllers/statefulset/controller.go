@@ -5,7 +5,8 @@
 // all before it are available, or all at once if the set wants that. What the pods
 // are to be is kept in ControllerRevisions, so that a set can be between two of them:
 // pods below the partition stay with the current revision, those above are replaced
-// one by one, the highest number first. Claims stay when their pods go, unless the set
+// one by one, the highest number first, or as many together as the set says where the
+// feature gate MaxUnavailableStatefulSet is on. Claims stay when their pods go, unless the set
 // says otherwise. Since names are fixed, no pod is born while another has its name.
 package statefulset
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
@@ -29,34 +31,46 @@ import (
 // all of them happen at once.
 const Burst = 500
 
-// Controller keeps the pods of StatefulSets.
-var Controller = reconcile.Controller[View]{
-	Name:    "statefulset-controller",
-	Aliases: []string{"statefulset"},
-	Queue:   "statefulset",
-	Owns:    &kinds.StatefulSets.Kind,
-	Inputs: []reconcile.Input{
-		reconcile.Own(kinds.StatefulSets.Kind),
-		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
-		{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.StatefulSets, selectorOf)},
-		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
-		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-		{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
-		{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status"},
-	},
-	StatusBlind: true,
-	Remembers:   true,
-	Observe:     observe,
-	Decide:      decide,
+// Controller keeps the pods of StatefulSets, under the default feature gates.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.MaxUnavailableStatefulSet)
+	return reconcile.Controller[View]{
+		Name:    "statefulset-controller",
+		Aliases: []string{"statefulset"},
+		Queue:   "statefulset",
+		Owns:    &kinds.StatefulSets.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.StatefulSets.Kind),
+			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+			{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.StatefulSets, selectorOf)},
+			{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
+			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status"},
+		},
+		StatusBlind: true,
+		Remembers:   true,
+		Metrics:     metrics,
+		Settings:    gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			v.Gates = gates
+			return v, ok
+		},
+		Decide: measured,
+	}
 }
 
 func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
@@ -76,6 +90,8 @@ type View struct {
 	Squatters []string `json:"squatters,omitempty"`
 	// Told are the names of hints that the last report told, and that were so.
 	Told []string `json:"told,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // keysOfPod maps a pod to the sets of its owners, as for all sets, and to the one

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
@@ -216,10 +217,13 @@ func (s stage) shrink() (reconcile.Decision, bool) {
 }
 
 // roll deletes one pod of another revision, the highest number first, when those
-// above it are available.
+// above it are available; or several, where the feature gate MaxUnavailableStatefulSet is on.
 func (s stage) roll() (reconcile.Decision, bool) {
 	if s.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return reconcile.Nothing("pods are replaced when somebody deletes them"), true
+	}
+	if s.Gates.On(gate.MaxUnavailableStatefulSet) {
+		return s.rollSeveral()
 	}
 	for at := len(s.replicas) - 1; at >= s.partition(); at-- {
 		p := s.replicas[at]

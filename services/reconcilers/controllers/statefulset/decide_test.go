@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -50,8 +52,9 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// orderly: where order matters, one pod at a time is born or deleted, and none is
-// born after one that is not available.
+// orderly: where order matters, one pod at a time is created or deleted, and none is
+// created after one that is not available. As many are deleted as may be unavailable, where
+// the feature gate MaxUnavailableStatefulSet is on.
 func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.atOnce() {
 		return nil
@@ -62,8 +65,12 @@ func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 			moved = append(moved, command)
 		}
 	}
-	if len(moved) > 1 {
-		return fmt.Errorf("%d pods are born or deleted at once", len(moved))
+	most := 1
+	if limit, _ := v.maxUnavailable(); v.Gates.On(gate.MaxUnavailableStatefulSet) && len(moved) > 0 && moved[0].Verb == events.VerbDelete {
+		most = limit
+	}
+	if len(moved) > most {
+		return fmt.Errorf("%d pods are created or deleted at once", len(moved))
 	}
 	if len(moved) == 0 || moved[0].Verb != events.VerbCreate {
 		return nil
@@ -94,6 +101,12 @@ func anyView(t *rapid.T) View {
 		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
 	}
 	v := View{Set: set}
+	if rapid.Bool().Draw(t, "several may be unavailable") {
+		v.Gates = gate.Set{gate.MaxUnavailableStatefulSet: true}
+		if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
+			r.MaxUnavailable = ptr.To(rapid.SampledFrom([]intstr.IntOrString{intstr.FromInt32(2), intstr.FromString("80%")}).Draw(t, "max unavailable"))
+		}
+	}
 	images := []string{"nginx:1", "nginx:2", "nginx:3"}[:rapid.IntRange(0, 3).Draw(t, "revisions")]
 	for i, image := range images {
 		past := set.DeepCopy()

@@ -34,6 +34,7 @@ const (
 	DRAExtendedResource                  = "DRAExtendedResource"
 	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
 	TaintTolerationComparisonOperators   = "TaintTolerationComparisonOperators"
+	MaxUnavailableStatefulSet            = "MaxUnavailableStatefulSet"
 )
 
 // readers are the controllers that read a gate.
@@ -44,6 +45,7 @@ var readers = map[string][]string{
 	HPAScaleToZero:                       {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:             {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime: {"persistentvolumeclaim-protection-controller"},
+	MaxUnavailableStatefulSet:            {"statefulset-controller"},
 	DRAExtendedResource:                  {"resourcequota-controller"},
 	TaintTolerationComparisonOperators:   {"taint-eviction-controller", "daemonset-controller"},
 	PodLevelResources:                    {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
@@ -52,12 +54,11 @@ var readers = map[string][]string{
 // fixed are gates that upstream's code of a controller here reads, of which that controller
 // has one state only, and why.
 var fixed = map[string]string{
-	"MaxUnavailableStatefulSet":                   "statefulset-controller replaces one pod at a time and does not read spec.updateStrategy.rollingUpdate.maxUnavailable; leave the gate off, or run statefulset-controller in kube-controller-manager (--controllers=*,-statefulset-controller)",
 	"DeploymentReplicaSetTerminatingReplicas":     "deployment-controller and replicaset-controller always count terminating pods in status.terminatingReplicas; the API server drops the field where its own gate is off",
 	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always takes status.startTime off a Job that is suspended; whether its scheduling directives may change then is for the API server to say, so set the gate there",
-	"PodDeletionCost":                             "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
-	"StatefulSetSemanticRevisionComparison":       "statefulset-controller always compares revisions by what they mean",
-	"WorkloadWithJob":                             "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"PodDeletionCost":                       "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
+	"StatefulSetSemanticRevisionComparison": "statefulset-controller always compares revisions by what they mean",
+	"WorkloadWithJob":                       "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
 }
 
 // A Gate is what is known of a feature gate.
