@@ -27,6 +27,27 @@ func TestStatefulSetDecidesAsUpstreamDoes(t *testing.T) {
 	agree(t, oracle.StatefulSet, deploymentKey, statefulSetWorld, gate.MaxUnavailableStatefulSet)
 }
 
+func TestStatefulSetRollsAsUpstreamDoes(t *testing.T) {
+	agree(t, oracle.StatefulSet, deploymentKey, rollingWorld, gate.MaxUnavailableStatefulSet)
+}
+
+// rollingWorld is a StatefulSet between two revisions that has all its pods, some of which
+// are not available.
+func rollingWorld(t *rapid.T) []runtime.Object {
+	set := arbitraryStatefulSet(t)
+	set.DeletionTimestamp, set.Finalizers, set.Spec.Ordinals, set.Spec.VolumeClaimTemplates = nil, nil, nil, nil
+	set.Spec.Replicas, set.Spec.Template = ptr(int32(rapid.IntRange(3, 6).Draw(t, "rolling"))), template(2)
+	revisions := []string{revisionOf(set, 0).Name, revisionOf(set, 1).Name}
+	set.Status.CurrentRevision, set.Status.UpdateRevision = revisions[0], revisions[1]
+	world := []runtime.Object{set, revisionOf(set, 0), revisionOf(set, 1)}
+	for i := range int(*set.Spec.Replicas) {
+		p := memberOf(t, set, i, rapid.SampledFrom(revisions).Draw(t, "pod's revision"))
+		p.Name, p.Labels["app"], p.Status.Phase = fmt.Sprintf("%s-%d", set.Name, i), owner, corev1.PodRunning
+		world = append(world, p)
+	}
+	return world
+}
+
 // statefulSetWorld is a StatefulSet somewhere in its life, with the revisions and
 // pods that it may have then. No revision is an orphan: what an API server makes of
 // the patch that adopts one, the merge of these worlds does not, since the revision
