@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle"
 )
 
@@ -28,7 +29,7 @@ func TestDeploymentDecidesAsUpstreamDoes(t *testing.T) {
 }
 
 func TestReplicaSetDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld)
+	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld, gate.PodDeletionCost)
 }
 
 // TestWorldsAreEventful makes sure that the worlds have upstream do everything

@@ -20,7 +20,7 @@ import (
 )
 
 func TestReplicationControllerDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.ReplicationController, replicaSetKey, func(t *rapid.T) []runtime.Object { return oracle.Older(replicaSetWorld(t)) })
+	agree(t, oracle.ReplicationController, replicaSetKey, func(t *rapid.T) []runtime.Object { return oracle.Older(replicaSetWorld(t)) }, gate.PodDeletionCost)
 }
 
 func TestStatefulSetDecidesAsUpstreamDoes(t *testing.T) {

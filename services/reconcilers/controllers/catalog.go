@@ -156,8 +156,8 @@ func Catalog() []Entry { return slices.Clone(catalog) }
 var catalog = []Entry{
 	// Workloads.
 	have(deployment.Controller),
-	have(replicaset.Controller),
-	have(replicationcontroller.Controller),
+	configured(func(c Config) reconcile.Any { return replicaset.New(c.Gates) }),
+	configured(func(c Config) reconcile.Any { return replicationcontroller.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return statefulset.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return daemonset.New(c.Gates) }),
 	have(job.Controller),

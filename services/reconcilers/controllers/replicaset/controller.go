@@ -7,31 +7,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var sets = replicas.Sets[*appsv1.ReplicaSet]{
-	Kind:          kinds.ReplicaSets,
-	ReplicaSet:    func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },
-	With:          reported,
-	CountsLeaving: true,
-	Siblings:      true,
-}
+// Controller keeps the number of pods of ReplicaSets, under the default feature gates.
+var Controller = New(nil)
 
-// Controller keeps the number of pods of ReplicaSets.
-var Controller = reconcile.Controller[replicas.View]{
-	Name:        "replicaset-controller",
-	Aliases:     []string{"replicaset"},
-	Queue:       "replicaset",
-	Owns:        &kinds.ReplicaSets.Kind,
-	Inputs:      sets.Inputs(),
-	Writes:      sets.Writes(),
-	StatusBlind: true,
-	Metrics:     replicas.Metrics(),
-	Observe:     sets.Observe,
-	Decide:      sets.Decide,
-	AsGood:      replicas.AsGood,
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[replicas.View] {
+	gates = gates.Of(gate.PodDeletionCost)
+	sets := replicas.Sets[*appsv1.ReplicaSet]{
+		Kind:          kinds.ReplicaSets,
+		ReplicaSet:    func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },
+		With:          reported,
+		CountsLeaving: true,
+		Siblings:      true,
+		Gates:         gates,
+	}
+	return reconcile.Controller[replicas.View]{
+		Name:        "replicaset-controller",
+		Aliases:     []string{"replicaset"},
+		Queue:       "replicaset",
+		Owns:        &kinds.ReplicaSets.Kind,
+		Inputs:      sets.Inputs(),
+		Writes:      sets.Writes(),
+		Settings:    gates.Settings(),
+		StatusBlind: true,
+		Metrics:     replicas.Metrics(),
+		Observe:     sets.Observe,
+		Decide:      sets.Decide,
+		AsGood:      replicas.AsGood,
+	}
 }
 
 func reported(set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) metav1.Object {

@@ -10,31 +10,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var sets = replicas.Sets[*corev1.ReplicationController]{
-	Kind:       kinds.ReplicationControllers,
-	ReplicaSet: replicaSet,
-	With:       reported,
-}
+// Controller keeps the number of pods of ReplicationControllers, under the default feature gates.
+var Controller = New(nil)
 
-// Controller keeps the number of pods of ReplicationControllers.
-var Controller = reconcile.Controller[replicas.View]{
-	Name:        "replicationcontroller-controller",
-	Aliases:     []string{"replicationcontroller"},
-	Identity:    "replication-controller",
-	Source:      "replication-controller",
-	Queue:       "replicationmanager",
-	Owns:        &kinds.ReplicationControllers.Kind,
-	Inputs:      sets.Inputs(),
-	Writes:      sets.Writes(),
-	StatusBlind: true,
-	Metrics:     replicas.Metrics(),
-	Observe:     sets.Observe,
-	Decide:      sets.Decide,
-	AsGood:      replicas.AsGood,
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[replicas.View] {
+	gates = gates.Of(gate.PodDeletionCost)
+	sets := replicas.Sets[*corev1.ReplicationController]{
+		Kind:       kinds.ReplicationControllers,
+		ReplicaSet: replicaSet,
+		With:       reported,
+		Gates:      gates,
+	}
+	return reconcile.Controller[replicas.View]{
+		Name:        "replicationcontroller-controller",
+		Aliases:     []string{"replicationcontroller"},
+		Identity:    "replication-controller",
+		Source:      "replication-controller",
+		Queue:       "replicationmanager",
+		Owns:        &kinds.ReplicationControllers.Kind,
+		Inputs:      sets.Inputs(),
+		Writes:      sets.Writes(),
+		Settings:    gates.Settings(),
+		StatusBlind: true,
+		Metrics:     replicas.Metrics(),
+		Observe:     sets.Observe,
+		Decide:      sets.Decide,
+		AsGood:      replicas.AsGood,
+	}
 }
 
 // replicaSet is what a ReplicationController amounts to.

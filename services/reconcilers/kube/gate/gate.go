@@ -34,6 +34,7 @@ const (
 	DRAExtendedResource                  = "DRAExtendedResource"
 	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
 	TaintTolerationComparisonOperators   = "TaintTolerationComparisonOperators"
+	PodDeletionCost                      = "PodDeletionCost"
 	MaxUnavailableStatefulSet            = "MaxUnavailableStatefulSet"
 )
 
@@ -45,6 +46,7 @@ var readers = map[string][]string{
 	HPAScaleToZero:                       {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:             {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime: {"persistentvolumeclaim-protection-controller"},
+	PodDeletionCost:                      {"replicaset-controller", "replicationcontroller-controller"},
 	MaxUnavailableStatefulSet:            {"statefulset-controller"},
 	DRAExtendedResource:                  {"resourcequota-controller"},
 	TaintTolerationComparisonOperators:   {"taint-eviction-controller", "daemonset-controller"},
@@ -56,9 +58,8 @@ var readers = map[string][]string{
 var fixed = map[string]string{
 	"DeploymentReplicaSetTerminatingReplicas":     "deployment-controller and replicaset-controller always count terminating pods in status.terminatingReplicas; the API server drops the field where its own gate is off",
 	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always takes status.startTime off a Job that is suspended; whether its scheduling directives may change then is for the API server to say, so set the gate there",
-	"PodDeletionCost":                       "the annotation controller.kubernetes.io/pod-deletion-cost always counts; take it off the pods",
-	"StatefulSetSemanticRevisionComparison": "statefulset-controller always compares revisions by what they mean",
-	"WorkloadWithJob":                       "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"StatefulSetSemanticRevisionComparison":       "statefulset-controller always compares revisions by what they mean",
+	"WorkloadWithJob":                             "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
 }
 
 // A Gate is what is known of a feature gate.

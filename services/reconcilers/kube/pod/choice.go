@@ -9,8 +9,8 @@ import (
 // AsGood tells whether it is chance which of two pods [Doomed] puts first: they
 // differ at most in how old they are, and on its scale of powers of two by no more
 // than one step, which a moment may decide.
-func AsGood(a, b *corev1.Pod, crowd Crowd, now time.Time) bool {
-	x, y := weigh(a, crowd, now), weigh(b, crowd, now)
+func AsGood(a, b *corev1.Pod, crowd Crowd, costs bool, now time.Time) bool {
+	x, y := weigh(a, crowd, costs, now), weigh(b, crowd, costs, now)
 	if !x.since.near(y.since) || !x.created.near(y.created) {
 		return false
 	}

@@ -32,10 +32,10 @@ func TestAsGood(t *testing.T) {
 		"of another cost":         {made("b", 100*time.Second, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "5"} }), false},
 		"on a node that has more": {made("b", 100*time.Second, func(p *corev1.Pod) { p.Spec.NodeName = "m" }), false},
 	} {
-		if got := AsGood(a, c.other, Crowd{"n": 1, "m": 2}, now); got != c.want {
+		if got := AsGood(a, c.other, Crowd{"n": 1, "m": 2}, true, now); got != c.want {
 			t.Errorf("%s: as good is %t", name, got)
 		}
-		if got := AsGood(c.other, a, Crowd{"n": 1, "m": 2}, now); got != c.want {
+		if got := AsGood(c.other, a, Crowd{"n": 1, "m": 2}, true, now); got != c.want {
 			t.Errorf("%s, the other way: as good is %t", name, got)
 		}
 	}

@@ -22,17 +22,18 @@ func (c Crowd) Join(p *corev1.Pod) {
 
 // Doomed picks count pods that should go first when there are too many, first
 // to go first. crowd counts the pods that are related to these, by node, so that
-// nodes with many lose one before nodes with few; it may be nil.
+// nodes with many lose one before nodes with few; it may be nil. costs tells whether
+// [DeletionCost] counts.
 //
 // Upstream: pkg/controller/controller_utils.go, ActivePodsWithRanks. As there,
 // times count by powers of two, so that about equally old pods go in the order of
 // their uids, which is as good as chance. That makes the comparison of three
 // pods circular at times; sorting by name first keeps the outcome a matter of
 // the pods alone.
-func Doomed(pods []*corev1.Pod, crowd Crowd, count int, now time.Time) []*corev1.Pod {
+func Doomed(pods []*corev1.Pod, crowd Crowd, costs bool, count int, now time.Time) []*corev1.Pod {
 	candidates := make([]candidate, len(pods))
 	for i, p := range pods {
-		candidates[i] = weigh(p, crowd, now)
+		candidates[i] = weigh(p, crowd, costs, now)
 	}
 	slices.SortFunc(candidates, byName)
 	if count < len(candidates) { // when all must go, the order does not matter
@@ -65,15 +66,19 @@ type age struct {
 	rank int
 }
 
-func weigh(p *corev1.Pod, crowd Crowd, now time.Time) candidate {
+func weigh(p *corev1.Pod, crowd Crowd, costs bool, now time.Time) candidate {
 	since, ready := ReadySince(p)
 	restarts, sidecars := restarts(p)
+	cost := int32(0)
+	if costs {
+		cost = DeletionCost(p)
+	}
 	return candidate{
 		pod:      p,
 		assigned: p.Spec.NodeName != "",
 		phase:    phase(p),
 		ready:    ready,
-		cost:     DeletionCost(p),
+		cost:     cost,
 		crowd:    crowd[p.Spec.NodeName],
 		since:    ageOf(since, now),
 		restarts: restarts, sidecars: sidecars,

@@ -56,7 +56,7 @@ func TestDoomedGoldenOrder(t *testing.T) {
 	crowd := pod.Crowd{"n1": 1, "n2": 2}
 	for count := range len(pods) {
 		slices.Reverse(pods)
-		if got := namesOf(pod.Doomed(pods, crowd, count, now)); !slices.Equal(got, want[:count]) {
+		if got := namesOf(pod.Doomed(pods, crowd, true, count, now)); !slices.Equal(got, want[:count]) {
 			t.Fatalf("the first %d to go are %v, want %v", count, got, want[:count])
 		}
 	}
@@ -77,7 +77,11 @@ func TestDoomedAgreesWithTheRules(t *testing.T) {
 		crowd := pod.Crowd{"a": rapid.IntRange(0, 2).Draw(t, "on a"), "b": 1}
 		x := anyPod(t, "x")
 		y := akin(t, x)
-		got := pod.Doomed([]*corev1.Pod{x, y}, crowd, 1, now)[0]
+		costs := rapid.Bool().Draw(t, "costs count")
+		got := pod.Doomed([]*corev1.Pod{x, y}, crowd, costs, 1, now)[0]
+		if !costs {
+			x.Annotations, y.Annotations = nil, nil
+		}
 		switch {
 		case before(x, y, crowd) && got != x, before(y, x, crowd) && got != y:
 			t.Fatalf("%s goes first; the rules say the other", got.Name)
@@ -93,14 +97,14 @@ func TestDoomedDoesNotDependOnTheOrder(t *testing.T) {
 		}
 		given := slices.Clone(pods)
 		count := rapid.IntRange(0, 9).Draw(t, "count")
-		first := pod.Doomed(pods, nil, count, now)
+		first := pod.Doomed(pods, nil, true, count, now)
 		if len(first) != min(count, len(pods)) {
 			t.Fatalf("%d of %d pods are doomed, want %d", len(first), len(pods), count)
 		}
 		if !slices.Equal(pods, given) {
 			t.Fatal("the list that was given has been sorted")
 		}
-		second := pod.Doomed(rapid.Permutation(pods).Draw(t, "order"), nil, count, now)
+		second := pod.Doomed(rapid.Permutation(pods).Draw(t, "order"), nil, true, count, now)
 		if !slices.Equal(first, second) {
 			t.Fatalf("%v are doomed, in another order %v", namesOf(first), namesOf(second))
 		}

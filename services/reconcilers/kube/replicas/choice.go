@@ -6,13 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
 // AsGood tells whether it is chance which of two pods of a set goes first.
 func AsGood(v View, chosen, other types.UID, now time.Time) bool {
 	a, b := v.pod(chosen), v.pod(other)
-	return a != nil && b != nil && pod.AsGood(a, b, v.Crowd, now)
+	return a != nil && b != nil && pod.AsGood(a, b, v.Crowd, v.Gates.On(gate.PodDeletionCost), now)
 }
 
 func (v View) pod(uid types.UID) *corev1.Pod {

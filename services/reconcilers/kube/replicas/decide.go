@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
@@ -60,7 +61,7 @@ func (s Sets[T]) scale(v View, claim owner.Claim[*corev1.Pod], now time.Time) re
 	case surplus < 0:
 		return reconcile.Do("too few pods", s.births(v, min(-surplus, Burst))...)
 	case surplus > 0:
-		doomed := pod.Doomed(claim.Mine, v.Crowd, min(surplus, Burst), now)
+		doomed := pod.Doomed(claim.Mine, v.Crowd, v.Gates.On(gate.PodDeletionCost), min(surplus, Burst), now)
 		d := reconcile.Do("too many pods", s.deaths(v, doomed)...)
 		d.Figures = ageRatios(claim.Mine, doomed, now)
 		return d

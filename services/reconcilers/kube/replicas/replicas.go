@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
@@ -50,6 +51,8 @@ type Sets[T metav1.Object] struct {
 	// Siblings tells whether pods go first from where the sets of one controller have
 	// many.
 	Siblings bool
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set
 }
 
 // Writes is the promise of whoever keeps sets of this kind.
@@ -82,6 +85,8 @@ type View struct {
 	// Failure is what failed when this set last had pods claimed, born or
 	// deleted; nil when nothing did.
 	Failure *Failure `json:"failure,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 // Failure is how an attempt of a set ended.
@@ -99,7 +104,7 @@ func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool)
 		return View{}, false
 	}
 	set := s.ReplicaSet(found)
-	v := View{Set: set, Failure: failure(snapshot, k, set)}
+	v := View{Set: set, Failure: failure(snapshot, k, set), Gates: s.Gates}
 	selector, ok := label.Selector(set.Spec.Selector)
 	if !ok {
 		return v, true
