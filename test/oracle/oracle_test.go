@@ -25,11 +25,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestDeploymentDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.Deployment, deploymentKey, deploymentWorld)
+	agree(t, oracle.Deployment, deploymentKey, deploymentWorld, gate.DeploymentReplicaSetTerminatingReplicas)
 }
 
 func TestReplicaSetDecidesAsUpstreamDoes(t *testing.T) {
-	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld, gate.PodDeletionCost)
+	agree(t, oracle.ReplicaSet, replicaSetKey, replicaSetWorld, gate.PodDeletionCost, gate.DeploymentReplicaSetTerminatingReplicas)
 }
 
 // TestWorldsAreEventful makes sure that the worlds have upstream do everything

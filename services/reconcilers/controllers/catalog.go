@@ -155,12 +155,12 @@ func Catalog() []Entry { return slices.Clone(catalog) }
 // Upstream: cmd/kube-controller-manager/names, and the descriptors in its app.
 var catalog = []Entry{
 	// Workloads.
-	have(deployment.Controller),
+	configured(func(c Config) reconcile.Any { return deployment.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return replicaset.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return replicationcontroller.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return statefulset.New(c.Gates) }),
 	configured(func(c Config) reconcile.Any { return daemonset.New(c.Gates) }),
-	have(job.Controller),
+	configured(func(c Config) reconcile.Any { return job.New(c.Gates) }),
 	have(cronjob.Controller),
 	have(disruption.Controller),
 	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.autoscaling()) }),

@@ -24,32 +24,44 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Controller rolls Deployments out.
-var Controller = reconcile.Controller[View]{
-	Name:    "deployment-controller",
-	Aliases: []string{"deployment"},
-	Queue:   "deployment",
-	Owns:    &kinds.Deployments.Kind,
-	Inputs: []reconcile.Input{
-		reconcile.Own(kinds.Deployments.Kind),
-		{Kind: kinds.ReplicaSets.Kind, Keys: keysOfSet},
-		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name},
-		{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name},
-		{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status"},
-	},
-	Observe: observe,
-	Decide:  decide,
+// Controller rolls Deployments out, under the default feature gates.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.DeploymentReplicaSetTerminatingReplicas)
+	return reconcile.Controller[View]{
+		Name:    "deployment-controller",
+		Aliases: []string{"deployment"},
+		Queue:   "deployment",
+		Owns:    &kinds.Deployments.Kind,
+		Inputs: []reconcile.Input{
+			reconcile.Own(kinds.Deployments.Kind),
+			{Kind: kinds.ReplicaSets.Kind, Keys: keysOfSet},
+			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name},
+			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name},
+			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status"},
+		},
+		Settings: gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			v.Gates = gates
+			return v, ok
+		},
+		Decide: decide,
+	}
 }
 
 // View is what one turn can see.
@@ -64,6 +76,8 @@ type View struct {
 	// Failure is the first command that failed in the last turn that acted; nil
 	// when none did.
 	Failure *events.Result `json:"failure,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {

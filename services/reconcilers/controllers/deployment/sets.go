@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -26,6 +27,7 @@ type rollout struct {
 	old        []*set // the others, oldest first
 	running    map[types.UID]int
 	failure    *events.Result
+	gates      gate.Set
 	now        time.Time
 	begun      string // the name of the new set that is being made; empty when none is
 }
@@ -45,7 +47,7 @@ type set struct {
 //
 // Upstream: pkg/controller/deployment/util, FindNewReplicaSet.
 func newRollout(v View, mine []*appsv1.ReplicaSet, now time.Time) *rollout {
-	r := &rollout{deployment: v.Deployment, running: v.Running, failure: v.Failure, now: now}
+	r := &rollout{deployment: v.Deployment, running: v.Running, failure: v.Failure, gates: v.Gates, now: now}
 	for _, seen := range slices.SortedFunc(slices.Values(mine), olderFirst) {
 		s := &set{seen: seen, size: sizeOf(seen), minReady: seen.Spec.MinReadySeconds, notes: seen.Annotations}
 		if r.fresh == nil && sameTemplate(&seen.Spec.Template, &v.Deployment.Spec.Template) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -84,8 +85,10 @@ func (r *rollout) count(base appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 		ReadyReplicas:       sum(all, func(s *set) int32 { return s.seen.Status.ReadyReplicas }),
 		AvailableReplicas:   sum(all, available),
 		UnavailableReplicas: max(asked-sum(all, available), 0),
-		TerminatingReplicas: terminating(all),
 		CollisionCount:      base.CollisionCount,
+	}
+	if r.gates.On(gate.DeploymentReplicaSetTerminatingReplicas) {
+		status.TerminatingReplicas = terminating(all)
 	}
 	if r.fresh != nil {
 		status.UpdatedReplicas = r.fresh.seen.Status.Replicas

@@ -50,6 +50,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -58,27 +59,38 @@ import (
 // many uids wait in a status to be counted.
 const Burst = 500
 
-// Controller runs Jobs. A key is a Job or, where it names a kind, a pod that
-// nobody counts.
-var Controller = reconcile.Controller[View]{
-	Name:    "job-controller",
-	Aliases: []string{"job"},
-	Queue:   "job",
-	Owns:    &kinds.Jobs.Kind,
-	Inputs: []reconcile.Input{
-		{Kind: kinds.Jobs.Kind, Keys: keysOfJob},
-		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
-	},
-	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
-		{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status"},
-	},
-	Metrics:   metrics,
-	Remembers: true,
-	Observe:   observe,
-	Decide:    decide,
+// Controller runs Jobs, under the default feature gates. A key is a Job or, where it names
+// a kind, a pod that belongs to no Job that counts it.
+var Controller = New(nil)
+
+// New makes the controller, under feature gates that are not at their defaults.
+func New(gates gate.Set) reconcile.Controller[View] {
+	gates = gates.Of(gate.MutableSchedulingDirectivesForSuspendedJobs)
+	return reconcile.Controller[View]{
+		Name:    "job-controller",
+		Aliases: []string{"job"},
+		Queue:   "job",
+		Owns:    &kinds.Jobs.Kind,
+		Inputs: []reconcile.Input{
+			{Kind: kinds.Jobs.Kind, Keys: keysOfJob},
+			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
+		},
+		Writes: reconcile.Writes{
+			{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
+			{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status"},
+		},
+		Metrics:   metrics,
+		Remembers: true,
+		Settings:  gates.Settings(),
+		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {
+			v, ok := observe(s, k)
+			v.Gates = gates
+			return v, ok
+		},
+		Decide: decide,
+	}
 }
 
 // View is what one turn can see: a Job, or a pod that nobody counts.
@@ -101,6 +113,8 @@ type View struct {
 	// finished.
 	Stray *corev1.Pod `json:"stray,omitempty"`
 	Over  bool        `json:"over,omitempty"`
+	// Gates are the feature gates that are not at their defaults.
+	Gates gate.Set `json:"gates,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {

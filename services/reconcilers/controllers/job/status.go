@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -155,7 +156,9 @@ func (w *writing) suspend() {
 		return
 	}
 	if w.set(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
-		w.status.StartTime = nil
+		if w.view.Gates.On(gate.MutableSchedulingDirectivesForSuspendedJobs) {
+			w.status.StartTime = nil
+		}
 		w.told = w.notice(corev1.EventTypeNormal, "Suspended", "Job suspended")
 	}
 }

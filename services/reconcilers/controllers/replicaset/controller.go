@@ -17,7 +17,7 @@ var Controller = New(nil)
 
 // New makes the controller, under feature gates that are not at their defaults.
 func New(gates gate.Set) reconcile.Controller[replicas.View] {
-	gates = gates.Of(gate.PodDeletionCost)
+	gates = gates.Of(gate.PodDeletionCost, gate.DeploymentReplicaSetTerminatingReplicas)
 	sets := replicas.Sets[*appsv1.ReplicaSet]{
 		Kind:          kinds.ReplicaSets,
 		ReplicaSet:    func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },

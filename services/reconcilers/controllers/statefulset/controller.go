@@ -36,7 +36,7 @@ var Controller = New(nil)
 
 // New makes the controller, under feature gates that are not at their defaults.
 func New(gates gate.Set) reconcile.Controller[View] {
-	gates = gates.Of(gate.MaxUnavailableStatefulSet)
+	gates = gates.Of(gate.MaxUnavailableStatefulSet, gate.StatefulSetSemanticRevisionComparison)
 	return reconcile.Controller[View]{
 		Name:    "statefulset-controller",
 		Aliases: []string{"statefulset"},

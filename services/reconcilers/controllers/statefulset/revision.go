@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"bytes"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -44,11 +46,12 @@ func (v View) history() (h history, birth *events.Command) {
 	newest := int64(0)
 	for _, r := range h.past {
 		newest = max(newest, r.Revision)
-		if revision.Holds(r, &v.Set.Spec.Template) {
+		if v.holds(r) {
 			h.update = r
 		}
 	}
-	if last := len(h.past) - 1; h.update == nil && last >= 0 && revision.HoldsByDefault(h.past[last], &v.Set.Spec.Template) {
+	semantic := v.Gates.On(gate.StatefulSetSemanticRevisionComparison)
+	if last := len(h.past) - 1; semantic && h.update == nil && last >= 0 && revision.HoldsByDefault(h.past[last], &v.Set.Spec.Template) {
 		h.update = h.past[last]
 	}
 	switch {
@@ -70,6 +73,15 @@ func (v View) history() (h history, birth *events.Command) {
 		}
 	}
 	return h, birth
+}
+
+// holds tells whether a revision is of the set's template: of the same bytes, where the
+// feature gate StatefulSetSemanticRevisionComparison is off.
+func (v View) holds(r *appsv1.ControllerRevision) bool {
+	if !v.Gates.On(gate.StatefulSetSemanticRevisionComparison) {
+		return bytes.Equal(r.Data.Raw, revision.Patch(&v.Set.Spec.Template))
+	}
+	return revision.Holds(r, &v.Set.Spec.Template)
 }
 
 // template is what a revision says that pods are made of. One that cannot be read

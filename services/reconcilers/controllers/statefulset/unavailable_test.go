@@ -132,3 +132,24 @@ func TestGates(t *testing.T) {
 		t.Errorf("the settings are %s", text)
 	}
 }
+
+// A revision that says the same in other words is another one, where the gate is off.
+func TestRevisionsAreComparedByTheGate(t *testing.T) {
+	v := several(nil, 0)
+	raw := v.Revisions[1].Data.Raw
+	other := append([]byte{' '}, raw...)
+	for _, c := range []struct {
+		gates gate.Set
+		raw   []byte
+		same  bool
+	}{
+		{nil, raw, true}, {nil, other, true},
+		{gate.Set{gate.StatefulSetSemanticRevisionComparison: false}, raw, true},
+		{gate.Set{gate.StatefulSetSemanticRevisionComparison: false}, other, false},
+	} {
+		v.Gates, v.Revisions[1].Data.Raw = c.gates, c.raw
+		if _, made := v.history(); (made == nil) != c.same {
+			t.Errorf("under %v a revision of %s is held to be the same: %v", c.gates, c.raw[:9], made == nil)
+		}
+	}
+}

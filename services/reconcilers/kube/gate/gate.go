@@ -26,16 +26,19 @@ const (
 
 // The gates that controllers here read.
 const (
-	APIServerIdentity                    = "APIServerIdentity"
-	StorageVersionAPI                    = "StorageVersionAPI"
-	HPAScaleToZero                       = "HPAScaleToZero"
-	HPAConfigurableTolerance             = "HPAConfigurableTolerance"
-	PodLevelResources                    = "PodLevelResources"
-	DRAExtendedResource                  = "DRAExtendedResource"
-	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
-	TaintTolerationComparisonOperators   = "TaintTolerationComparisonOperators"
-	PodDeletionCost                      = "PodDeletionCost"
-	MaxUnavailableStatefulSet            = "MaxUnavailableStatefulSet"
+	APIServerIdentity                           = "APIServerIdentity"
+	StorageVersionAPI                           = "StorageVersionAPI"
+	HPAScaleToZero                              = "HPAScaleToZero"
+	HPAConfigurableTolerance                    = "HPAConfigurableTolerance"
+	PodLevelResources                           = "PodLevelResources"
+	DRAExtendedResource                         = "DRAExtendedResource"
+	PersistentVolumeClaimUnusedSinceTime        = "PersistentVolumeClaimUnusedSinceTime"
+	TaintTolerationComparisonOperators          = "TaintTolerationComparisonOperators"
+	DeploymentReplicaSetTerminatingReplicas     = "DeploymentReplicaSetTerminatingReplicas"
+	StatefulSetSemanticRevisionComparison       = "StatefulSetSemanticRevisionComparison"
+	MutableSchedulingDirectivesForSuspendedJobs = "MutableSchedulingDirectivesForSuspendedJobs"
+	PodDeletionCost                             = "PodDeletionCost"
+	MaxUnavailableStatefulSet                   = "MaxUnavailableStatefulSet"
 )
 
 // readers are the controllers that read a gate.
@@ -43,23 +46,23 @@ var readers = map[string][]string{
 	APIServerIdentity: {"storageversion-garbage-collector-controller"},
 	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
 
-	HPAScaleToZero:                       {"horizontal-pod-autoscaler-controller"},
-	HPAConfigurableTolerance:             {"horizontal-pod-autoscaler-controller"},
-	PersistentVolumeClaimUnusedSinceTime: {"persistentvolumeclaim-protection-controller"},
-	PodDeletionCost:                      {"replicaset-controller", "replicationcontroller-controller"},
-	MaxUnavailableStatefulSet:            {"statefulset-controller"},
-	DRAExtendedResource:                  {"resourcequota-controller"},
-	TaintTolerationComparisonOperators:   {"taint-eviction-controller", "daemonset-controller"},
-	PodLevelResources:                    {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
+	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
+	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
+	PersistentVolumeClaimUnusedSinceTime:        {"persistentvolumeclaim-protection-controller"},
+	DeploymentReplicaSetTerminatingReplicas:     {"deployment-controller", "replicaset-controller"},
+	StatefulSetSemanticRevisionComparison:       {"statefulset-controller"},
+	MutableSchedulingDirectivesForSuspendedJobs: {"job-controller"},
+	PodDeletionCost:                             {"replicaset-controller", "replicationcontroller-controller"},
+	MaxUnavailableStatefulSet:                   {"statefulset-controller"},
+	DRAExtendedResource:                         {"resourcequota-controller"},
+	TaintTolerationComparisonOperators:          {"taint-eviction-controller", "daemonset-controller"},
+	PodLevelResources:                           {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
 
 // fixed are gates that upstream's code of a controller here reads, of which that controller
 // has one state only, and why.
 var fixed = map[string]string{
-	"DeploymentReplicaSetTerminatingReplicas":     "deployment-controller and replicaset-controller always count terminating pods in status.terminatingReplicas; the API server drops the field where its own gate is off",
-	"MutableSchedulingDirectivesForSuspendedJobs": "job-controller always takes status.startTime off a Job that is suspended; whether its scheduling directives may change then is for the API server to say, so set the gate there",
-	"StatefulSetSemanticRevisionComparison":       "statefulset-controller always compares revisions by what they mean",
-	"WorkloadWithJob":                             "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"WorkloadWithJob": "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
 }
 
 // A Gate is what is known of a feature gate.

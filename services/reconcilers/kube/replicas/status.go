@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
@@ -22,7 +23,7 @@ import (
 // report writes the status where it is not what it should be.
 func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.Selector, now time.Time) reconcile.Decision {
 	status := v.count(claim.Mine, selector, now)
-	if !s.CountsLeaving {
+	if !s.CountsLeaving || !v.Gates.On(gate.DeploymentReplicaSetTerminatingReplicas) {
 		status.TerminatingReplicas = nil
 	}
 	status.Conditions = v.conditions(claim, now)

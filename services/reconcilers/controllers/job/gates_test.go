@@ -1,0 +1,33 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+)
+
+// A Job that is suspended has no time at which it began, where the gate is on.
+func TestWhenASuspendedJobBegan(t *testing.T) {
+	for _, c := range []struct {
+		gates gate.Set
+		began bool
+	}{{nil, false}, {gate.Set{gate.MutableSchedulingDirectivesForSuspendedJobs: false}, true}} {
+		v := View{Gates: c.gates, Job: aJob(func(j *batchv1.Job) {
+			j.Spec.Suspend, j.Status.StartTime = of(true), of(metav1.NewTime(now.Add(-time.Hour)))
+		})}
+		for range 4 {
+			d := decide(v, now)
+			for _, lane := range []events.Lane{events.Act, events.Tell} {
+				v = applied(v, d.In(lane), now)
+			}
+		}
+		if !announced(v.Job.Status, batchv1.JobSuspended) || (v.Job.Status.StartTime != nil) != c.began {
+			t.Errorf("under %v the Job began at %v, and has %+v", c.gates, v.Job.Status.StartTime, v.Job.Status.Conditions)
+		}
+	}
+}
