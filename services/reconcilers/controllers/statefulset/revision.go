@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"bytes"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -46,7 +45,7 @@ func (v View) history() (h history, birth *events.Command) {
 	newest := int64(0)
 	for _, r := range h.past {
 		newest = max(newest, r.Revision)
-		if v.holds(r) {
+		if revision.Holds(r, &v.Set.Spec.Template) {
 			h.update = r
 		}
 	}
@@ -73,15 +72,6 @@ func (v View) history() (h history, birth *events.Command) {
 		}
 	}
 	return h, birth
-}
-
-// holds tells whether a revision is of the set's template: of the same bytes, where the
-// feature gate StatefulSetSemanticRevisionComparison is off.
-func (v View) holds(r *appsv1.ControllerRevision) bool {
-	if !v.Gates.On(gate.StatefulSetSemanticRevisionComparison) {
-		return bytes.Equal(r.Data.Raw, revision.Patch(&v.Set.Spec.Template))
-	}
-	return revision.Holds(r, &v.Set.Spec.Template)
 }
 
 // template is what a revision says that pods are made of. One that cannot be read
