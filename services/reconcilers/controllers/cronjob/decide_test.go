@@ -48,7 +48,7 @@ func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Ti
 		}
 		working := slices.ContainsFunc(v.Jobs, func(j *batchv1.Job) bool {
 			listed := slices.ContainsFunc(v.CronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == j.UID })
-			return listed && len(j.Status.Conditions) == 0 && j.DeletionTimestamp == nil
+			return listed && len(j.Status.Conditions) == 0 && j.DeletionTimestamp == nil && !noRun(v, j, now)
 		})
 		if working && v.CronJob.Spec.ConcurrencyPolicy != batchv1.AllowConcurrent {
 			return fmt.Errorf("%s is started beside another", command.Name)
@@ -58,6 +58,13 @@ func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Ti
 		return fmt.Errorf("%d runs are started", born)
 	}
 	return nil
+}
+
+// noRun tells whether a listed Job is the one created by hand that made the status wrong: it
+// is taken off the list, and keeps no run off.
+func noRun(v View, job *batchv1.Job, now time.Time) bool {
+	last := v.CronJob.Status.LastScheduleTime
+	return job.Annotations[byHand] == manual && last != nil && last.After(now.Add(ahead))
 }
 
 func of[T any](value T) *T { return &value }
