@@ -153,7 +153,9 @@ func TestConformanceIsUpToDate(t *testing.T) {
 	}
 }
 
-func TestRecordKeepsWhatDidNotRunNow(t *testing.T) {
+// TestRecordKeepsRuns: of Millrace a run of all tests replaces the one before, and a run of
+// some is refused; of the baseline, a run of some tests replaces their rows.
+func TestRecordKeepsRuns(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) string {
 		file := filepath.Join(root, name)
@@ -162,38 +164,58 @@ func TestRecordKeepsWhatDidNotRunNow(t *testing.T) {
 		}
 		return file
 	}
+	kept := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rows, _ := strings.Cut(string(text), "\n")
+		return rows
+	}
+	ran := func(by string) string {
+		return provenance{by: by, version: "abc1234", date: "2026-11-23T20:00:00Z"}.String() + "\n"
+	}
 	write("docs/conformance.md", "")
 	write("test/e2e/tests.txt", "[sig-apps] Job a\n[sig-apps] Job b|c\n[sig-auth] left\n")
 	write("test/e2e/left-out.tsv", "[sig-auth] left\tno cloud\n")
 	write("test/e2e/baseline.tsv", "passed\t1.0\t[sig-apps] Job a\t\nskipped\t1.0\t[sig-auth] left\tno cloud\n")
-	write("test/e2e/millrace.tsv", "passed\t1.0\t[sig-apps] Job a\t\npassed\t1.0\t[sig-apps] no more\t\n")
-	results := write("results.tsv", "failed\t2.0\t[sig-apps] Job b|c\tit broke\nleft out\t\t[sig-auth] left\tno cloud\n")
-	if err := record(root, options{by: "millrace", record: results}); err != nil {
+	before := "passed\t1.0\t[sig-apps] Job a\t\npassed\t1.0\t[sig-apps] no more\t\n"
+	write("test/e2e/millrace.tsv", ran("millrace")+before)
+	some := "failed\t2.0\t[sig-apps] Job b|c\tit broke\nleft out\t\t[sig-auth] left\tno cloud\n"
+	part := write("part.tsv", ran("millrace")+some)
+	if err := record(root, options{by: "millrace", record: part}); err == nil || kept("test/e2e/millrace.tsv") != before {
+		t.Errorf("a run of some tests of Millrace: %v, and the file has\n%s", err, kept("test/e2e/millrace.tsv"))
+	}
+	all := write("all.tsv", ran("millrace")+"passed\t1.0\t[sig-apps] Job a\t\n"+some)
+	if err := record(root, options{by: "millrace", record: all}); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := os.ReadFile(filepath.Join(root, "test/e2e/millrace.tsv"))
-	if err != nil {
-		t.Fatal(err)
+	if rows := kept("test/e2e/millrace.tsv"); rows != ran("millrace")+"passed\t1.0\t[sig-apps] Job a\t\nfailed\t2.0\t[sig-apps] Job b|c\tit broke\n" {
+		t.Errorf("what is recorded is\n%s", rows)
 	}
-	if _, rows, _ := strings.Cut(string(kept), "\n"); rows != "passed\t1.0\t[sig-apps] Job a\t\nfailed\t2.0\t[sig-apps] Job b|c\tit broke\n" {
-		t.Errorf("what is recorded is\n%s", kept)
+	if err := record(root, options{by: "kcm", record: write("kcm.tsv", ran("kcm")+"passed\t2.0\t[sig-apps] Job b|c\t\n")}); err != nil {
+		t.Fatal(err)
 	}
 	page, err := os.ReadFile(pageFile(root))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| [sig-apps] Job | 2 | 1 | 1 |\n", "| a | passed | passed |\n", "| b\\|c | not run | failed |\n", "| [sig-auth] left | skipped | no cloud |\n",
+		"abc1234, begun at 2026-11-23T20:00:00Z", "| [sig-apps] Job | 2 | 2 | 1 |\n", "| a | passed | passed |\n", "| b\\|c | passed | failed |\n", "| [sig-auth] left | skipped | no cloud |\n",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
 	}
-	if err := record(root, options{by: "nobody", record: results}); err == nil {
-		t.Error("the results of the negative control were kept")
-	}
-	if err := record(root, options{by: "kcm", record: write("odd.tsv", "what?\n")}); err == nil {
-		t.Error("what is no list of results was taken for one")
+	for what, o := range map[string]options{
+		"the negative control":           {by: "nobody", record: all},
+		"another runner":                 {by: "kcm", record: all},
+		"a file that is none of results": {by: "kcm", record: write("odd.tsv", ran("kcm")+"what?\n")},
+		"a file that names no run":       {by: "millrace", record: write("bare.tsv", some)},
+	} {
+		if err := record(root, o); err == nil {
+			t.Errorf("taken over: %s", what)
+		}
 	}
 }
 
