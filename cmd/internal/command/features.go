@@ -42,7 +42,7 @@ func options() (all []string) {
 }
 
 // gates are all that kube-controller-manager knows, with what was set. What is set for a
-// feature that is locked, or that nobody knows, is refused.
+// feature that is locked, or unknown, is refused.
 func (s *features) gates() (featuregate.MutableVersionedFeatureGate, error) {
 	all := featuregate.NewVersionedFeatureGate(version.MustParse(kubernetes))
 	for _, g := range gate.Known() {

@@ -145,7 +145,7 @@ func TestAReplicaThatIsCutOffGivesItsWorkAway(t *testing.T) {
 	})
 }
 
-// TestAServerThatStandsStillMovesNothing: however long it answers nobody.
+// TestAServerThatStandsStillMovesNothing: however long it answers no replica.
 func TestAServerThatStandsStillMovesNothing(t *testing.T) {
 	for _, frozen := range []time.Duration{300 * time.Millisecond, time.Second, 1500 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // wakes tells whether an autoscaler looks at metrics while its target has no replicas: it has
 // taken the last one away itself, and there is a metric that needs none, or it must not leave
-// its target at zero any more. A target that somebody else has set to zero is switched off.
+// its target at zero any more. A target that another manager has set to zero is switched off.
 //
 // Upstream: shouldComputeMetricsForZeroReplicas.
 func (c Config) wakes(h *autoscalingv2.HorizontalPodAutoscaler) bool {

@@ -15,7 +15,7 @@ import (
 )
 
 // An autoscaler that left its target without replicas looks at metrics that need no pods, and
-// wakes it; where somebody else did, or the gate is off, it does not.
+// wakes it; where another manager did, or the gate is off, it does not.
 func TestScaleFromZero(t *testing.T) {
 	metric := func(kind autoscalingv2.MetricSourceType) []autoscalingv2.MetricSpec {
 		if kind == autoscalingv2.ResourceMetricSourceType {
