@@ -45,13 +45,13 @@ func (c *Cut) Error() string {
 
 // cut reads a file from its beginning for as far as that goes.
 func (f *File) cut(size int64) error {
-	in, err := zstd.NewReader(io.NewSectionReader(f.from, 0, size), zstd.WithDecoderConcurrency(1))
+	in, err := zstd.NewReader(io.NewSectionReader(f.from, 0, size), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxWindow))
 	if err != nil {
 		return fmt.Errorf("set up zstd: %w", err)
 	}
 	defer in.Close()
-	text := bufio.NewReader(in)
-	line, err := text.ReadString('\n')
+	text := bufio.NewReaderSize(io.LimitReader(in, maxRatio*size), maxLine)
+	line, err := readLine(text)
 	var about About
 	if err != nil || json.Unmarshal([]byte(line), &about) != nil || about.Format != format {
 		return fmt.Errorf("%s is %w: millrace export writes one", f.name, ErrNoRecord)
@@ -62,14 +62,17 @@ func (f *File) cut(size int64) error {
 // readable are the messages that come until the text ends or makes no sense.
 func readable(text *bufio.Reader) (found []Stretch) {
 	for {
-		line, err := text.ReadString('\n')
+		line, err := readLine(text)
 		if err != nil {
-			return found
+			return drop(found)
 		}
 		word, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch word {
 		case wordStream:
 			if len(found) == 0 || found[len(found)-1].Stream != name {
+				if found = drop(found); len(found) == maxStreams {
+					return found
+				}
 				found = append(found, Stretch{Stream: name})
 			}
 		case wordMessage:
@@ -81,7 +84,7 @@ func readable(text *bufio.Reader) (found []Stretch) {
 				return drop(found)
 			}
 			found[len(found)-1].add(m)
-		case "subjects":
+		case wordSubjects:
 			if err := passLines(text); err != nil {
 				return found
 			}
@@ -99,6 +102,15 @@ func (s *Stretch) add(m events.Message) {
 	s.Messages++
 }
 
+// readLine reads a line, which may be as long as the buffer and no longer.
+func readLine(text *bufio.Reader) (string, error) {
+	line, err := text.ReadSlice('\n')
+	if err != nil {
+		return "", fmt.Errorf("read a line: %w", err)
+	}
+	return string(line), nil
+}
+
 // drop leaves out a stream of which nothing is there.
 func drop(found []Stretch) []Stretch {
 	if n := len(found); n > 0 && found[n-1].Messages == 0 {
@@ -113,7 +125,7 @@ func readMessage(text *bufio.Reader, line, stream string) (m events.Message, err
 	var at int64
 	var headers, body int
 	var on string
-	if _, err := fmt.Sscanf(line, wordMessage+" %d %d %d %d %s\n", &sequence, &at, &headers, &body, &on); err != nil || headers < 0 || body < 0 {
+	if _, err := fmt.Sscanf(line, wordMessage+" %d %d %d %d %s\n", &sequence, &at, &headers, &body, &on); err != nil || headers < 0 || body < 0 || headers > maxBlock || body > maxBlock {
 		return m, errText
 	}
 	rest := make([]byte, 0, min(headers+body+1, blockSize))
@@ -142,7 +154,7 @@ func passLines(text *bufio.Reader) error {
 		if err != nil || next[0] < '0' || next[0] > '9' {
 			return err
 		}
-		if _, err := text.ReadString('\n'); err != nil {
+		if _, err := readLine(text); err != nil {
 			return errors.Join(errText, err)
 		}
 	}

@@ -2,15 +2,13 @@ package archive
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -24,10 +22,12 @@ type File struct {
 	close   func() error
 	about   About
 	streams map[string]*stream
-	unpack  *zstd.Decoder
 	cache   cache
-	done    chan struct{}
-	once    sync.Once
+	// unpacking guards the one decoder, whose memory is bounded.
+	unpacking sync.Mutex
+	unpacker  *zstd.Decoder
+	done      chan struct{}
+	once      sync.Once
 }
 
 // stream is one of a file's.
@@ -35,7 +35,7 @@ type stream struct {
 	streamIndex
 	// subjects are read when they are asked for.
 	once     sync.Once
-	subjects map[string]posting
+	subjects subjectList
 	err      error
 }
 
@@ -67,45 +67,15 @@ func Open(name string) (*File, error) {
 //
 // Errors: those of [Open].
 func New(name string, from io.ReaderAt, size int64) (*File, error) {
-	unpack, err := zstd.NewReader(nil)
+	unpacker, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxWindow))
 	if err != nil {
 		return nil, fmt.Errorf("set up zstd: %w", err)
 	}
-	f := &File{name: name, from: from, unpack: unpack, close: func() error { return nil }, done: make(chan struct{})}
+	f := &File{name: name, from: from, unpacker: unpacker, close: func() error { return nil }, done: make(chan struct{})}
 	if err := f.readIndex(size); err != nil {
 		return nil, err
 	}
 	return f, nil
-}
-
-func (f *File) readIndex(size int64) error {
-	tail := make([]byte, trailerSize)
-	if size < int64(trailerSize) {
-		return f.cut(size)
-	}
-	if _, err := f.from.ReadAt(tail, size-int64(trailerSize)); err != nil {
-		return fmt.Errorf("read %s: %w", f.name, err)
-	}
-	at, ok := decodeTrailer(tail, size)
-	if !ok {
-		return f.cut(size)
-	}
-	text, err := f.frame(at)
-	var found index
-	if err == nil {
-		err = json.Unmarshal(text, &found)
-	}
-	switch {
-	case err != nil:
-		return f.cut(size)
-	case found.About.Version > formatVersion:
-		return fmt.Errorf("%s is of version %d of the format, and this program reads up to %d: use a newer one", f.name, found.About.Version, formatVersion)
-	}
-	f.about, f.streams = found.About, make(map[string]*stream, len(found.Streams))
-	for _, s := range found.Streams {
-		f.streams[s.Name] = &stream{streamIndex: s}
-	}
-	return nil
 }
 
 // About is what the file says of itself.
@@ -131,10 +101,16 @@ func (f *File) Close() (err error) {
 	return err
 }
 
-var errSum = errors.New("its sum is not what it was")
+var (
+	errSum  = errors.New("its sum is not what it was")
+	errSize = errors.New("it unpacks to more than any that an export writes")
+)
 
-// frame reads and unpacks a frame.
-func (f *File) frame(e extent) ([]byte, error) {
+// frame reads and unpacks a frame, which may have so many bytes and no more.
+func (f *File) frame(e extent, most int) ([]byte, error) {
+	if e.Length > packedMost(most) {
+		return nil, errSize
+	}
 	packed := make([]byte, e.Length)
 	if _, err := f.from.ReadAt(packed, e.Offset); err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.name, err)
@@ -142,55 +118,37 @@ func (f *File) frame(e extent) ([]byte, error) {
 	if sumOf(packed) != e.Sum {
 		return nil, errSum
 	}
-	text, err := f.unpack.DecodeAll(packed, nil)
+	size, err := sizeOf(packed)
 	if err != nil {
+		return nil, err
+	}
+	if size > uint64(most) {
+		return nil, fmt.Errorf("%w: %d bytes, the most is %d", errSize, size, most)
+	}
+	return f.unpack(packed, int(size))
+}
+
+// unpack unpacks a frame of a size in bytes, and stops where it has more than that.
+func (f *File) unpack(packed []byte, size int) ([]byte, error) {
+	f.unpacking.Lock()
+	defer f.unpacking.Unlock()
+	if err := f.unpacker.Reset(bytes.NewReader(packed)); err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	return text, nil
+	text := make([]byte, size+1)
+	switch n, err := io.ReadFull(f.unpacker, text); {
+	case err == nil:
+		return nil, fmt.Errorf("%w: more than the %d bytes that it tells", errSize, size)
+	case !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("unpack: %w", err)
+	default:
+		return text[:n:n], nil
+	}
 }
 
 // damaged says what of a stream cannot be read.
 func (f *File) damaged(s *stream, what string, err error) error {
 	return fmt.Errorf("%s of %s in %s: %w: %w", what, s.Name, f.name, events.ErrDamaged, err)
-}
-
-// postings are where each subject of a stream is.
-func (f *File) postings(s *stream) (map[string]posting, error) {
-	s.once.Do(func() {
-		text, err := f.frame(s.Subjects)
-		if err == nil {
-			s.subjects, err = decodeSubjects(text, len(s.Blocks))
-		}
-		if err != nil {
-			s.err = f.damaged(s, "the list of the subjects", err)
-		}
-	})
-	return s.subjects, s.err
-}
-
-func decodeSubjects(text []byte, blocks int) (map[string]posting, error) {
-	_, rest, _ := bytes.Cut(text, []byte{'\n'})
-	found := make(map[string]posting, bytes.Count(rest, []byte{'\n'}))
-	for line := range bytes.Lines(rest) {
-		words := strings.Fields(string(line))
-		if len(words) < 3 {
-			return nil, errText
-		}
-		last, err := strconv.ParseUint(words[0], 10, 64)
-		if err != nil {
-			return nil, errText
-		}
-		p, at := posting{last: last, blocks: make([]int, len(words)-2)}, 0
-		for i, word := range words[1 : len(words)-1] {
-			step, err := strconv.Atoi(word)
-			if at += step; err != nil || step < 0 || at >= blocks {
-				return nil, errText
-			}
-			p.blocks[i] = at
-		}
-		found[words[len(words)-1]] = p
-	}
-	return found, nil
 }
 
 // unpacked is a block that has been read.
@@ -230,7 +188,7 @@ func (f *File) load(s *stream, n int) (*unpacked, error) {
 func (f *File) read(s *stream, n int) (*unpacked, error) {
 	b := s.Blocks[n]
 	what := fmt.Sprintf("the block with the messages %d to %d", b.First, b.Last)
-	text, err := f.frame(b.extent)
+	text, err := f.frame(b.extent, maxBlock)
 	if err != nil {
 		return nil, f.damaged(s, what, err)
 	}
@@ -244,14 +202,15 @@ func (f *File) read(s *stream, n int) (*unpacked, error) {
 	return &unpacked{text, found}, nil
 }
 
-// cached is how many blocks are kept unpacked: some 32 MB.
-const cached = 128
+// cached is how many bytes of memory the blocks that are kept unpacked may take up.
+const cached = 32 << 20
 
 // cache keeps the blocks that were read last. The zero value is ready.
 type cache struct {
 	mu     sync.Mutex
 	blocks map[cacheKey]*unpacked
 	order  []cacheKey
+	size   int
 }
 
 type cacheKey struct {
@@ -271,13 +230,19 @@ func (c *cache) put(key cacheKey, u *unpacked) {
 	if c.blocks == nil {
 		c.blocks = map[cacheKey]*unpacked{}
 	}
-	if _, there := c.blocks[key]; there {
+	if _, there := c.blocks[key]; there || u.size() > cached {
 		return
 	}
-	if len(c.order) >= cached {
+	for c.size+u.size() > cached {
+		c.size -= c.blocks[c.order[0]].size()
 		delete(c.blocks, c.order[0])
 		c.order = c.order[1:]
 	}
-	c.blocks[key] = u
-	c.order = append(c.order, key)
+	c.blocks[key], c.order, c.size = u, append(c.order, key), c.size+u.size()
+}
+
+// size is how much memory a block takes up: its text, and of each message its place,
+// with a copy of the subject.
+func (u *unpacked) size() int {
+	return 2*len(u.text) + len(u.places)*int(unsafe.Sizeof(place{}))
 }

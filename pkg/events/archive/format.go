@@ -118,9 +118,10 @@ func sumOf(packed []byte) uint64 { return xxhash.Sum64(packed) }
 // A message in a block is a line of its numbers and its subject, its headers with
 // a line each, its body, and the end of a line.
 const (
-	wordStream  = "stream"
-	wordMessage = "message"
-	numbers     = 4 // sequence, time, size of the headers, size of the body
+	wordStream   = "stream"
+	wordMessage  = "message"
+	wordSubjects = "subjects"
+	numbers      = 4 // sequence, time, size of the headers, size of the body
 )
 
 // appendMessage writes a message. Headers are sorted, so that the same messages
@@ -193,6 +194,9 @@ func nextPlace(text []byte, at int) (p place, next int, err error) {
 			return p, 0, errText
 		}
 	}
+	if n[0] <= 0 {
+		return p, 0, errText
+	}
 	p = place{sequence: uint64(n[0]), nanoseconds: n[1], subject: rest, headers: at + end + 1}
 	left := int64(len(text) - p.headers)
 	if word != wordMessage || n[2] < 0 || n[3] < 0 || n[2] > left || n[3] > left-n[2] {
@@ -213,16 +217,24 @@ func places(text []byte, want block) (stream string, found []place, err error) {
 	if !ok || word != wordStream {
 		return "", nil, errText
 	}
-	found = make([]place, 0, want.Messages)
-	for at := len(line) + 1; at < len(text); {
+	found = make([]place, 0, min(want.Messages, maxMessages))
+	for at, before := len(line)+1, want.First-1; at < len(text); {
 		p, next, err := nextPlace(text, at)
 		if err != nil {
 			return "", nil, err
 		}
-		found, at = append(found, p), next
+		switch {
+		case at >= blockSize: // the writer would have ended the block
+			return "", nil, fmt.Errorf("%w: it goes on where it was full", errText)
+		case p.sequence <= before || p.sequence > want.Last:
+			return "", nil, fmt.Errorf("%w: message %d comes behind %d, and the last is %d", errText, p.sequence, before, want.Last)
+		case p.nanoseconds > want.Latest:
+			return "", nil, fmt.Errorf("%w: message %d is of a later time than the block", errText, p.sequence)
+		}
+		found, at, before = append(found, p), next, p.sequence
 	}
-	if len(found) != want.Messages {
-		return "", nil, fmt.Errorf("%w: it has %d messages, not %d", errText, len(found), want.Messages)
+	if len(found) != want.Messages || found[0].sequence != want.First || found[len(found)-1].sequence != want.Last {
+		return "", nil, fmt.Errorf("%w: it has %d messages, not the %d that it should have", errText, len(found), want.Messages)
 	}
 	return name, found, nil
 }

@@ -83,9 +83,10 @@ func (f *File) StreamState(_ context.Context, name string) (bus.State, error) {
 		return bus.State{}, err
 	}
 	state := v.State
-	state.Messages, state.First, state.Whole, state.Begins = uint64(len(subjects)), state.Last+1, 0, time.Time{}
-	for _, p := range subjects {
-		state.First = min(state.First, p.last)
+	state.Messages, state.First, state.Whole, state.Begins = uint64(subjects.len()), state.Last+1, 0, time.Time{}
+	for n := range subjects.len() {
+		_, last, _ := subjects.line(n)
+		state.First = min(state.First, last)
 	}
 	return state, nil
 }
@@ -110,11 +111,15 @@ func (f *File) Last(_ context.Context, name, on string) (m events.Message, ok bo
 		return m, false, err
 	}
 	subjects, err := f.postings(v.stream)
-	p, there := subjects[on]
-	if err != nil || !there {
+	last, blocks := subjects.find(on)
+	if err != nil || last == 0 {
 		return m, false, err
 	}
-	return f.at(v, p.blocks[len(p.blocks)-1], p.last)
+	m, ok, err = f.at(v, blocks[len(blocks)-1], last)
+	if err == nil && (!ok || m.Subject != on) {
+		return events.Message{}, false, f.damaged(v.stream, fmt.Sprintf("message %d", last), fmt.Errorf("%w: it is not the last one of %s", errText, on))
+	}
+	return m, ok, err
 }
 
 // At is the message at a sequence.
@@ -131,7 +136,7 @@ func (f *File) At(_ context.Context, name string, sequence uint64) (m events.Mes
 		return m, ok, err
 	}
 	subjects, err := f.postings(v.stream)
-	if err != nil || subjects[m.Subject].last != sequence {
+	if err != nil || subjects.last(m.Subject) != sequence {
 		return events.Message{}, false, err
 	}
 	return m, true, nil
@@ -248,43 +253,27 @@ func (f *File) wanted(v view, p bus.Passage) (want func(place) bool, blocks []in
 	if err != nil {
 		return nil, nil, err
 	}
-	meant := chosen(subjects, p.Subject)
-	for _, found := range meant {
-		in := found.blocks
+	in := make([]bool, len(v.Blocks))
+	subjects.each(p.Subject, func(_ uint64, found []int) {
 		if v.state {
-			in = in[len(in)-1:]
+			found = found[len(found)-1:]
 		}
-		from, _ := slices.BinarySearch(in, first)
-		to, _ := slices.BinarySearch(in, end)
-		if from < to {
-			blocks = append(blocks, in[from:to]...)
+		for _, n := range found {
+			in[n] = true
+		}
+	})
+	for n := first; n < end; n++ {
+		if in[n] {
+			blocks = append(blocks, n)
 		}
 	}
-	slices.Sort(blocks)
 	return func(at place) bool {
-		found, ok := meant[at.subject]
-		return ok && (!v.state || found.last == at.sequence)
-	}, slices.Compact(blocks), nil
-}
-
-// chosen are the subjects that a filter covers; "" covers all.
-func chosen(subjects map[string]posting, filter string) map[string]posting {
-	if filter == "" {
-		return subjects
-	}
-	out := map[string]posting{}
-	if !strings.ContainsAny(filter, "*>") {
-		if p, ok := subjects[filter]; ok {
-			out[filter] = p
+		if p.Subject != "" && !subject.Matches(p.Subject, at.subject) {
+			return false
 		}
-		return out
-	}
-	for name, p := range subjects {
-		if subject.Matches(filter, name) {
-			out[name] = p
-		}
-	}
-	return out
+		last := subjects.last(at.subject)
+		return last != 0 && (!v.state || last == at.sequence)
+	}, blocks, nil
 }
 
 // Follow reads what the file has of a stream, and then waits for the end of the

@@ -105,6 +105,7 @@ func (w *Writer) endBlock() {
 	if len(w.text) == 0 {
 		return
 	}
+	w.bound(len(w.text), maxBlock, "a message of "+w.stream.Name+" is too large: leave its kind or controller out")
 	w.block.extent = w.frame(w.text)
 	w.stream.Blocks = append(w.stream.Blocks, w.block)
 	w.text = w.text[:0]
@@ -115,7 +116,9 @@ func (w *Writer) endStream() {
 		return
 	}
 	w.endBlock()
-	w.stream.Subjects = w.frame(encodeSubjects(w.stream.Name, w.subjects))
+	text := encodeSubjects(w.stream.Name, w.subjects)
+	w.bound(len(text), maxList, w.stream.Name+" has too many subjects: export a shorter stretch with --since or --until")
+	w.stream.Subjects = w.frame(text)
 	w.stream = nil
 }
 
@@ -127,7 +130,7 @@ func encodeSubjects(stream string, subjects map[string]*posting) []byte {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	text := []byte("subjects " + stream + "\n")
+	text := []byte(wordSubjects + " " + stream + "\n")
 	for _, name := range names {
 		p := subjects[name]
 		text = strconv.AppendUint(text, p.last, 10)
@@ -157,6 +160,13 @@ func (w *Writer) frame(text []byte) extent {
 	return e
 }
 
+// bound keeps a part so small that a reader, who does not know who wrote it, takes it.
+func (w *Writer) bound(size, most int, otherwise string) {
+	if size > most && w.err == nil {
+		w.err = fmt.Errorf("write the file: %s (%d bytes, the most is %d)", otherwise, size, most)
+	}
+}
+
 func (w *Writer) write(text []byte) {
 	if w.err != nil {
 		return
@@ -170,7 +180,12 @@ func (w *Writer) write(text []byte) {
 // Close writes what leads to all the rest. It does not close what it wrote to.
 func (w *Writer) Close() error {
 	w.endStream()
-	w.write(encodeTrailer(w.frameJSON(w.index)))
+	text, err := json.Marshal(w.index)
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("write the file: %w", err)
+	}
+	w.bound(len(text), maxIndex, "there are too many messages: export a shorter stretch with --since or --until, or fewer --kinds")
+	w.write(encodeTrailer(w.frame(append(text, '\n'))))
 	return w.err
 }
 
