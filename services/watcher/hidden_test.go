@@ -33,7 +33,7 @@ func hides(t *testing.T) func(*Config) {
 		}
 		rules = append(rules, r)
 	}
-	return func(c *Config) { c.Hide = rules }
+	return func(c *Config) { c.Hide = redact.Policy{Rules: rules} }
 }
 
 // plants is a change that has the canary wherever it is to be hidden, and in a copy.

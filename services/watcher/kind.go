@@ -27,7 +27,7 @@ type kindWatch struct {
 	kind    kinds.Kind
 	bus     bus.Bus
 	metrics *metrics
-	hide    redact.Rules
+	hide    redact.Policy
 	age     time.Duration // how long the log keeps a delta
 	room    uint64        // how many messages it holds by its size; 0 means no bound
 	narrow  bool          // that is too little for what is there

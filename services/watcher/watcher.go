@@ -60,7 +60,7 @@ type Config struct {
 	ID string
 	// Hide is what must not be told of objects. Whoever gives it has made sure that
 	// no controller decides on it.
-	Hide redact.Rules
+	Hide redact.Policy
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 }

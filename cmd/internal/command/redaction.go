@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -15,47 +16,85 @@ import (
 )
 
 // redaction is the flag that says what must not be told of objects: KIND:PATH, with
-// commas between. It may be given more than once.
-type redaction redact.Rules
+// commas between. It may be given more than once. What it says of a kind stands in the
+// place of the default; KIND: alone is that nothing is hidden.
+type redaction struct {
+	rules redact.Rules
+	told  []kinds.Name // the kinds of which nothing is hidden
+}
 
 // Set reads the flag, or a part of it.
 func (r *redaction) Set(text string) error {
 	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item == "" {
-			continue
+		item = strings.TrimSpace(item)
+		kind, nothing := strings.CutSuffix(item, ":")
+		switch {
+		case item == "":
+		case nothing && kind != "" && !strings.ContainsAny(kind, ":!"):
+			r.told = append(r.told, kinds.Name(kind))
+		default:
+			rule, err := redact.Parse(item)
+			if err != nil {
+				return err
+			}
+			r.rules = append(r.rules, rule)
 		}
-		rule, err := redact.Parse(item)
-		if err != nil {
-			return err
+	}
+	return r.contradiction()
+}
+
+// contradiction is an error where something of a kind is to be hidden, and nothing.
+func (r *redaction) contradiction() error {
+	for _, kind := range r.told {
+		if some := r.rules.Of(kind); len(some) > 0 {
+			return fmt.Errorf("%s: says that nothing of them is hidden, %v that something is: leave one of them out", kind, some[0])
 		}
-		*r = append(*r, rule)
 	}
 	return nil
 }
 
 // String writes the flag.
 func (r *redaction) String() string {
-	rules := make([]string, len(*r))
-	for i, rule := range *r {
-		rules[i] = rule.String()
+	var items []string
+	for _, kind := range r.told {
+		items = append(items, string(kind)+":")
 	}
-	return strings.Join(rules, ",")
+	for _, rule := range r.rules {
+		items = append(items, rule.String())
+	}
+	return strings.Join(items, ",")
 }
 
 // Type is what the help calls the value.
 func (r *redaction) Type() string { return "KIND:PATH,..." }
 
+// all are the rules with the defaults of kinds of which the flag says nothing.
+func (r *redaction) all() redact.Rules {
+	all := slices.Clone(r.rules)
+	for _, rule := range controllers.Withheld() {
+		if len(r.rules.Of(rule.Kind)) == 0 && !slices.Contains(r.told, rule.Kind) {
+			all = append(all, rule)
+		}
+	}
+	return all
+}
+
+// policy is all that is not told of objects.
+func (r *redaction) policy() redact.Policy {
+	return redact.Policy{Rules: r.all(), Copies: controllers.WrittenBack()}
+}
+
 // check finds rules that would hide what a controller decides on.
-func (r redaction) check(chosen []reconcile.Any) error {
-	if err := controllers.Hidden(chosen, redact.Rules(r)); err != nil {
+func (r *redaction) check(chosen []reconcile.Any) error {
+	if err := controllers.Hidden(chosen, r.all()); err != nil {
 		return fmt.Errorf("read --redact: %w", err)
 	}
 	return nil
 }
 
 // remark says where a value is told all the same: what pods are made from must be.
-func (r redaction) remark(ctx context.Context, chosen []reconcile.Any) {
-	if len(redact.Rules(r).Of(kinds.Pods.Name)) == 0 {
+func (r *redaction) remark(ctx context.Context, chosen []reconcile.Any) {
+	if len(r.rules.Of(kinds.Pods.Name)) == 0 {
 		return
 	}
 	birth := events.Command{Verb: events.VerbCreate, Kind: kinds.Pods.Name}

@@ -95,3 +95,32 @@ func TestRedactionIsHeldAgainstTheControllers(t *testing.T) {
 		t.Error("a path that leads nowhere is taken")
 	}
 }
+
+// TestConfigMapsAreWithheldUnlessSaidOtherwise: rules about other kinds leave the default
+// as it is, and those about ConfigMaps stand in its place.
+func TestConfigMapsAreWithheldUnlessSaidOtherwise(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       ".data .binaryData",
+		"pods:.spec.nodeName":    ".spec.nodeName .data .binaryData",
+		"configmaps:":            "",
+		"configmaps!mine:.data":  ".data",
+		"configmaps:,pods:.spec": ".spec",
+	} {
+		var r redaction
+		if err := r.Set(text); err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for _, rule := range r.policy().Rules {
+			paths = append(paths, rule.Path.String())
+		}
+		if got := strings.Join(paths, " "); got != want || r.String() != text {
+			t.Errorf("with --redact=%s, written as %s, hidden are %q, want %q", text, r.String(), got, want)
+		}
+	}
+	for _, text := range []string{"configmaps:,configmaps:.data", ":", "configmaps!mine:"} {
+		if err := new(redaction).Set(text); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -186,7 +185,7 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Hide: redact.Rules(o.redact), Trace: tracer,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Hide: o.redact.policy(), Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
@@ -257,7 +256,7 @@ type watcherOptions struct {
 
 func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.Var(&o.redact, "redact",
-		"values that are hidden before anything is recorded, such as configmaps!kube-root-ca.crt!kube-apiserver-legacy-service-account-token-tracking:.data (of all but those two, which controllers read) or pods:.spec.containers[*].env[*].value; the content of Secrets is never recorded")
+		"values that are hidden before anything is recorded, such as pods:.spec.containers[*].env[*].value; the data of ConfigMaps is hidden unless something else is said of them (configmaps: hides nothing), but of those that controllers read; the content of Secrets is never recorded")
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 

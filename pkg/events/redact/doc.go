@@ -5,6 +5,6 @@
 // its place, also one with a key, would tell which hidden values are equal, and which
 // have changed; that something has changed is told by the object's version alone.
 //
-// Copies go too: of an object that a rule is about, the annotations are removed in
-// which tools keep the whole object as it was applied.
+// Copies go too: the annotations are removed in which tools keep the whole object as it
+// was applied. A [Policy] names the kinds that keep them.
 package redact

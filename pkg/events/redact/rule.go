@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"slices"
@@ -80,6 +81,41 @@ var copies = []string{
 	"kapp.k14s.io/original",
 	"objectset.rio.cattle.io/applied",
 	"banzaicloud.com/last-applied",
+}
+
+// Copied tells whether an object, as JSON or protobuf, has a copy of itself in an
+// annotation.
+func Copied(object []byte) bool {
+	return slices.ContainsFunc(copies, func(name string) bool { return bytes.Contains(object, []byte(name)) })
+}
+
+// Policy is what is not told of objects: the rules, and copies.
+type Policy struct {
+	Rules Rules
+	// Copies are the kinds whose objects keep the annotations with the applied object
+	// although no rule is about them, each with the names of those objects, or none for
+	// all. They lose them where only metadata is told.
+	Copies map[kinds.Name][]string
+}
+
+// Hide takes out of an object what must not be told, and tells whether that may have
+// been something. whole says that more than metadata is told of it.
+func (p Policy) Hide(kind kinds.Name, object metav1.Object, whole bool) (hidden bool) {
+	hidden = p.Rules.Hide(kind, object)
+	if whole && p.keeps(kind, object.GetName()) {
+		return hidden
+	}
+	notes := object.GetAnnotations()
+	if !drop(notes) {
+		return hidden
+	}
+	object.SetAnnotations(notes)
+	return true
+}
+
+func (p Policy) keeps(kind kinds.Name, name string) bool {
+	names, there := p.Copies[kind]
+	return there && (len(names) == 0 || slices.Contains(names, name))
 }
 
 // Of are the rules about a kind.

@@ -131,11 +131,8 @@ type Profile struct {
 // selected or not: a writer serves reconcilers that it does not know.
 func Profiles() []Profile {
 	var profiles []Profile
-	for _, e := range catalog {
-		if e.make == nil {
-			continue
-		}
-		d := e.make(Config{}).Describe()
+	for _, c := range everyone() {
+		d := c.Describe()
 		profiles = append(profiles, Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Promise: d.Writes})
 	}
 	return profiles

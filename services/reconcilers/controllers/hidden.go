@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -48,4 +50,46 @@ func conflict(r redact.Rule, controller string, only []string, spare redact.Rule
 			r, controller, controller)
 	}
 	return fmt.Errorf("%v hides what %s decides on: of %s it reads %s alone, so write %v", r, controller, r.Kind, strings.Join(only, ", "), spare)
+}
+
+// Withheld are the rules that hold where the user says nothing of the kind: the content
+// of ConfigMaps, but for those that a controller of the catalogue reads by their names.
+// They do not depend on which controllers run, which other services may be told otherwise.
+func Withheld() (rules redact.Rules) {
+	for _, path := range []string{".data", ".binaryData"} {
+		rules = append(rules, spared(everyone(), redact.Rule{Kind: kinds.ConfigMaps.Name, Path: redact.MustParsePath(path)}))
+	}
+	return rules
+}
+
+// WrittenBack are the kinds of which a controller of the catalogue replaces objects as a
+// whole, also by way of their status, each with the names of those objects where they are
+// known. What such a controller is not told of, the API server would take for removed.
+// A scale is an object of its own.
+func WrittenBack() map[kinds.Name][]string {
+	back, all := map[kinds.Name][]string{}, map[kinds.Name]bool{}
+	for _, c := range everyone() {
+		d := c.Describe()
+		for _, w := range d.Writes {
+			if w.Verb != events.VerbUpdate || w.Any {
+				continue
+			}
+			names := d.Named(w.Kind)
+			all[w.Kind] = all[w.Kind] || len(names) == 0
+			if back[w.Kind] = append(back[w.Kind], names...); all[w.Kind] {
+				back[w.Kind] = nil
+			}
+		}
+	}
+	return back
+}
+
+// everyone are all controllers that Millrace has, whether they are selected or not.
+func everyone() (all []reconcile.Any) {
+	for _, e := range catalog {
+		if e.make != nil {
+			all = append(all, e.make(Config{}))
+		}
+	}
+	return all
 }

@@ -1,9 +1,12 @@
 package controllers
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
@@ -36,6 +39,8 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 		{"deployments.apps:.spec.template.spec.containers[*].env[*].value", all, []string{"deployment-controller"}},
 		{"replicasets.apps:.spec.template.spec.containers[*].env", all, []string{"deployment-controller", "replicaset-controller"}},
 		{"deployments.apps:.metadata.annotations['example.com/token']", all, []string{"deployment-controller"}},
+		// A status is written with the object's annotations.
+		{"statefulsets.apps:.metadata.annotations['example.com/token']", all, []string{"statefulset-controller"}},
 		{"deployments.apps:.spec.template", []string{"replicaset-controller"}, nil},
 		{"widgets.example.com:.spec", all, nil},
 	} {
@@ -55,6 +60,42 @@ func TestWhatIsDecidedOnIsNotHidden(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), word) {
 				t.Errorf("%s: the error does not say %q: %v", c.rule, word, err)
 			}
+		}
+	}
+}
+
+// TestWithheldSparesWhatControllersRead: the default holds whichever controllers run, and
+// spares every ConfigMap that one of them reads by its name.
+func TestWithheldSparesWhatControllersRead(t *testing.T) {
+	const want = "[configmaps!kube-apiserver-legacy-service-account-token-tracking!kube-root-ca.crt:.data" +
+		" configmaps!kube-apiserver-legacy-service-account-token-tracking!kube-root-ca.crt:.binaryData]"
+	rules := Withheld()
+	for _, r := range rules {
+		slices.Sort(r.Spared)
+	}
+	if got := fmt.Sprint(rules); got != want {
+		t.Errorf("withheld is %s, want %s", got, want)
+	}
+	if err := Hidden(everyone(), rules); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatIsWrittenBackKeepsItsCopies: the promise of every controller is held against the
+// list, since the API server takes for removed what a replacement does not have.
+func TestWhatIsWrittenBackKeepsItsCopies(t *testing.T) {
+	back := WrittenBack()
+	for kind, want := range map[kinds.Name][]string{
+		kinds.Deployments.Name: nil, kinds.StatefulSets.Name: nil, kinds.Endpoints.Name: nil, kinds.Namespaces.Name: nil,
+		kinds.ConfigMaps.Name: {"kube-root-ca.crt"},
+	} {
+		if names, there := back[kind]; !there || !slices.Equal(names, want) {
+			t.Errorf("%s: %v (%t), want %v", kind, names, there, want)
+		}
+	}
+	for _, kind := range []kinds.Name{kinds.Pods.Name, kinds.Services.Name, kinds.Nodes.Name, kinds.ServiceAccounts.Name, kinds.Secrets.Name, kinds.ClusterRoles.Name} {
+		if _, there := back[kind]; there {
+			t.Errorf("%s is patched only, and its copies stay", kind)
 		}
 	}
 }

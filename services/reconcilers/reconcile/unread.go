@@ -41,7 +41,7 @@ func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only 
 		switch {
 		case len(in.Named) > 0:
 			return true, in.Named
-		case d.replaces(kind):
+		case d.replaces(kind, path):
 			return true, nil
 		case !overlooked(kind, path), in.also(path):
 			return true, nil
@@ -50,15 +50,30 @@ func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only 
 	return false, nil
 }
 
+// Named are the names of the objects that a controller reads of a kind, where it reads no
+// others.
+func (d Description) Named(kind kinds.Name) []string {
+	for _, in := range d.Inputs {
+		if !in.Every && in.Kind.Name == kind {
+			return in.Named
+		}
+	}
+	return nil
+}
+
 // also tells whether a path leads to something that the controller reads although
 // nobody else does, or to a part of it.
 func (in Input) also(path redact.Path) bool {
 	return slices.ContainsFunc(in.Also, func(read redact.Path) bool { return read.Covers(path) || path.Covers(read) })
 }
 
-func (d Description) replaces(kind kinds.Name) bool {
+// replaces tells whether a controller writes objects back with what a path leads to. A
+// status is written with the object's annotations, which the API server takes over; of the
+// rest it takes nothing but the status.
+func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
+	_, note := noteOf(path)
 	for _, w := range d.Writes {
-		if w.Verb == events.VerbUpdate && (w.Any || w.Kind == kind) && w.Subresource == "" {
+		if w.Verb == events.VerbUpdate && (w.Any && w.Subresource == "" || !w.Any && w.Kind == kind && (note || w.Subresource == "")) {
 			return true
 		}
 	}

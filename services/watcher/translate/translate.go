@@ -30,7 +30,7 @@ type Stamp struct {
 	// Hole is what a Gap stands for.
 	Hole events.Hole
 	// Hide is what must not be said of objects.
-	Hide redact.Rules
+	Hide redact.Policy
 	// Writers is what is remembered of the version before.
 	Writers Writers
 }
@@ -75,9 +75,11 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	}
 	s.Writers.attribute(&d, m.GetManagedFields())
 	m.SetManagedFields(nil)
-	hide(kind.Name, m, s.Hide)
-	if s.Size != Whole || d.Form == kinds.Metadata {
+	if s.Size != Whole {
 		d.Form = kinds.Metadata
+	}
+	hide(kind.Name, m, d.Form, s.Hide)
+	if d.Form == kinds.Metadata {
 		obj = brief(kind, m, s.Size)
 	}
 	if _, custom := obj.(*unstructured.Unstructured); custom {
@@ -152,24 +154,24 @@ func Tombstone(d events.Delta, s Stamp) events.Delta {
 }
 
 // hide removes what must not be on the bus.
-func hide(kind kinds.Name, m metav1.Object, rules redact.Rules) (hidden bool) {
+func hide(kind kinds.Name, m metav1.Object, form kinds.Form, policy redact.Policy) (hidden bool) {
 	if kind == secrets {
 		redact.Withhold(m)
 		hidden = true
 	}
-	return rules.Hide(kind, m) || hidden
+	return policy.Hide(kind, m, form == kinds.Full) || hidden
 }
 
 // Hidden is a stored delta without what must not be said by now: it may have been
 // stored before there was a rule, and is to be said again. What cannot be read is left
 // out but for its name.
-func Hidden(kind kinds.Kind, d events.Delta, rules redact.Rules) events.Delta {
-	if d.Ref.Name == "" || kind.Name != secrets && len(rules.Of(kind.Name)) == 0 {
+func Hidden(kind kinds.Kind, d events.Delta, policy redact.Policy) events.Delta {
+	if d.Ref.Name == "" || kind.Name != secrets && len(policy.Rules.Of(kind.Name)) == 0 && !redact.Copied(d.Body) {
 		return d
 	}
 	kind.Form = d.Form
 	m, err := decode(kind, d)
-	if err == nil && !hide(kind.Name, m, rules) {
+	if err == nil && !hide(kind.Name, m, d.Form, policy) {
 		return d
 	}
 	if err == nil {

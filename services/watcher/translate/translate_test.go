@@ -1,6 +1,7 @@
 package translate_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,11 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
 
@@ -42,7 +46,6 @@ func TestObjectKeepsWhoChangedItAndDropsTheFields(t *testing.T) {
 }
 
 func TestSecretsNeverCarryTheirContent(t *testing.T) {
-	const canary = "hunter2-canary"
 	kind := kinds.Kind{Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Full}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s", UID: "u", ResourceVersion: "1", Annotations: map[string]string{
@@ -57,6 +60,59 @@ func TestSecretsNeverCarryTheirContent(t *testing.T) {
 	if d.Form != kinds.Metadata || strings.Contains(string(d.Body), canary) || !strings.Contains(string(d.Body), "kept") {
 		t.Errorf("form %s, body %q", d.Form, d.Body)
 	}
+}
+
+// applied is an object as kubectl leaves it, whose copy has what only the object should.
+func applied(content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: content}
+	u.SetNamespace("a")
+	u.SetName("web")
+	u.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: `{"password":"` + canary + `"}`, "kept": "yes"})
+	return u
+}
+
+const canary = "hunter2-canary"
+
+// TestCopiesAreToldOnlyWhereTheyAreWrittenBack: metadata never has a copy of the object,
+// whatever is said of its kind; an object in full has it where its kind keeps it.
+func TestCopiesAreToldOnlyWhereTheyAreWrittenBack(t *testing.T) {
+	custom := kinds.Kind{Name: "databases.example.com", Version: "v1", Kind: "Database", Form: kinds.Metadata}
+	keep := redact.Policy{Copies: map[kinds.Name][]string{custom.Name: nil, "pods": nil, "configmaps": {"web"}}}
+	config := kinds.ConfigMaps.Kind
+	for name, c := range map[string]struct {
+		kind kinds.Kind
+		obj  runtime.Object
+		size translate.Size
+		hide redact.Policy
+		told bool
+	}{
+		"a custom resource":                   {custom, applied(map[string]any{"spec": map[string]any{"password": canary}}), translate.Whole, keep, false},
+		"metadata as the API server gives it": {custom, &metav1.PartialObjectMetadata{ObjectMeta: meta()}, translate.Whole, keep, false},
+		"a pod":                               {kinds.Pods.Kind, &corev1.Pod{ObjectMeta: meta()}, translate.Whole, redact.Policy{}, false},
+		"a pod that is written back":          {kinds.Pods.Kind, &corev1.Pod{ObjectMeta: meta()}, translate.Whole, keep, true},
+		"one that is too large":               {kinds.Pods.Kind, &corev1.Pod{ObjectMeta: meta()}, translate.Brief, keep, false},
+		"an object that is written back":      {config, &corev1.ConfigMap{ObjectMeta: meta()}, translate.Whole, keep, true},
+		"another of the kind":                 {config, &corev1.ConfigMap{ObjectMeta: meta()}, translate.Whole, redact.Policy{Copies: map[kinds.Name][]string{"configmaps": {"other"}}}, false},
+	} {
+		before, err := translate.Object(c.kind, events.Is, c.obj.DeepCopyObject(), translate.Stamp{At: now, Size: c.size, Hide: redact.Policy{Copies: map[kinds.Name][]string{c.kind.Name: nil}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := translate.Object(c.kind, events.Is, c.obj, translate.Stamp{At: now, Size: c.size, Hide: c.hide})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(d.Body, []byte(canary)) != c.told || !bytes.Contains(d.Body, []byte("kept")) {
+			t.Errorf("%s: it is told as %q", name, d.Body)
+		}
+		if again := translate.Hidden(c.kind, before, c.hide); !bytes.Equal(again.Body, d.Body) || again.Form != d.Form {
+			t.Errorf("%s: said again it is %s %q, want %s %q", name, again.Form, again.Body, d.Form, d.Body)
+		}
+	}
+}
+
+func meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "a", Name: "web", Annotations: applied(map[string]any{}).GetAnnotations()}
 }
 
 func TestResumeOnlyWhereAPositionIsComplete(t *testing.T) {
