@@ -3,7 +3,6 @@ package events_test
 import (
 	"encoding/json"
 	"reflect"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,17 +11,17 @@ import (
 )
 
 // TestBodiesAreReadAsBefore: what is on record was written by encoding/json, and has
-// been read by it.
+// been read by it. Ambiguous keys are another matter: [TestAmbiguousBodiesAreRefused].
 func TestBodiesAreReadAsBefore(t *testing.T) {
 	long := `{"controller":"c","key":{"namespace":"n","name":"a"},"lane":"act","seen":{"pods":18446744073709551615},"now":"2026-11-22T16:55:37.123456789Z",` +
 		`"digest":"9223372036854775815","heard":{"act":{"turn":7,"at":"2026-11-22T16:55:37+01:00","answers":3}},"settings":{"a": [1,  2]},` +
 		`"because":"\u003ctoo few\u003e \u2028 \ud800","commands":[{"verb":"update","kind":"pods","body":{"z":1,"a":{"b":null}},"if":{"uid":"u"}},{"verb":"delete","graceSeconds":0}],` +
 		`"shapes":[{"x":1e400}, null],"notices":[{}],"wakeAt":"2026-11-22T16:55:37Z","trace":{"traceparent":"00-1-2-01"}}`
 	texts := []string{
-		long, long + " \n", long + "x", long[:len(long)-1], strings.ReplaceAll(long, `"seen"`, `"Seen"`), strings.ReplaceAll(long, `"because"`, `"controller":"d","because"`),
+		long, long + " \n", long + "x", long[:len(long)-1],
 		"", "null", "{}", "[]", `"turn"`, `{"unknown":[{"deep":true}],"lane":null}`, `{"lane":7}`, `{"now":"yesterday"}`, `{"digest":7}`, `{"digest":""}`,
-		`{"seen":{"pods":-1}}`, `{"seen":{"pods":1.0}}`, `{"seen":{"pods":1,"pods":2}}`, `{"attempt":1e2}`, "{\"because\":\"\xff\"}", "{\"because\":\"\x01\"}", `{"because":"\x"}`,
-		`{"triggers":null,"commands":[],"wakeAt":null}`, `{"key":{"Name":"a"}}`, `{"commands":[{"of":{"kind":"pods"}}]}`, `{"settings":{"a":01}}`,
+		`{"seen":{"pods":-1}}`, `{"seen":{"pods":1.0}}`, `{"attempt":1e2}`, "{\"because\":\"\xff\"}", "{\"because\":\"\x01\"}", `{"because":"\x"}`,
+		`{"triggers":null,"commands":[],"wakeAt":null}`, `{"commands":[{"of":{"kind":"pods"}}]}`, `{"settings":{"a":01}}`,
 	}
 	read := func(name string, fresh func() any) {
 		for _, text := range texts {

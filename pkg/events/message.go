@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	quick "github.com/go-json-experiment/json"
-	jsonv1 "github.com/go-json-experiment/json/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -189,19 +187,16 @@ func EncodeJSON(value any, trace Trace) (Message, error) {
 	return Message{Header: h, Data: body}, nil
 }
 
-// asBefore has bodies read as encoding/json reads them, by the library that is to
-// succeed it: that takes half the time. They are not written by it, for what it
-// writes is not the same in every byte.
-var asBefore = jsonv1.DefaultOptionsV1()
-
 // DecodeJSON reads a Turn, Outcome or Wake into value.
 //
-// Errors: [ErrDamaged]; or the body is not what it should be.
+// Errors: [ErrDamaged]; or the body is not what it should be. Two readers could
+// understand a body differently that has a key twice, or a key in another case: such a
+// body is an error. A key that is unknown is passed over: a newer version wrote it.
 func DecodeJSON(m Message, value any) error {
 	if err := Verify(m); err != nil {
 		return err
 	}
-	if err := quick.Unmarshal(m.Data, value, asBefore); err != nil {
+	if err := unmarshal(m.Data, value); err != nil {
 		return fmt.Errorf("decode %T from %s message %d: %w", value, m.Stream, m.Sequence, err)
 	}
 	return nil

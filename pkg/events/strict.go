@@ -1,0 +1,42 @@
+package events
+
+import (
+	"errors"
+	"reflect"
+
+	quick "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
+)
+
+// Bodies are read by the library that is to succeed encoding/json: that takes half the
+// time. They are not written by it, for what it writes is not the same in every byte.
+// Values are read as encoding/json reads them; keys are not.
+var (
+	unique  = quick.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false))
+	lenient = quick.JoinOptions(unique, quick.MatchCaseInsensitiveNames(false))
+	strict  = quick.JoinOptions(lenient, quick.RejectUnknownMembers(true))
+)
+
+// unmarshal reads a body that every reader understands in the same way. Most bodies have
+// no unknown key and are read once.
+func unmarshal(body []byte, value any) error {
+	into := reflect.ValueOf(value).Elem()
+	before := reflect.New(into.Type()).Elem()
+	before.Set(into)
+	if quick.Unmarshal(body, value, strict) == nil {
+		return nil
+	}
+	into.Set(before)
+	if err := quick.Unmarshal(body, value, lenient); err != nil {
+		return err
+	}
+	// A reader that does not look at the case of keys must understand the same.
+	if err := quick.Unmarshal(body, before.Addr().Interface(), unique); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(before.Interface(), into.Interface()) {
+		return errors.New("a key is written in another case than it should be")
+	}
+	return nil
+}
