@@ -33,7 +33,7 @@ func (t *taker) remark(m events.Message, turn events.Turn, results []events.Resu
 		t.failing.succeeded(of)
 	}
 	if failed && !late {
-		verb := turn.Commands[failure.Command].Verb
+		verb := verbAt(turn, failure.Command)
 		why := cause{verb, string(failure.Ref.Kind), failure.Status, failure.Code, failure.Reason}
 		if times, since, say := t.failing.failed(of, why, t.config.Clock.Now()); say {
 			log := t.log(m).With("because", turn.Because, "verb", string(verb), "object", failure.Ref.String(),

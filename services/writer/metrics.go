@@ -18,7 +18,7 @@ type metrics struct {
 
 // reasons are those of alarms, which are there from the start: the first alarm is
 // an increase.
-var reasons = []string{"Malformed", "Damaged", plan.NotPromised}
+var reasons = []string{"Malformed", "Damaged", plan.NotPromised, plan.ReasonPanicked}
 
 func newMetrics(controllers ...Profile) *metrics {
 	m := &metrics{
@@ -29,7 +29,7 @@ func newMetrics(controllers ...Profile) *metrics {
 		}, []string{"controller", "verb", "status"}),
 		alarms: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_alarms_total",
-			Help: "Messages that no honest reconciler writes: malformed and damaged turns, damaged outcomes and broken promises.",
+			Help: "Messages that no honest reconciler writes: malformed and damaged turns, damaged outcomes and broken promises; and faults of this writer.",
 		}, []string{"controller", "reason"}),
 		inHand: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_writer_turns_in_hand",

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 			t.hand.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
 			return
 		}
-		t.hand.answer(at, t.carry(working, d, fresh))
+		t.hand.answer(at, t.guarded(working, d, fresh))
 	})
 }
 
@@ -81,6 +82,9 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	if err == nil && controller != t.profile.Name {
 		err = fmt.Errorf("the turn of %s in the stream of %s", controller, t.profile.Name)
 	}
+	if err == nil && lane != events.Act && lane != events.Tell && lane != events.Park {
+		err = fmt.Errorf("there is no lane %.20q", lane)
+	}
 	if err != nil {
 		return t.hopeless(m, err) // nobody waits for an outcome under such a subject
 	}
@@ -96,7 +100,7 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 			return answer
 		}
 	}
-	turn, err := read(m, lane, key, controller)
+	turn, err := read(m, lane, key, controller, t.profile.Owns)
 	if err != nil {
 		forged := plan.Refusal{Reason: fault(err), Message: err.Error()}
 		turn = events.Turn{Controller: controller, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
@@ -174,24 +178,24 @@ func (t *taker) followed(ctx context.Context, m events.Message) (bool, error) {
 
 // read is the turn in a message. What it says about itself must agree with the
 // subject that it came under, since that is what its sender was allowed to use.
-func read(m events.Message, lane events.Lane, key events.Key, controller string) (turn events.Turn, err error) {
+func read(m events.Message, lane events.Lane, key events.Key, controller string, owns kinds.Name) (turn events.Turn, err error) {
 	if err := events.DecodeJSON(m, &turn); err != nil {
 		return turn, err
 	}
 	if turn.Controller != controller || turn.Lane != lane || turn.Key != key {
 		return turn, fmt.Errorf("the turn says it is %s's, lane %s, about %v; its subject is %s", turn.Controller, turn.Lane, turn.Key, m.Subject)
 	}
-	return turn, nil
+	return turn, plan.Check(turn, owns)
 }
 
 func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn, again bool) func(bus.Delivery) {
 	began := t.config.Clock.Now()
-	refusal, err := t.refusal(ctx, m, turn)
+	refusal, own, err := t.refusal(ctx, m, turn)
 	if err != nil {
 		return t.later(m, err)
 	}
 	p := plan.New(turn, plan.Options{
-		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed,
+		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed, Fits: t.profile.fits(turn, own),
 	})
 	holds := t.holds(ctx, m, turn)
 	if again {
@@ -220,35 +224,34 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 }
 
 // refusal is why the whole turn may not be carried out.
-func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn) (plan.Refusal, error) {
+func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn) (refused plan.Refusal, own events.Delta, err error) {
 	if old := t.aged(m, turn); old != (plan.Refusal{}) {
-		return old, nil
+		return old, own, nil
 	}
 	now, err := t.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
 	if err != nil {
-		return plan.Refusal{}, err
+		return refused, own, err
 	}
 	if over := plan.Over(turn, now, t.epochs.storage()); over != (plan.Refusal{}) {
-		return over, nil
+		return over, own, nil
 	}
-	if turn.Lane != events.Act || turn.Kind == "" || turn.UID == "" {
-		return plan.Refusal{}, nil
+	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, t.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
+	if turn.Lane != events.Act || ref.Kind == "" {
+		return refused, own, nil
 	}
-	ref := events.Ref{Kind: turn.Kind, Namespace: turn.Key.Namespace, Name: turn.Key.Name}
-	m, ok, err := t.config.Bus.Last(ctx, subject.StateStream(turn.Kind), subject.Delta(ref))
+	m, ok, err := t.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))
 	if errors.Is(err, bus.ErrNoStream) {
-		return plan.Refusal{}, nil // nobody watches the kind: the conditions of the commands must do
+		return refused, own, nil // the kind is not watched: the conditions of the commands must do
 	}
 	if err != nil {
-		return plan.Refusal{}, fmt.Errorf("look up %v: %w", ref, err)
+		return refused, own, fmt.Errorf("look up %v: %w", ref, err)
 	}
-	var live events.Delta
 	if ok {
-		if live, err = events.DecodeDelta(ref, m); err != nil {
-			return plan.Refusal{}, err
+		if own, err = events.DecodeDelta(ref, m); err != nil {
+			return refused, own, err
 		}
 	}
-	return plan.Stale(turn, live, ok), nil
+	return plan.Stale(turn, own, ok), own, nil
 }
 
 // settled tells whether a turn, or a later one of its key and lane, has an
@@ -376,7 +379,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	}
 	became(span, outcome)
 	for _, r := range results {
-		verb := string(turn.Commands[r.Command].Verb)
+		verb := plan.VerbOf(verbAt(turn, r.Command))
 		t.metrics.results.WithLabelValues(t.profile.Name, verb, string(r.Status)).Inc()
 		if r.Reason == plan.NotPromised || r.Reason == plan.Redacted {
 			t.metrics.alarms.WithLabelValues(t.profile.Name, r.Reason).Inc()

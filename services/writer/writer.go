@@ -11,11 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -44,8 +46,15 @@ type Profile struct {
 	Identity string
 	// Source is the component name on its Kubernetes Events; empty means Name.
 	Source string
+	// Owns is the kind that its keys are objects of; empty where they are of none, or say
+	// their kind themselves.
+	Owns kinds.Name
 	// Allowed tells what it has promised to do; nil means nothing.
 	Allowed func(events.Command) bool
+	// Fits tells whether what a command writes, and on which object, is within what it has
+	// promised. own gives the key's own object as the state has it, or nil; the command
+	// has its body. nil means everything that is allowed.
+	Fits func(t events.Turn, c events.Command, own func() metav1.Object) error
 }
 
 // Config is what a writer needs.
@@ -157,7 +166,7 @@ func New(c Config) (*Service, error) {
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types,
+		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types, Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

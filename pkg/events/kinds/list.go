@@ -88,3 +88,26 @@ func apps(resource, kind string) Kind { return inGroup("apps", resource, kind, n
 func inGroup(group, resource, kind string, namespaced bool) Kind {
 	return Kind{Name: NameOf(group, resource), Version: "v1", Kind: kind, Namespaced: namespaced, Form: Full}
 }
+
+// Lookup is a kind of this package by its name; known is false for all others.
+func Lookup(name Name) (kind Kind, known bool) {
+	kind, known = listed[name]
+	return kind, known
+}
+
+// listed are the kinds of this package.
+var listed = byName(
+	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
+	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
+	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind,
+	PodDisruptionBudgets.Kind, ClusterRoles.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
+)
+
+func byName(all ...Kind) map[Name]Kind {
+	named := make(map[Name]Kind, len(all))
+	for _, k := range all {
+		named[k.Name] = k
+	}
+	return named
+}

@@ -25,7 +25,7 @@ type Origin struct {
 
 // Command is what the turn asked for; ok is false when the turn is not kept.
 func (o *Origin) Command() (c events.Command, ok bool) {
-	if o.Turn == nil || o.Result.Command >= len(o.Turn.Commands) {
+	if o.Turn == nil || o.Result.Command < 0 || o.Result.Command >= len(o.Turn.Commands) {
 		return c, false
 	}
 	return o.Turn.Commands[o.Result.Command], true

@@ -72,10 +72,10 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	began := time.Now()
-	stream, err := client.Get().AbsPath(collection(r)...).
+	stream, err := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
 		Param("watch", "true").Param("timeoutSeconds", recollection).
-		Param("resourceVersion", since).Param("fieldSelector", "metadata.name="+r.Name).
+		Param("resourceVersion", since).Param("fieldSelector", byName(r)).
 		MaxRetries(0).Stream(ctx)
 	response := plan.Response{Code: http.StatusOK}
 	if err != nil {
@@ -117,10 +117,10 @@ func silent(r plan.Request) (answer plan.Response, settled bool) {
 // stands is where the API server stands. Whoever may not list is told nothing, and
 // only the record is asked.
 func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
-	request := client.Get().AbsPath(collection(r)...).
+	request := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", metadataOfAll)
 	if r.InDoubt < plan.Quiet { // nobody asks for the newest before
-		request.Param("fieldSelector", "metadata.name="+r.Name)
+		request.Param("fieldSelector", byName(r))
 	} else {
 		request.Param("limit", strconv.Itoa(sample))
 	}

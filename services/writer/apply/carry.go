@@ -2,6 +2,8 @@ package apply
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -106,5 +108,17 @@ func (d *Door) after(ctx context.Context, pause time.Duration, a Actor, r plan.R
 			return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
 		}
 	}
+	return d.guarded(ctx, a, r, auditID)
+}
+
+// guarded makes a request. A panic is an answer, too: no turn may end the process, which
+// the next writer would be given it for.
+func (d *Door) guarded(ctx context.Context, a Actor, r plan.Request, auditID string) (response plan.Response) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			d.config.Panicked(a.Controller, cause, debug.Stack())
+			response = plan.Response{Reason: plan.ReasonPanicked, Message: fmt.Sprintf("the writer has a fault: %v", cause)}
+		}
+	}()
 	return d.Do(ctx, a, r, auditID)
 }

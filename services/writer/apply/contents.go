@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -119,10 +120,17 @@ func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r p
 		turns <- struct{}{}
 		under.Go(func() {
 			defer func() { <-turns }()
-			items, failure := d.listAll(ctx, client, plan.Request{
+			var items []metav1.PartialObjectMetadata
+			failure := "the writer has a fault"
+			defer func() { // in every case, or the namespace would look empty
+				if cause := recover(); cause != nil {
+					d.config.Panicked("", cause, debug.Stack())
+				}
+				s.take(kind, items, failure)
+			}()
+			items, failure = d.listAll(ctx, client, plan.Request{
 				Command: r.Command, Verb: r.Verb, Kind: kind.name(), Version: kind.Version, Namespace: r.Name,
 			})
-			s.take(kind, items, failure)
 		})
 	}
 	under.Wait()
@@ -134,7 +142,7 @@ func (s *searched) list(ctx context.Context, d *Door, client rest.Interface, r p
 //
 // Upstream: pkg/controller/namespace/deletion, listCollection.
 func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Request) (items []metav1.PartialObjectMetadata, failure string) {
-	request := client.Get().AbsPath(collection(r)...).SetHeader("Accept", metadataOfAll)
+	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", metadataOfAll)
 	span := d.trace(ctx, r, collection, "")
 	carry(span, request)
 	began := time.Now()

@@ -60,6 +60,9 @@ type Config struct {
 	// Types finds expressions of admission policies that do not fit; nil finds none, and
 	// says so.
 	Types TypeCheck
+	// Panicked is told of a fault of the door: on whose behalf, what it was, and where. The
+	// request is answered all the same; nil tells nobody.
+	Panicked func(controller string, cause any, stack []byte)
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }
@@ -132,6 +135,9 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
+	if c.Panicked == nil {
+		c.Panicked = func(string, any, []byte) {}
+	}
 	if c.Patience <= 0 {
 		c.Patience = 30 * time.Second
 	}
@@ -181,6 +187,9 @@ func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		defer func() { <-d.flights }()
 	case <-ctx.Done():
 		return plan.Response{Reason: "Interrupted", Message: context.Cause(ctx).Error()}
+	}
+	if fault := r.Fault(); fault != "" {
+		return plan.Response{Code: http.StatusBadRequest, Reason: plan.ReasonUnaddressable, Message: fault}
 	}
 	client, ok := d.clients[a]
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -50,7 +51,7 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	if r.Verb == plan.Look {
 		accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	}
-	request := client.Get().AbsPath(collection(r)...).Param("fieldSelector", "metadata.name="+r.Name).SetHeader("Accept", accept)
+	request := to(client, http.MethodGet, collection(r)).Param("fieldSelector", byName(r)).SetHeader("Accept", accept)
 	span := d.trace(ctx, r, collection, "")
 	carry(span, request)
 	began := time.Now()
@@ -58,6 +59,11 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
 	return response
+}
+
+// byName selects the object that a request names, whatever is in its name.
+func byName(r plan.Request) string {
+	return fields.OneTermEqualSelector("metadata.name", r.Name).String()
 }
 
 func listed(result rest.Result, r plan.Request) plan.Response {

@@ -133,8 +133,13 @@ func (m *meter) samples(ctx context.Context, spec autoscalingv2.MetricSpec) ([]e
 // get makes one request of a metrics API, of a resource in the namespace, and reads the
 // answer into what is given.
 func (m *meter) get(ctx context.Context, of schema.GroupVersionResource, path []string, params map[string]string, into any) error {
-	template := func(plan.Request) []string { return append([]string{"/apis", of.Group, of.Version}, path...) }
-	request := m.client.Get().AbsPath(template(plan.Request{})...).SetHeader("Accept", wholeObject)
+	template := func(plan.Request) []string {
+		if of.Version == "" {
+			return []string{"/apis", of.Group}
+		}
+		return append([]string{"/apis", of.Group, of.Version}, path...)
+	}
+	request := to(m.client, http.MethodGet, template(plan.Request{})).SetHeader("Accept", wholeObject)
 	for name, value := range params {
 		if value != "" {
 			request.Param(name, value)

@@ -94,7 +94,19 @@ var methods = map[plan.Verb]string{
 
 // address starts a request of an object.
 func (d *Door) address(client rest.Interface, r plan.Request) *rest.Request {
-	return client.Verb(methods[r.Verb]).AbsPath(path(r)...)
+	return to(client, methods[r.Verb], path(r))
+}
+
+// to starts a request to a path. It is the last check, whatever the parts come from: a
+// part that is no segment would lead elsewhere, and the request is then never sent.
+func to(client rest.Interface, method string, path []string) *rest.Request {
+	request := client.Verb(method)
+	for i, segment := range path {
+		if root := i == 0 && (segment == "/api" || segment == "/apis"); !root && !plan.Nameable(segment) {
+			return request.Name(segment) // it bears the error
+		}
+	}
+	return request.AbsPath(path...)
 }
 
 // path is where a request goes.

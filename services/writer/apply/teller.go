@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"runtime/debug"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -72,6 +73,12 @@ func (t *Teller) Run(ctx context.Context) {
 }
 
 func (t *Teller) tell(ctx context.Context, s Story) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			t.door.config.Panicked(s.Actor.Controller, cause, debug.Stack())
+			t.count(s, "dropped")
+		}
+	}()
 	event := t.event(s)
 	correlated, err := t.correlator.EventCorrelate(event)
 	if err != nil || correlated.Skip {

@@ -50,7 +50,7 @@ func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan
 // podsOf is a page of the pods of a namespace, from where the one before ended. What it
 // answers with is the API server's, or its refusal.
 func (d *Door) podsOf(ctx context.Context, client rest.Interface, r plan.Request, more string) (page corev1.PodList, response plan.Response) {
-	request := client.Get().AbsPath(collection(r)...).SetHeader("Accept", wholeObject).Param("limit", strconv.Itoa(pageOfPods))
+	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", wholeObject).Param("limit", strconv.Itoa(pageOfPods))
 	if more != "" {
 		request.Param("continue", more)
 	}

@@ -15,12 +15,18 @@ type Refusal struct{ Reason, Message string }
 // act: the change that made it stale brings the key another turn. A change of
 // the status alone does not count, since most turns cause some themselves.
 //
+// A turn that names no object says that there was none.
+//
 // known is false when the state stream has nothing under the object's name,
 // which for an object that the decision saw means that it is gone.
 func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	refuse := func(message string) Refusal { return Refusal{Reason: "Stale", Message: message} }
 	switch {
-	case t.Lane != events.Act || t.Kind == "" || t.UID == "":
+	case t.Lane != events.Act:
+		return Refusal{}
+	case t.UID == "" && known && live.Op != events.Gone:
+		return refuse("the decision saw no such object, and there is one")
+	case t.UID == "":
 		return Refusal{}
 	case !known || live.Op == events.Gone:
 		return refuse("the object is gone")

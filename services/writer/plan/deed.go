@@ -72,7 +72,7 @@ func (d *deed) first() step {
 		return ask
 	case cond != nil && cond.Alive != nil:
 		return alive
-	case len(owners(cond)) > 0:
+	case d.seek(0):
 		return absent
 	default:
 		return d.checked()
@@ -169,6 +169,11 @@ func (d *deed) doubled() bool { return d.lost || d.again }
 // answer takes the answer to request.
 func (d *deed) answer(r Response) {
 	d.asked, d.last = true, r
+	if r.Reason == ReasonPanicked {
+		d.lost = d.lost || d.step == write
+		d.end(r, events.Failed)
+		return
+	}
 	if r.again() {
 		d.lost = d.lost || (d.step == write && r.lost())
 		if r.Spent && !d.unsure() {
@@ -210,7 +215,7 @@ func (d *deed) afterAlive(r Response) {
 	switch {
 	case r.ok() && r.Object.UID == a.UID && !r.Object.Deleting:
 		d.step = d.checked()
-		if len(owners(d.command.If)) > 0 {
+		if d.seek(0) {
 			d.step = absent
 		}
 	case r.ok() || r.notFound():
@@ -229,6 +234,19 @@ func owners(cond *events.If) []metav1.OwnerReference {
 	return slices.Concat(cond.Absent, cond.Leaving)
 }
 
+// seek goes on with the first owner from a position on that there can be; ok is false
+// where there is none. One with an impossible name is absent, and no request is made of
+// it: a tenant may write any name into an owner reference.
+func (d *deed) seek(from int) (ok bool) {
+	all := owners(d.command.If)
+	for d.owner = from; d.owner < len(all); d.owner++ {
+		if Nameable(all[d.owner].Name) {
+			return true
+		}
+	}
+	return false
+}
+
 // Upstream: pkg/controller/garbagecollector looks at each owner live before it
 // deletes, by kind, name and uid.
 func (d *deed) afterAbsent(r Response) {
@@ -238,7 +256,7 @@ func (d *deed) afterAbsent(r Response) {
 	case r.ok() && (owner.UID == "" || r.Object.UID == owner.UID) && !(mayLeave && r.Object.Waiting):
 		d.refuse("OwnerAlive", "the owner "+owner.Kind+" "+owner.Name+" exists")
 	case r.ok() || r.notFound():
-		if d.owner++; d.owner == len(all) {
+		if !d.seek(d.owner + 1) {
 			d.step = d.checked()
 		}
 	default:

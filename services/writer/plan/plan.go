@@ -1,6 +1,8 @@
 package plan
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
@@ -20,6 +22,9 @@ type Options struct {
 	Off bool
 	// Promised tells what the turn's controller may do; nil means everything.
 	Promised func(events.Command) bool
+	// Fits tells whether what a command writes, and where, is within what the controller
+	// has promised; nil means everything.
+	Fits func(c events.Command, body []byte) error
 }
 
 // wave sizes: births start at one; everything else starts where a wave that
@@ -116,14 +121,16 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 	case o.Off:
 		d.refuse("Off", "the writer is switched off")
 	case o.Promised != nil && !o.Promised(c):
-		d.refuse(NotPromised, "the controller never promised to "+string(c.Verb)+" "+string(c.Kind))
+		d.refuse(NotPromised, "the controller never promised to "+VerbOf(c.Verb)+" "+string(c.Kind))
+	case c.Verb != events.VerbRecord && fault(c) != "":
+		d.refuse("Malformed", fault(c))
+	case o.unfit(c, t) != nil:
+		d.refuse(NotPromised, o.unfit(c, t).Error())
 	case c.Verb == events.VerbRecord:
 		d.end(Response{}, events.Applied)
 		if o.DryRun {
 			d.end(Response{}, events.DryRun)
 		}
-	case fault(c) != "":
-		d.refuse("Malformed", fault(c))
 	default:
 		body, err := bodyOf(t, c, moulds)
 		if err != nil {
@@ -138,32 +145,48 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		d.seen = t.Seen[c.Kind]
 		if d.refused = o.Refused; o.Refused != (Refusal{}) {
 			d.skip()
+		} else if c.Of != nil && !Nameable(c.Of.Name) {
+			d.end(Response{Code: 404, Reason: string(metav1.StatusReasonNotFound), Message: "no object can have the name"}, events.Absent)
 		}
 	}
 	return d
+}
+
+// unfit is why a command is not within what the controller has promised.
+func (o Options) unfit(c events.Command, t events.Turn) error {
+	if o.Fits == nil {
+		return nil
+	}
+	return o.Fits(c, t.BodyOf(c))
 }
 
 // fault is what makes a command impossible to address, or unsafe.
 func fault(c events.Command) string {
 	switch c.Verb {
 	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete:
+		if c.Of != nil {
+			return "the command names its object as an ask does"
+		}
 	case events.VerbAsk:
-		switch {
-		case c.Kind == kinds.Secrets.Name, c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings:
-			return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
-		case c.Of != nil:
-			return ""
+		if fault := questionFault(c); fault != "" {
+			return fault
 		}
 	default:
-		return "the verb " + string(c.Verb) + " is unknown"
+		return "the verb " + VerbOf(c.Verb) + " is none"
 	}
 	switch {
-	case c.Kind == "" || c.Version == "" || c.Name == "":
+	case c.Of == nil && (c.Kind == "" || c.Version == "" || c.Name == ""):
 		return "the command names no object"
+	case unaddressable(c) != "":
+		return unaddressable(c)
 	case c.Verb == events.VerbDelete && uidOf(c) == "":
 		return "a delete must say which uid it means"
+	case c.Verb == events.VerbDelete && !propagations[c.Propagation]:
+		return "the propagation of the delete is unknown"
 	case c.Verb == events.VerbPatch && c.PatchType == "":
 		return "the patch has no type"
+	case c.Verb == events.VerbPatch && !patchTypes[c.PatchType]:
+		return "the type of the patch is unknown"
 	default:
 		return ""
 	}

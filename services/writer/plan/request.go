@@ -105,6 +105,10 @@ const (
 	ReasonUnresolvable = "UnresolvableOwner"
 	// ReasonLacking: the resource does not have the subresource that was asked for.
 	ReasonLacking = events.NoSubresource
+	// ReasonPanicked: the door has a fault that this request shows. It is not made again.
+	ReasonPanicked = "Panicked"
+	// ReasonUnaddressable: there is no path for the request.
+	ReasonUnaddressable = "Malformed"
 )
 
 // Object is the metadata that the plan judges by.

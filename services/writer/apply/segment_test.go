@@ -1,0 +1,99 @@
+package apply_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// The door sends nothing to a path that a segment would bend, whatever plan it comes from.
+func TestTheDoorBuildsNoOtherPath(t *testing.T) {
+	s := fakeserver.New(t)
+	d := open(t, s)
+	bend := map[string]func(*plan.Request, string){
+		"group":       func(r *plan.Request, text string) { r.Kind = kinds.NameOf(text, "widgets") },
+		"resource":    func(r *plan.Request, text string) { r.Kind = kinds.Name(text) },
+		"version":     func(r *plan.Request, text string) { r.Version = text },
+		"namespace":   func(r *plan.Request, text string) { r.Namespace = text },
+		"name":        func(r *plan.Request, text string) { r.Name = text },
+		"subresource": func(r *plan.Request, text string) { r.Subresource = text },
+		"owner": func(r *plan.Request, text string) {
+			r.Owner = &metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: text}
+		},
+	}
+	for _, verb := range []plan.Verb{plan.Create, plan.Update, plan.Patch, plan.Delete, plan.Look, plan.Read, plan.Search} {
+		for field, with := range bend {
+			for _, text := range []string{"..", ".", "/", "a/b", "%2f", "../../../kube-system/pods/etcd"} {
+				r := plan.Request{Verb: verb, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", Body: []byte(`{}`), PatchType: "application/merge-patch+json"}
+				with(&r, text)
+				if answer := d.Do(t.Context(), actor, r, ""); answer.Code != http.StatusBadRequest || answer.Reason != plan.ReasonUnaddressable {
+					t.Errorf("%s with the %s %q: %+v", verb, field, text, answer)
+				}
+			}
+		}
+	}
+	if paths := s.Paths(); len(paths) > 0 {
+		t.Errorf("requests were made: %v", paths)
+	}
+}
+
+// A metric's name that is no segment is not asked for.
+func TestAMetricIsNoPath(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put("/apis/apps/v1/namespaces/ns/deployments/web/scale", "w", map[string]any{
+		"spec": map[string]any{"replicas": 1}, "status": map[string]any{"replicas": 1, "selector": "app=web"},
+	})
+	c := events.Command{
+		Verb: events.VerbAsk, Namespace: "ns", Subresource: events.SubReadings, Of: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		Body: []byte(`{"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`),
+	}
+	carry(t, open(t, s), plan.Options{}, c)
+	for _, path := range s.Paths() {
+		if strings.Contains(path, "secrets") {
+			t.Errorf("asked for %s", path)
+		}
+	}
+}
+
+// A panic is an answer to the request that shows it; the others go on.
+func TestAPanicIsAnAnswer(t *testing.T) {
+	s := fakeserver.New(t)
+	var panics atomic.Int64
+	d := open(t, s, func(c *apply.Config) {
+		c.Panicked = func(controller string, cause any, stack []byte) {
+			if controller == actor.Controller && cause == "a fault" && len(stack) > 0 {
+				panics.Add(1)
+			}
+		}
+		c.Tell = faulty("web-1")
+	})
+	results := carry(t, d, plan.Options{}, births(3)...)
+	for i, r := range results {
+		if failed := r.Status == events.Failed && r.Reason == plan.ReasonPanicked; failed != (i == 1) && r.Reason != "Skipped" {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if panics.Load() != 1 {
+		t.Errorf("%d panics were told", panics.Load())
+	}
+}
+
+// faulty panics when an object of a name is written.
+func faulty(name string) func(context.Context, trace.Write) {
+	return func(_ context.Context, w trace.Write) {
+		if w.About.Name == name {
+			panic("a fault")
+		}
+	}
+}

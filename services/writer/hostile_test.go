@@ -1,0 +1,79 @@
+package writer_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer"
+)
+
+// No turn ends a writer, reaches the API server where it should not, or makes a label.
+func TestHostileTurnsAreRefused(t *testing.T) {
+	s := newScene(t)
+	registry := prometheus.NewRegistry()
+	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
+	s.writer(func(c *writer.Config) { c.Controllers[0].Owns = "replicasets.apps" })
+	kill := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", If: &events.If{UID: "u"}}
+	for key, c := range map[string]struct {
+		change  func(*events.Turn)
+		command events.Command
+	}{
+		"readings":  {nil, events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Name: "a", Subresource: events.SubReadings, Body: json.RawMessage(`{}`)}},
+		"path":      {nil, events.Command{Verb: events.VerbAsk, Kind: "leases.coordination.k8s.io", Version: "v1", Name: "../../../../../../api/v1/namespaces/kube-system/secrets/root"}},
+		"verb":      {nil, events.Command{Verb: "exfiltrate", Kind: "pods", Version: "v1", Name: "a"}},
+		"lane":      {func(t *events.Turn) { t.Commands[0].Subresource = "status" }, kill},
+		"shape":     {func(t *events.Turn) { t.Commands[0].Shape = -5 }, kill},
+		"uid":       {func(t *events.Turn) { t.Kind, t.UID = "nodes", "n" }, kill},
+		"secret":    {nil, events.Command{Verb: events.VerbAsk, Namespace: "ns", Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "a"}}},
+		"alive":     {nil, events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", Body: json.RawMessage(`{}`), If: &events.If{Alive: &events.Alive{}}}},
+		"no object": {nil, events.Command{Verb: events.VerbUpdate, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", Body: json.RawMessage(`7`), If: &events.If{UID: "u"}}},
+	} {
+		s.store(key, c.change, c.command)
+		o := s.outcome(key)
+		if len(o.Results) != 1 || o.Results[0].Status != events.Refused {
+			t.Errorf("%s: %+v", key, o.Results)
+		}
+	}
+	if paths := s.api.Paths(); len(paths) > 0 {
+		t.Errorf("the API server was asked: %v", paths)
+	}
+	families, err := registry.Gather()
+	s.must(err)
+	for _, f := range families {
+		if strings.Contains(f.String(), "exfiltrate") {
+			t.Errorf("%s repeats an unknown verb", f.GetName())
+		}
+	}
+}
+
+// A fault of the writer that a turn shows is the turn's outcome, and the next turn is
+// carried out.
+func TestAPanicIsAnOutcome(t *testing.T) {
+	s := newScene(t)
+	registry := prometheus.NewRegistry()
+	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
+	s.writer(func(c *writer.Config) {
+		c.Controllers[0].Allowed = func(c events.Command) bool {
+			if c.Name == "poison" {
+				panic("a fault")
+			}
+			return true
+		}
+	})
+	s.store("poisoned", nil, events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "poison", If: &events.If{UID: "u"}})
+	if o := s.outcome("poisoned"); len(o.Results) != 1 || o.Results[0].Status != events.Failed || o.Results[0].Reason != "Panicked" || !o.Results[0].Unsure {
+		t.Errorf("%+v", o.Results)
+	}
+	if count := alarms(t, registry, "Panicked"); count != 1 {
+		t.Errorf("%v alarms", count)
+	}
+	s.store("web", nil, births("web", 1)...)
+	if o := s.outcome("web"); !o.OK() {
+		t.Errorf("the next turn: %+v", o.Results)
+	}
+}

@@ -1,0 +1,129 @@
+package plan
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// What a turn may hold. No controller decides more at once, and the API server takes no
+// larger body.
+const (
+	// MaxCommands is how many commands a turn may have.
+	MaxCommands = 10_000
+	// MaxBody is how many bytes the body of a command may have.
+	// Upstream: apiserver/pkg/server, MaxRequestBodyBytes.
+	MaxBody = 3 << 20
+	// maxNotice is how many bytes the message of a notice may have.
+	maxNotice = 16 << 10
+)
+
+// Check is the fault of a turn as a whole, which its decoder cannot see: such a turn no
+// honest reconciler stores. owns is the kind that the controller's keys are of; empty
+// where they are of none.
+//
+// Errors: the fault.
+func Check(t events.Turn, owns kinds.Name) error {
+	switch {
+	case t.Lane != events.Act && t.Lane != events.Tell:
+		return fmt.Errorf("there is no lane %.20q for commands", t.Lane)
+	case len(t.Commands) > MaxCommands:
+		return fmt.Errorf("the turn has %d commands, and %d are the most", len(t.Commands), MaxCommands)
+	case (t.Kind == "") != (t.UID == ""):
+		return fmt.Errorf("the turn names the kind or the uid of its object, and not both")
+	case owns != "" && t.Key.Kind == "" && t.Kind != "" && t.Kind != owns:
+		return fmt.Errorf("the turn is about one of %.60q, and the controller's keys are %s", t.Kind, owns)
+	case t.Key.Kind != "" && t.Kind != "" && t.Kind != t.Key.Kind:
+		return fmt.Errorf("the turn is about one of %.60q, and its key about one of %.60q", t.Kind, t.Key.Kind)
+	}
+	for i, shape := range t.Shapes {
+		if len(shape) > MaxBody {
+			return fmt.Errorf("shape %d has %d bytes, and %d are the most", i+1, len(shape), MaxBody)
+		}
+	}
+	for i, n := range t.Notices {
+		if err := checkNotice(n); err != nil {
+			return fmt.Errorf("notice %d: %w", i+1, err)
+		}
+	}
+	for i, c := range t.Commands {
+		if err := checkCommand(t, c); err != nil {
+			return fmt.Errorf("command %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkCommand(t events.Turn, c events.Command) error {
+	switch {
+	case c.Lane() != t.Lane:
+		return fmt.Errorf("it belongs to lane %s, and the turn to lane %s", c.Lane(), t.Lane)
+	case len(c.Body) > MaxBody:
+		return fmt.Errorf("its body has %d bytes, and %d are the most", len(c.Body), MaxBody)
+	case c.Shape < 0 || c.Shape > len(t.Shapes):
+		return fmt.Errorf("its shape is the %d. of %d", c.Shape, len(t.Shapes))
+	case c.Shape > 0 && len(c.Body) > 0:
+		return fmt.Errorf("it has a body and a shape")
+	case c.Applied < 0 || c.Applied > len(t.Notices), c.Failed < 0 || c.Failed > len(t.Notices):
+		return fmt.Errorf("its notices are the %d. and %d. of %d", c.Applied, c.Failed, len(t.Notices))
+	default:
+		return nil
+	}
+}
+
+// checkNotice is why a notice cannot be a Kubernetes Event.
+func checkNotice(n events.Notice) error {
+	about := Request{Kind: kinds.Events.Name, Version: kinds.Events.Version, Namespace: n.About.Namespace, Name: n.About.Name}
+	switch {
+	case about.Fault() != "":
+		return fmt.Errorf("it is about no object: %s", about.Fault())
+	case n.Type != "Normal" && n.Type != "Warning":
+		return fmt.Errorf("its type is %.20q, neither Normal nor Warning", n.Type)
+	case len(n.Reason) > 128:
+		return fmt.Errorf("its reason has %d bytes, and 128 are the most", len(n.Reason))
+	case len(n.Message) > maxNotice:
+		return fmt.Errorf("its message has %d bytes, and %d are the most", len(n.Message), maxNotice)
+	default:
+		return nil
+	}
+}
+
+// patchTypes are those that the API server knows and that go as JSON.
+var patchTypes = map[types.PatchType]bool{
+	types.JSONPatchType: true, types.MergePatchType: true, types.StrategicMergePatchType: true, types.ApplyPatchType: true,
+}
+
+// propagations are what may become of the dependents of what is deleted.
+var propagations = map[metav1.DeletionPropagation]bool{
+	"": true, metav1.DeletePropagationBackground: true, metav1.DeletePropagationForeground: true, metav1.DeletePropagationOrphan: true,
+}
+
+// questionFault is what is wrong with an ask.
+func questionFault(c events.Command) string {
+	ofSecret := c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings
+	switch {
+	case c.Kind == kinds.Secrets.Name, ofSecret:
+		return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
+	case c.Subresource == events.SubReadings && c.Of == nil:
+		return "the readings are of no object"
+	case c.Of != nil && c.Searches() && c.Subresource != events.SubReadings:
+		return "what is searched for is of a kind that is known, and not named as owners are"
+	default:
+		return ""
+	}
+}
+
+// VerbOf is a verb as a label: one that is unknown is not repeated, since there are as
+// many of those as anyone writes.
+func VerbOf(v events.Verb) string {
+	switch v {
+	case events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete, events.VerbRecord, events.VerbAsk:
+		return string(v)
+	default:
+		return "unknown"
+	}
+}
