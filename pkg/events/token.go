@@ -15,6 +15,10 @@ const SubToken = "token"
 // the Secret is of another type: that cannot change, so it will never be a token.
 const NoToken = "NoToken"
 
+// OtherAccount is the reason for which a patch by [SubToken] is refused, with code 403: the Secret, as
+// it is, is not of the account that the turn says, or that is not there.
+const OtherAccount = "OtherAccount"
+
 // FillsToken tells whether a command is such a patch.
 func (c Command) FillsToken() bool {
 	return c.Verb == VerbPatch && c.Kind == kinds.Secrets.Name && c.Subresource == SubToken

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -51,7 +52,11 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 	case secret.UID != patch.Metadata.UID, secret.ResourceVersion != patch.Metadata.ResourceVersion:
 		return plan.Response{Code: http.StatusConflict, Reason: string(metav1.StatusReasonConflict), Message: "the Secret has changed"}
 	}
-	if err := patch.complete(&secret, d.config.Mint); err != nil {
+	account, refused := d.accountOf(ctx, client, &secret, patch.Metadata.Annotations)
+	if refused != nil {
+		return *refused
+	}
+	if err := patch.complete(&secret, account, d.config.Mint); err != nil {
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoKey", Message: err.Error()}
 	}
 	if len(patch.Data) == 0 {
@@ -65,6 +70,38 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 	return discreet(d.send(ctx, client, r, auditID))
 }
 
+// accountOf is whose token a Secret is: the account that the live Secret names, as it is
+// now. The turn must say the same of both; what it says alone signs nothing.
+//
+// Upstream: pkg/controller/serviceaccount/tokens_controller.go, syncSecret and
+// getServiceAccount.
+func (d *Door) accountOf(ctx context.Context, client rest.Interface, secret *corev1.Secret, said map[string]string) (mint.Subject, *plan.Response) {
+	refuse := func(code int, reason, message string) (mint.Subject, *plan.Response) {
+		return mint.Subject{}, &plan.Response{Code: code, Reason: reason, Message: message}
+	}
+	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
+	switch {
+	case name == "":
+		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret names no account")
+	case name != said[corev1.ServiceAccountNameKey]:
+		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret names another account than the turn")
+	}
+	got := d.look(ctx, Actor{}, client, plan.Request{
+		Verb: plan.Look, Kind: kinds.ServiceAccounts.Name, Version: kinds.ServiceAccounts.Version, Namespace: secret.Namespace, Name: name,
+	})
+	switch {
+	case got.Code == http.StatusNotFound:
+		return refuse(http.StatusForbidden, events.OtherAccount, "the account that the Secret names is gone")
+	case got.Code != http.StatusOK:
+		return mint.Subject{}, &got
+	case uid != "" && uid != string(got.Object.UID):
+		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret is of an earlier account of that name")
+	case said[corev1.ServiceAccountUIDKey] != string(got.Object.UID):
+		return refuse(http.StatusForbidden, events.OtherAccount, "the turn is about an earlier account of that name")
+	}
+	return mint.Subject{Namespace: secret.Namespace, Account: name, UID: got.Object.UID, Secret: secret.Name}, nil
+}
+
 // filling is the patch.
 type filling struct {
 	Metadata struct {
@@ -76,7 +113,7 @@ type filling struct {
 }
 
 // complete adds what a Secret lacks.
-func (f *filling) complete(secret *corev1.Secret, m *mint.Mint) error {
+func (f *filling) complete(secret *corev1.Secret, account mint.Subject, m *mint.Mint) error {
 	f.Data = map[string][]byte{}
 	if ca := m.RootCA(); len(ca) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], ca) {
 		f.Data[corev1.ServiceAccountRootCAKey] = ca
@@ -87,10 +124,7 @@ func (f *filling) complete(secret *corev1.Secret, m *mint.Mint) error {
 	if len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 {
 		return nil
 	}
-	token, err := m.Token(mint.Subject{
-		Namespace: secret.Namespace, Account: f.Metadata.Annotations[corev1.ServiceAccountNameKey],
-		UID: types.UID(f.Metadata.Annotations[corev1.ServiceAccountUIDKey]), Secret: secret.Name,
-	})
+	token, err := m.Token(account)
 	f.Data[corev1.ServiceAccountTokenKey] = []byte(token)
 	return err
 }

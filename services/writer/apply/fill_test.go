@@ -21,7 +21,9 @@ import (
 )
 
 const (
-	secretPath = "/api/v1/namespaces/ns/secrets/key"
+	accountPath     = "/api/v1/namespaces/ns/serviceaccounts/builder"
+	nameKey, uidKey = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+	secretPath      = "/api/v1/namespaces/ns/secrets/key"
 	// canary is in every Secret here, and must be nowhere else.
 	canary = "canary-5Jw1-never-told"
 )
@@ -49,7 +51,10 @@ func keep(s *fakeserver.Server, kind string, holds map[string]string) (version s
 	for name, value := range holds {
 		data[name] = encoded(value)
 	}
-	return s.Put(secretPath, "k", map[string]any{"type": kind, "data": data, "metadata": map[string]any{"name": "key", "namespace": "ns"}})
+	s.Put(accountPath, "b", map[string]any{"metadata": map[string]any{"name": "builder", "namespace": "ns"}})
+	return s.Put(secretPath, "k", map[string]any{"type": kind, "data": data, "metadata": map[string]any{
+		"name": "key", "namespace": "ns", "annotations": map[string]any{nameKey: "builder", uidKey: "b"},
+	}})
 }
 
 func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
@@ -192,4 +197,47 @@ func TestALostFillIsAConflict(t *testing.T) {
 		t.Errorf("looked at again: %+v", r)
 	}
 	untold(t, "a lost answer", r)
+}
+
+// A token is of the account that the live Secret names, and that is there; what the turn
+// says alone signs nothing, and overwrites nothing.
+func TestATokenIsOfTheSecretsAccount(t *testing.T) {
+	other := func(name, uid string) func(*fakeserver.Server) {
+		return func(s *fakeserver.Server) {
+			annotations := map[string]any{}
+			for key, value := range map[string]string{nameKey: name, uidKey: uid} {
+				if value != "" {
+					annotations[key] = value
+				}
+			}
+			s.Put(secretPath, "k", map[string]any{"type": tokenType, "data": map[string]any{"mine": encoded(canary)}, "metadata": map[string]any{
+				"name": "key", "namespace": "ns", "annotations": annotations,
+			}})
+		}
+	}
+	for what, c := range map[string]struct {
+		change func(*fakeserver.Server)
+		signed bool
+	}{
+		"as it should be":      {func(*fakeserver.Server) {}, true},
+		"no uid yet":           {other("builder", ""), true},
+		"another account":      {other("low", "b"), false},
+		"another uid":          {other("builder", "before"), false},
+		"no account":           {other("", ""), false},
+		"the account is gone":  {func(s *fakeserver.Server) { s.Remove(accountPath) }, false},
+		"the account is newer": {func(s *fakeserver.Server) { s.Put(accountPath, "after", map[string]any{}) }, false},
+	} {
+		s := fakeserver.New(t)
+		keep(s, tokenType, nil)
+		c.change(s)
+		version, _ := s.Get(secretPath)["metadata"].(map[string]any)["resourceVersion"].(string)
+		r := carry(t, open(t, s, minting(t)), plan.Options{}, filling(version))[0]
+		if signed := r.Status == events.Applied; signed != c.signed || signed != (s.Answered("PATCH "+secretPath) > 0) {
+			t.Errorf("%s: %+v", what, r)
+		}
+		if !c.signed && (r.Status != events.Refused || r.Reason != events.OtherAccount) {
+			t.Errorf("%s: %+v", what, r)
+		}
+		untold(t, what, r)
+	}
 }

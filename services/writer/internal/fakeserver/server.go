@@ -320,8 +320,10 @@ func (s *Server) change(r Request) (int, any) {
 	}
 	uid, _ := live["uid"].(string)
 	if r.Method == http.MethodPatch {
-		merged := maps.Clone(object)
+		merged, metadata := maps.Clone(object), maps.Clone(live)
 		maps.Copy(merged, change)
+		maps.Copy(metadata, wanted)
+		merged["metadata"] = metadata
 		change = merged
 	}
 	s.put(path, uid, change)
