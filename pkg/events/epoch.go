@@ -10,6 +10,13 @@ import "github.com/millrace/millrace/pkg/events/kinds"
 // number, each as soon as it is told of anew.
 type Epochs map[kinds.Name]uint64
 
+// MaxEpoch is the last epoch that there can be. Each restore of a backup begins one, so
+// what tells of a later one is damaged or forged.
+const MaxEpoch = 1<<32 - 1
+
+// NextEpoch is the one after an epoch, and [MaxEpoch] after that.
+func NextEpoch(epoch uint64) uint64 { return min(epoch, MaxEpoch-1) + 1 }
+
 // Over is a kind, the first by name, whose epoch in e has ended by now.
 func (e Epochs) Over(now Epochs) (kind kinds.Name, over bool) {
 	for k, epoch := range now {

@@ -122,7 +122,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		}
 		return n
 	}
-	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 64)
+	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 32)
 	d.Before = Place{m.Get(HeaderBefore) != "", number(HeaderBefore, 64)}
 	d.Since = number(HeaderSince, 64)
 	if err != nil {

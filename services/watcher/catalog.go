@@ -165,7 +165,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
-		news: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), doubts: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
 	}}
 	if makers[kind.Name] {
 		r.watch.changed = func() { s.unsettle(time.Now()) }

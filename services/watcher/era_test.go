@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // epochOf is the epoch of the newest delta of a kind's log.
@@ -47,8 +49,8 @@ func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 	}
 }
 
-// What another watcher has found out is taken over, number and all; what is no news
-// changes nothing.
+// What another watcher has found out is taken over as soon as it is in a log, number and
+// all; what is no news changes nothing.
 func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
@@ -56,7 +58,23 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	until(t, service.Synced)
 	say := func(epoch uint64) {
 		t.Helper()
-		if err := era.Say(b, epoch); err != nil {
+		if err := era.Say(b, era.Claim{Epoch: epoch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows := func(epoch uint64) { // the log of another watcher's kind
+		t.Helper()
+		if err := b.EnsureKind(t.Context(), kinds.Jobs.Kind); err != nil {
+			t.Fatal(err)
+		}
+		log, err := b.Append(t.Context(), kinds.Jobs.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		m := events.EncodeDelta(events.Delta{Kind: kinds.Jobs.Name, Op: events.Mark, ResourceVersion: "1", Epoch: epoch, Before: events.Place{Known: true}})
+		m.Subject = subject.Mark(kinds.Jobs.Name)
+		if err := errors.Join(log.Append(t.Context(), events.Seal(m)), log.Flush(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,10 +82,12 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 		log := logOf(t, b)
 		return len(log) > 0 && log[len(log)-1].Epoch == epoch && log[len(log)-1].Op == events.Mark
 	}
+	shows(3)
 	until(t, func() bool { say(3); return in(3) }) // it may not be listening yet
 	before := len(logOf(t, b))
 	say(2)
 	say(3)
+	shows(4)
 	say(4)
 	until(t, func() bool { return in(4) })
 	log := logOf(t, b)

@@ -34,7 +34,10 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_, over := k.era.Now()
-	proved := k.proving(ctx, resumed)
+	proved := make(chan error, 1)
+	if resumed {
+		k.proving(ctx, proved, false)
+	}
 	k.note(nil)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
@@ -59,14 +62,12 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 		case <-k.bell:
 			err = k.release(ctx, false)
 		case err = <-proved:
+		case <-k.doubts:
+			k.proving(ctx, proved, true)
 		case <-flush.C:
 			err = k.flush(ctx)
 		case <-keyframes.C:
-			again, err := k.keyframes(ctx)
-			if err != nil {
-				return err
-			}
-			keyframes.Reset(again)
+			err = k.repeat(ctx, keyframes)
 		case <-k.news:
 			look.wake()
 		case <-look.timer.C:
@@ -125,14 +126,29 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	return nil
 }
 
-// proving has the history of a watch that was resumed proved beside it.
-func (k *kindWatch) proving(ctx context.Context, resumed bool) <-chan error {
-	proved := make(chan error, 1)
-	if resumed {
-		prove := k.proof()
-		go func() { proved <- prove(ctx) }()
+// repeat says keyframes, and has the timer say when to look again.
+func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
+	again, err := k.keyframes(ctx)
+	if err == nil {
+		timer.Reset(again)
 	}
-	return proved
+	return err
+}
+
+// proving has the history of a watch proved beside it. Where there is only a claim that it
+// is another one, an answer that does not come is no reason to end the watch.
+func (k *kindWatch) proving(ctx context.Context, proved chan<- error, claimed bool) {
+	prove := k.proof()
+	go func() {
+		err := prove(ctx)
+		if claimed && !errors.Is(err, errRewound) {
+			return
+		}
+		select {
+		case proved <- err:
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // sighted notes that something has been heard of the kind just now.

@@ -69,6 +69,7 @@ type kindWatch struct {
 	// changed is told of each change that a watch brings; may be nil.
 	changed func()
 	news    chan struct{} // holds a token when something has been reported, found or told
+	doubts  chan struct{} // and when another process says that the storage went back
 	bygone  chan struct{} // and when what lies before the window is to be read through
 }
 
@@ -137,7 +138,7 @@ func (k *kindWatch) run(ctx context.Context) {
 			log.V(2).Info("Relisting", "because", err)
 		case errors.Is(err, errRewound):
 			k.expired = true
-			k.era.Begin(k.cursor.Epoch + 1)
+			k.era.Begin(events.NextEpoch(k.cursor.Epoch))
 			k.hole = events.Hole{Reason: err.Error()}
 			log.Info("Relisting in a new epoch", "because", err)
 		case source.Unreachable(err):

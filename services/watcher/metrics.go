@@ -3,6 +3,7 @@ package watcher
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -19,6 +20,8 @@ type metrics struct {
 	degraded *prometheus.GaugeVec
 	// undiscovered counts failures to find out which kinds there are.
 	undiscovered prometheus.Counter
+	// claims counts what others said of the storage's epoch, by what came of it.
+	claims *prometheus.CounterVec
 	// active tells which kinds are this watcher's.
 	active *prometheus.GaugeVec
 }
@@ -55,10 +58,23 @@ func newMetrics() *metrics {
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
+		claims: newClaims(),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_active", Help: "1 while this watcher watches the kind.",
 		}, []string{"kind"}),
 	}
+}
+
+// newClaims has all verdicts there from the start: the first refuted claim is an increase.
+func newClaims() *prometheus.CounterVec {
+	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_watcher_epoch_claims_total",
+		Help: "Claims of other processes that the API server's storage went back, by what this watcher found when it looked.",
+	}, []string{"verdict"})
+	for _, v := range era.Verdicts {
+		claims.WithLabelValues(string(v))
+	}
+	return claims
 }
 
 // begin has everything of a kind there that may never happen: the first time is an
@@ -71,5 +87,5 @@ func (m *metrics) begin(kind kinds.Name) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active}
+	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active, m.claims}
 }

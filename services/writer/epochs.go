@@ -107,6 +107,37 @@ func (e *epochs) storage() uint64 {
 	return epoch
 }
 
+// check is the newest epoch in the logs of all kinds, which are fenced.
+func (e *epochs) check(ctx context.Context) (uint64, error) {
+	all, err := e.bus.Kinds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	names := make([]kinds.Name, 0, len(all))
+	e.mu.Lock()
+	for _, k := range all {
+		if names = append(names, k.Name); e.known[k.Name] == nil {
+			e.known[k.Name] = &term{}
+		}
+	}
+	e.mu.Unlock()
+	err = e.lookAll(ctx, names, func(kinds.Name, term) {})
+	return e.storage(), err
+}
+
+// await waits while it is looked into whether the storage is in a later epoch than
+// what a turn rests on: once, so that many claims hold no turn up for longer than one.
+func (e *epochs) await(ctx context.Context, rests uint64) error {
+	if claimed, decided := e.era.Pending(); claimed > rests {
+		select {
+		case <-decided:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 func (e *epochs) recent(kind kinds.Name) (now term, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

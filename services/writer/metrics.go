@@ -3,6 +3,7 @@ package writer
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -14,6 +15,7 @@ type metrics struct {
 	inHand  *prometheus.GaugeVec
 	lapses  prometheus.Counter
 	turns   *prometheus.HistogramVec
+	claims  *prometheus.CounterVec
 }
 
 // reasons are those of alarms, which are there from the start: the first alarm is
@@ -39,11 +41,18 @@ func newMetrics(controllers ...Profile) *metrics {
 			Name: "millrace_writer_lapses_total",
 			Help: "Times that this writer was stopped, starved or cut off for so long that others may have had what was in its hand.",
 		}),
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_writer_epoch_claims_total",
+			Help: "Claims of other processes that the API server's storage went back, by what this writer found when it looked.",
+		}, []string{"verdict"}),
 		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_turn_duration_seconds",
 			Help:    "Time from starting a turn to its stored outcome.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"controller", "lane"}),
+	}
+	for _, v := range era.Verdicts {
+		m.claims.WithLabelValues(string(v))
 	}
 	for _, p := range controllers {
 		m.inHand.WithLabelValues(p.Name)
@@ -55,5 +64,5 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns)
+	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns, m.claims)
 }

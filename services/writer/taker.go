@@ -228,6 +228,9 @@ func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn)
 	if old := t.aged(m, turn); old != (plan.Refusal{}) {
 		return old, own, nil
 	}
+	if err := t.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
+		return plan.Refusal{}, err
+	}
 	now, err := t.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
 	if err != nil {
 		return refused, own, err

@@ -227,9 +227,7 @@ func (s *Service) Run(ctx context.Context) error {
 	background.Go(func() { s.teller.Run(working) })
 	background.Go(func() { s.share.run(ctx) })
 	background.Go(func() { s.epochs.keep(working) })
-	background.Go(func() {
-		s.epochs.era.Share(working, s.config.Bus, func(err error) { s.config.Log.Warn("cannot talk about the storage's epoch", "err", err) })
-	})
+	background.Go(func() { s.shareEpochs(working) })
 	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
 	background.Go(func() { s.crier.keep(working) })
 	defer background.Wait()

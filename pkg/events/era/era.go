@@ -10,6 +10,8 @@
 //
 // Nothing is stored. The epoch is in the logs of the kinds, and what was told and has
 // not come there is told again by everybody who heard it.
+//
+// What others tell is a hint; see [Claim].
 package era
 
 import (
@@ -19,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
@@ -32,21 +35,19 @@ const (
 	rest = time.Second
 )
 
-// Era is the epoch that the storage is in, as far as anybody has found out. Its
-// methods may be called by many goroutines.
+// Era is the epoch that the storage is in, as far as this process has seen. Its methods
+// may be called by many goroutines.
 type Era struct {
 	mu    sync.Mutex
 	epoch uint64
 	over  chan struct{} // closed when the epoch is
-}
-
-// word is what is told.
-type word struct {
-	Epoch uint64 `json:"epoch"`
+	trial trial
 }
 
 // New is the first epoch, which is 0.
-func New() *Era { return &Era{over: make(chan struct{})} }
+func New() *Era {
+	return &Era{over: make(chan struct{}), trial: trial{begun: make(chan struct{}, 1)}}
+}
 
 // Now is the epoch, and what is closed when there is a later one.
 func (e *Era) Now() (epoch uint64, over <-chan struct{}) {
@@ -55,11 +56,13 @@ func (e *Era) Now() (epoch uint64, over <-chan struct{}) {
 	return e.epoch, e.over
 }
 
-// Begin takes an epoch in, if it is later than the one that is known.
+// Begin takes an epoch in that this process has seen itself, in the API server's
+// history or in a log, if it is later than the one that is known. One beyond
+// [events.MaxEpoch] is not taken.
 func (e *Era) Begin(epoch uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if epoch <= e.epoch {
+	if epoch <= e.epoch || epoch > events.MaxEpoch {
 		return
 	}
 	e.epoch = epoch
@@ -67,42 +70,62 @@ func (e *Era) Begin(epoch uint64) {
 	e.over = make(chan struct{})
 }
 
-// Share tells others of each new epoch, and takes in what they tell, until the context
-// ends. trouble is told what is in the way meanwhile.
-func (e *Era) Share(ctx context.Context, b bus.Peers, trouble func(error)) {
-	var listening sync.WaitGroup
-	defer listening.Wait()
-	listening.Go(func() { e.listen(ctx, b, trouble) })
+// Config of what is shared.
+type Config struct {
+	// Bus carries the claims.
+	Bus bus.Peers
+	// ID is this process's, and tells others whose claim it is.
+	ID string
+	// Check tells in which epoch the storage is, by what this process can see itself:
+	// the logs, or the API server. first is true of the first look at a claim; others
+	// follow within seconds. What an error hides counts as not seen.
+	Check func(ctx context.Context, first bool) (uint64, error)
+	// Judged is told what came of a claim; may be nil.
+	Judged func(Claim, Verdict)
+	// Trouble is told what is in the way; may be nil.
+	Trouble func(error)
+}
+
+func (c Config) trouble(what string, err error) {
+	if c.Trouble != nil && err != nil {
+		c.Trouble(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// Share tells others of each new epoch, and checks what they tell, until the context
+// ends.
+func (e *Era) Share(ctx context.Context, c Config) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { e.listen(ctx, c) })
+	beside.Go(func() { e.try(ctx, c) })
 	for ctx.Err() == nil {
 		epoch, over := e.Now()
 		if epoch > 0 { // nobody takes the first one for another
-			if err := Say(b, epoch); err != nil {
-				trouble(fmt.Errorf("tell that the storage is in epoch %d: %w", epoch, err))
-			}
+			c.trouble(fmt.Sprintf("tell that the storage is in epoch %d", epoch), Say(c.Bus, Claim{Epoch: epoch, By: c.ID}))
 		}
 		wait(ctx, over, again)
 	}
 }
 
-// Say tells everybody that the storage is in an epoch.
-func Say(b bus.Peers, epoch uint64) error {
-	data, err := json.Marshal(word{epoch})
+// Say tells everybody of an epoch.
+func Say(b bus.Peers, claim Claim) error {
+	data, err := json.Marshal(claim)
 	if err != nil {
 		return err
 	}
 	return b.Say(topic, data)
 }
 
-func (e *Era) listen(ctx context.Context, b bus.Peers, trouble func(error)) {
+func (e *Era) listen(ctx context.Context, c Config) {
 	for ctx.Err() == nil {
-		err := b.Listen(ctx, topic, func(data []byte) {
-			var told word
-			if json.Unmarshal(data, &told) == nil {
-				e.Begin(told.Epoch)
+		err := c.Bus.Listen(ctx, topic, func(data []byte) {
+			if claim, ok := decode(data); ok && (c.ID == "" || claim.By != c.ID) {
+				e.hear(claim, c)
 			}
 		})
 		if err != nil {
-			trouble(fmt.Errorf("hear which epoch the storage is in: %w", err))
+			c.trouble("hear which epoch the storage is in", err)
 			wait(ctx, nil, rest)
 		}
 	}

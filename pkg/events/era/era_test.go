@@ -39,11 +39,15 @@ func (h *heralds) lost(err error) {
 }
 
 // shared is an era that is shared on a bus for as long as the test takes.
-func shared(t *testing.T, b bus.Peers, trouble func(error)) *era.Era {
+func shared(t *testing.T, b bus.Peers, trouble func(error), options ...func(*era.Config)) *era.Era {
 	e := era.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); e.Share(ctx, b, trouble) }()
+	config := era.Config{Bus: b, Trouble: trouble, Check: func(context.Context, bool) (uint64, error) { return 0, nil }}
+	for _, o := range options {
+		o(&config)
+	}
+	go func() { defer close(done); e.Share(ctx, config) }()
 	t.Cleanup(func() { cancel(); <-done })
 	synctest.Wait()
 	return e
@@ -93,9 +97,10 @@ func TestEpochsAreTold(t *testing.T) {
 func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
-		heard := shared(t, b, none(t))
+		finds := func(c *era.Config) { c.Check = func(context.Context, bool) (uint64, error) { return 3, nil } }
+		heard := shared(t, b, none(t), finds)
 		_, over := heard.Now()
-		if err := era.Say(b, 3); err != nil { // by one who ends with it
+		if err := era.Say(b, era.Claim{Epoch: 3}); err != nil { // by one who ends with it
 			t.Fatal(err)
 		}
 		if got := now(heard); got != 3 {
@@ -106,12 +111,12 @@ func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 		default:
 			t.Error("the first epoch is not over")
 		}
-		late := shared(t, b, none(t))
+		late := shared(t, b, none(t), finds)
 		time.Sleep(10 * time.Second)
 		if got := now(late); got != 3 {
 			t.Errorf("who came later knows of epoch %d, want 3", got)
 		}
-		for _, data := range []string{`{"epoch":2}`, `{"epoch":`, `{"epoch":-1}`, `{}`} {
+		for _, data := range []string{`{"epoch":2}`, `{"epoch":`, `{"epoch":-1}`, `{}`, `{"epoch":4}`, `{"epoch":18446744073709551615}`} {
 			if err := b.Say("epoch", []byte(data)); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +133,8 @@ func TestABusThatIsAway(t *testing.T) {
 		b := memory.New(memory.Options{})
 		h := &heralds{Peers: b}
 		var troubles []error
-		e, other := shared(t, h, func(err error) { troubles = append(troubles, err) }), shared(t, b, none(t))
+		finds := func(c *era.Config) { c.Check = func(context.Context, bool) (uint64, error) { return 1, nil } }
+		e, other := shared(t, h, func(err error) { troubles = append(troubles, err) }), shared(t, b, none(t), finds)
 		away := errors.New("away")
 		h.lost(away)
 		e.Begin(1)

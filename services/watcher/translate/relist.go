@@ -112,7 +112,7 @@ type Relist struct {
 func (s *State) Compare(version string, epoch uint64) *Relist {
 	r := &Relist{state: s, seen: map[events.Ref]struct{}{}, epoch: max(epoch, s.newest.Epoch)}
 	if r.epoch == s.newest.Epoch && Older(version, s.newest.Version) {
-		r.epoch++
+		r.epoch = events.NextEpoch(r.epoch)
 	}
 	return r
 }

@@ -1,0 +1,184 @@
+package era_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/era"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+)
+
+// witness is what a process can see itself, and what came of the claims that it heard.
+type witness struct {
+	mu       sync.Mutex
+	sees     uint64
+	checks   int
+	verdicts map[era.Verdict]int
+	by       string
+}
+
+func (w *witness) share(c *era.Config) {
+	w.verdicts = map[era.Verdict]int{}
+	c.ID = "self"
+	c.Check = func(context.Context, bool) (uint64, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.checks++
+		return w.sees, nil
+	}
+	c.Judged = func(c era.Claim, v era.Verdict) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.verdicts[v]++
+		w.by = c.By
+	}
+}
+
+func (w *witness) see(epoch uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sees = epoch
+}
+
+func (w *witness) counts() (checks, confirmed, refuted, impossible int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.checks, w.verdicts[era.Confirmed], w.verdicts[era.Refuted], w.verdicts[era.Impossible]
+}
+
+// held is for how long work that rests on an epoch has to wait from now on.
+func held(e *era.Era) time.Duration {
+	synctest.Wait()
+	began := time.Now()
+	if _, decided := e.Pending(); decided != nil {
+		<-decided
+	}
+	return time.Since(began)
+}
+
+// A claim that nothing bears out is not taken, whatever its number; work waits for it
+// once and for less than ten seconds, and it makes the process look a few times.
+func TestAForgedEpochIsNotTaken(t *testing.T) {
+	for _, forged := range []uint64{1, 2, events.MaxEpoch} {
+		t.Run(fmt.Sprint(forged), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, w := memory.New(memory.Options{}), &witness{}
+				e := shared(t, b, none(t), w.share)
+				if err := era.Say(b, era.Claim{Epoch: forged, By: "mallory"}); err != nil {
+					t.Fatal(err)
+				}
+				if waited := held(e); waited == 0 || waited >= 10*time.Second {
+					t.Errorf("work waited for %v", waited)
+				}
+				checks, confirmed, refuted, _ := w.counts()
+				if got := now(e); got != 0 || confirmed != 0 || refuted != 1 || checks > 6 || w.by != "mallory" {
+					t.Errorf("epoch %d after %d looks; %d confirmed, %d refuted, of %q", got, checks, confirmed, refuted, w.by)
+				}
+			})
+		})
+	}
+}
+
+// Who goes on claiming has work wait once, and makes the process look seldom.
+func TestAFloodOfForgedEpochs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, w := memory.New(memory.Options{}), &witness{}
+		e := shared(t, b, none(t), w.share)
+		began, waited := time.Now(), time.Duration(0)
+		var waiting time.Time
+		for claim := uint64(1); time.Since(began) < 5*time.Minute; claim++ {
+			if err := era.Say(b, era.Claim{Epoch: 1 + claim%1000}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			switch _, decided := e.Pending(); {
+			case decided != nil && waiting.IsZero():
+				waiting = time.Now()
+			case decided == nil && !waiting.IsZero():
+				waited += time.Since(waiting)
+				waiting = time.Time{}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		checks, confirmed, refuted, _ := w.counts()
+		if got := now(e); got != 0 || confirmed != 0 || refuted == 0 || checks > 70 || waited == 0 || waited > 10*time.Second {
+			t.Errorf("epoch %d after %d looks; %d confirmed, %d refuted; work waited for %v in all", got, checks, confirmed, refuted, waited)
+		}
+		w.see(1) // there has been a restore all the same
+		time.Sleep(11 * time.Second)
+		if err := era.Say(b, era.Claim{Epoch: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := now(e); got != 1 {
+			t.Errorf("after a restore that is seen it is epoch %d", got)
+		}
+	})
+}
+
+// What is claimed before it can be seen is found within seconds, and work waits until
+// then; the number is the one that is seen.
+func TestAnEpochThatIsSeenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, w := memory.New(memory.Options{}), &witness{}
+		e := shared(t, b, none(t), w.share)
+		if err := era.Say(b, era.Claim{Epoch: 5}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		w.see(5)
+		if waited := held(e); waited == 0 || waited > 2*time.Second {
+			t.Errorf("work waited for %v more", waited)
+		}
+		if _, confirmed, _, _ := w.counts(); now(e) != 5 || confirmed != 1 {
+			t.Errorf("epoch %d, %d confirmed", now(e), confirmed)
+		}
+	})
+}
+
+// No number ends the order of the epochs.
+func TestThereIsAlwaysANextEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, w := memory.New(memory.Options{}), &witness{}
+		w.sees = math.MaxUint64
+		e := shared(t, b, none(t), w.share)
+		for range 100 {
+			if err := era.Say(b, era.Claim{Epoch: math.MaxUint64, By: "mallory"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if checks, _, _, impossible := w.counts(); checks != 0 || impossible != 1 || now(e) != 0 {
+			t.Errorf("%d looks, told of %d times, epoch %d", checks, impossible, now(e))
+		}
+		e.Begin(math.MaxUint64)
+		if e.Begin(1); now(e) != 1 {
+			t.Errorf("epoch %d, want 1", now(e))
+		}
+	})
+}
+
+func FuzzClaim(f *testing.F) {
+	for _, seed := range []string{`{"epoch":1,"by":"w"}`, `{"epoch":18446744073709551615}`, `{"epoch":-1}`, `[]`, `{"Epoch":1,"epoch":2}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, ok := era.Decode(data)
+		if !ok {
+			return
+		}
+		if c.Epoch == 0 || len(c.By) > 256 {
+			t.Errorf("%q is taken for %+v", data, c)
+		}
+		if _, err := json.Marshal(c); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,4 @@
+package era
+
+// Decode is for fuzzing.
+var Decode = decode
