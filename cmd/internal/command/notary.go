@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/mod/sumdb/note"
@@ -20,6 +21,7 @@ type notaryOptions struct {
 	key   string
 	known []string
 	every time.Duration
+	state notaryState
 }
 
 func newNotaryOptions() notaryOptions { return notaryOptions{every: 10 * time.Second} }
@@ -27,6 +29,7 @@ func newNotaryOptions() notaryOptions { return notaryOptions{every: 10 * time.Se
 func (o *notaryOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.key, "notary-key", o.key, "`file` with the private key with which the record is signed, from millrace notary keys (default: it is not signed)")
 	f.StringSliceVar(&o.known, "notary-known", o.known, "`files` with public keys of notaries whose work this one goes on with, as after a change of the key")
+	o.state.add(f)
 	f.DurationVar(&o.every, "notary-interval", o.every, "how often what is new in the record is signed")
 }
 
@@ -58,8 +61,16 @@ func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 		}
 		known = append(known, keys...)
 	}
-	n := notary.New(b, notary.Options{Signer: signer, Known: note.VerifierList(known...), Every: o.every, Log: logger("notary")})
-	return []part{{name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}}}, nil
+	state, err := o.state.open(o.key)
+	if err != nil {
+		return nil, err
+	}
+	n := notary.New(b, notary.Options{
+		Signer: signer, Known: note.VerifierList(known...), Every: o.every, Log: logger("notary"), Memory: state, BeginAnew: o.state.begin,
+	})
+	return []part{{
+		name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}, collectors: []prometheus.Collector{goneMetric(n)},
+	}}, nil
 }
 
 // newNotary is the command of a notary alone.

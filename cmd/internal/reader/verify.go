@@ -230,6 +230,9 @@ func drawReport(p *Paper, r verified, every bool) {
 			p.Line("%d more could not be: they are too near an end of one of the two", a.Open)
 		}
 	}
+	for _, f := range r.Remarks {
+		p.Line("%s", p.In(Dim, f.String()))
+	}
 	for _, f := range r.Findings {
 		p.Line("%s", p.In(Red, f.String()))
 	}

@@ -25,6 +25,12 @@ type Options struct {
 	Known note.Verifiers
 	// Every is how often the streams are looked at; 0 means 10 s.
 	Every time.Duration
+	// Memory is where what was signed is kept, apart from the bus; nil: nowhere, and a
+	// notary that is started anew believes what it finds there.
+	Memory Memory
+	// BeginAnew has the record begun anew, once, where what was signed is there no more.
+	// The first pages say so.
+	BeginAnew bool
 	// Log; nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -47,9 +53,11 @@ type Notary struct {
 	Options
 
 	heads map[string]*head
-	// seen are the last checkpoints of which this notary knows.
-	seen map[string]Checkpoint
-	kept time.Duration // what the own stream was last asked to keep; -1: nothing
+	own   remembered
+	// recalled: own has been read; changed: it is to be saved.
+	recalled, changed bool
+	anew              string        // what the first pages say of a record that was begun anew
+	kept              time.Duration // what the own stream was last asked to keep; -1: nothing
 
 	mu     sync.Mutex
 	failed error
@@ -71,7 +79,7 @@ func New(b bus.Notarized, o Options) *Notary {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Notary{bus: b, Options: o, heads: map[string]*head{}, seen: map[string]Checkpoint{}, kept: -1, failed: errors.New("no round has been made yet")}
+	return &Notary{bus: b, Options: o, heads: map[string]*head{}, own: remembered{Seen: map[string]Checkpoint{}}, kept: -1, failed: errors.New("no round has been made yet")}
 }
 
 // farewell bounds the last round.
@@ -114,7 +122,20 @@ func (n *Notary) Healthy() error {
 }
 
 // Round signs what has been stored since the last round.
+//
+// Errors: ErrGone, among others.
 func (n *Notary) Round(ctx context.Context) error {
+	if err := n.recall(); err != nil {
+		return err
+	}
+	if err := n.present(ctx); err != nil {
+		return err
+	}
+	err := n.round(ctx)
+	return errors.Join(err, n.remember())
+}
+
+func (n *Notary) round(ctx context.Context) error {
 	streams, err := Streams(ctx, n.bus)
 	if err != nil {
 		return err
@@ -130,6 +151,9 @@ func (n *Notary) Round(ctx context.Context) error {
 	if err := n.ensure(ctx, states); err != nil {
 		return err
 	}
+	if err := n.made(ctx); err != nil {
+		return err
+	}
 	var failed []error
 	for _, name := range streams {
 		err := n.stream(ctx, name, states[name])
@@ -137,7 +161,12 @@ func (n *Notary) Round(ctx context.Context) error {
 			delete(n.heads, name)
 			err = n.stream(ctx, name, states[name])
 		}
-		if err != nil && !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrNoStream) {
+		if errors.Is(err, bus.ErrNoStream) {
+			if _, gone := n.bus.StreamState(ctx, name); errors.Is(gone, bus.ErrNoStream) {
+				err = nil // it was removed meanwhile; its pages tell of it
+			}
+		}
+		if err != nil && !errors.Is(err, bus.ErrOvertaken) {
 			delete(n.heads, name) // what was stored of it is read again
 			failed = append(failed, fmt.Errorf("sign %s: %w", name, err))
 		}
@@ -243,8 +272,20 @@ func (n *Notary) head(ctx context.Context, name string) (*head, error) {
 			n.Log.Error("the last page about a stream cannot be trusted; a new tree begins", "stream", name, "page", m.Sequence, "error", err)
 		}
 	}
-	if known, ok := n.seen[name]; ok && h.breaks == "" && (h.page == nil || h.page.Created.Equal(known.Created) && h.page.Size < known.Size) {
+	if n.missing(name, h) {
+		if !n.BeginAnew {
+			return nil, fmt.Errorf("%w: the last page vouched for message %d", ErrGone, n.own.Seen[name].Last)
+		}
+		n.beginAnew(time.Now())
+	}
+	if h.page == nil && h.breaks == "" {
+		h.breaks = n.anew
+	}
+	if known, ok := n.own.Seen[name]; ok && h.page != nil && h.page.Created.Equal(known.Created) && h.page.Size < known.Size {
 		h.breaks = fmt.Sprintf("pages that were stored are there no more; the last one vouched for message %d", known.Last)
+	}
+	if h.page != nil && h.breaks == "" {
+		n.own.Seen[name], n.changed = h.page.Checkpoint, true
 	}
 	n.heads[name] = h
 	return h, nil
@@ -347,7 +388,7 @@ func (n *Notary) store(ctx context.Context, name string, h *head, state bus.Stat
 		return fmt.Errorf("store a page: %w", err)
 	}
 	h.page, h.sequence, h.breaks = p, sequence, ""
-	n.seen[name] = p.Checkpoint
+	n.own.Seen[name], n.changed = p.Checkpoint, true
 	return nil
 }
 

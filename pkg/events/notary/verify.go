@@ -67,6 +67,8 @@ type Report struct {
 	Signed   bool       `json:"signed"`
 	Streams  []Standing `json:"streams"`
 	Findings []Finding  `json:"findings"`
+	// Remarks are what is to be known and is not wrong as such.
+	Remarks []Finding `json:"remarks,omitempty"`
 }
 
 // Trust is what a record is held against.
@@ -107,7 +109,7 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 		}
 		there = append(there, name)
 		r.Streams = append(r.Streams, s.Standing)
-		r.Findings = append(r.Findings, s.findings...)
+		r.Findings, r.Remarks = append(r.Findings, s.findings...), append(r.Remarks, s.remarks...)
 	}
 	lost, err := v.lost(ctx, there)
 	r.Findings = append(r.Findings, lost...)
@@ -150,6 +152,7 @@ type scan struct {
 	at       int // the entry that comes next
 	keeps    []bus.Retention
 	findings []Finding
+	remarks  []Finding
 	sense    sense
 }
 
@@ -226,9 +229,27 @@ func (s *scan) open(stored []events.Message) {
 			s.find(0, "the stream was made anew on %s, and no page tells why", s.state.Created.UTC().Format(time.RFC3339))
 		}
 	}
+	s.beginning()
 	s.witness()
 	for i := len(s.keeps) - 2; i >= 0; i-- { // the least that was kept since
 		s.keeps[i] = lesser(s.keeps[i], s.keeps[i+1])
+	}
+}
+
+// beginning looks at the first page of a tree: what was there before a notary first looked
+// is vouched for as it was then.
+func (s *scan) beginning() {
+	if len(s.pages) == 0 || s.pages[0].Number != 1 {
+		return
+	}
+	first := s.pages[0]
+	oldest := first.Created
+	if len(first.Entries) > 0 {
+		oldest = time.Unix(first.Entries[0].Time, 0)
+	}
+	if first.Time.Sub(oldest) > patience {
+		s.remarks = append(s.remarks, Finding{Stream: s.Stream, Sequence: first.First, To: first.Last, What: fmt.Sprintf(
+			"vouched for since %s, and written before, from %s on", first.Time.UTC().Format(time.RFC3339), oldest.UTC().Format(time.RFC3339))})
 	}
 }
 
@@ -252,13 +273,16 @@ func (s *scan) witness() {
 // tree makes those before it say nothing about what the stream is now.
 func (s *scan) join(p *Page, sequence uint64) {
 	if len(s.pages) == 0 {
+		if p.Before == 0 && p.Break != "" {
+			s.broken(p)
+		}
 		return
 	}
 	before := s.pages[len(s.pages)-1]
 	switch {
 	case p.follows(before):
 	case p.Before == 0 && p.Break != "":
-		s.find(p.First, "the record was broken by %s: %s; what is behind it is vouched for anew, and what was before is not", p.Time.UTC().Format(time.RFC3339), p.Break)
+		s.broken(p)
 		s.pages = s.pages[:0]
 	case p.Created.Equal(before.Created) && p.First > before.Last && p.First <= s.state.Whole:
 		// Those between were left out of the stretch, with what they are about.
@@ -268,6 +292,10 @@ func (s *scan) join(p *Page, sequence uint64) {
 			What: fmt.Sprintf("the page about %s does not follow the one before it, which ends with message %d: pages are missing, or out of order", s.Stream, before.Last),
 		})
 	}
+}
+
+func (s *scan) broken(p *Page) {
+	s.find(p.First, "the record was broken by %s: %s; what is behind it is vouched for anew, and what was before is not", p.Time.UTC().Format(time.RFC3339), p.Break)
 }
 
 // lesser is what may have been kept at the least.

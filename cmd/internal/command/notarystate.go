@@ -1,0 +1,82 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/pkg/events/notary"
+)
+
+// notaryState is where a notary keeps what it has signed, apart from the bus.
+type notaryState struct {
+	file  string
+	begin bool
+}
+
+func (o *notaryState) add(f *pflag.FlagSet) {
+	f.StringVar(&o.file, "notary-state", o.file, "`file` in which the notary keeps what it has signed, apart from the bus (default: that of the key, with .state)")
+	f.BoolVar(&o.begin, "notary-begin-anew", o.begin, "begin the record anew, once, where what the notary has signed is on the bus no more; the first pages say so")
+}
+
+// open makes sure that the file can be written.
+func (o *notaryState) open(key string) (*stateFile, error) {
+	s := &stateFile{o.file}
+	if s.name == "" {
+		s.name = key + ".state"
+	}
+	text, err := s.Load()
+	if err == nil {
+		err = s.Save(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep what the notary has signed: %w; name a file in a directory of its own that it may write with --notary-state", err)
+	}
+	return s, nil
+}
+
+// stateFile is a [notary.Memory].
+type stateFile struct{ name string }
+
+// Load implements [notary.Memory].
+func (s *stateFile) Load() ([]byte, error) {
+	text, err := os.ReadFile(s.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return text, err
+}
+
+// Save implements [notary.Memory]: the file has what was before or what is new, also after
+// a loss of power.
+func (s *stateFile) Save(text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(s.name), filepath.Base(s.name)+".part-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), s.name)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// goneMetric tells of a notary that signs nothing because what it has signed is gone.
+func goneMetric(n *notary.Notary) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_notary_gone", Help: "1 while what this notary has signed is on the bus no more, so that it signs nothing of that.",
+	}, func() float64 {
+		if errors.Is(n.Healthy(), notary.ErrGone) {
+			return 1
+		}
+		return 0
+	})
+}

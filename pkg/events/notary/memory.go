@@ -1,0 +1,121 @@
+package notary
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// ErrGone: what this notary has signed is on the bus no more. It signs nothing until it is
+// told to begin anew: a record that was made anew with its pages would verify otherwise.
+var ErrGone = errors.New("what this notary has signed is there no more; it goes on when it is told to begin anew")
+
+// Memory is where a notary keeps what it has signed, apart from the bus: who has the bus can
+// remove its pages.
+type Memory interface {
+	// Load gives what was saved last; nothing where that was never.
+	Load() ([]byte, error)
+	Save([]byte) error
+}
+
+// remembered is what a notary keeps.
+type remembered struct {
+	// Made is when the stream of its pages was.
+	Made time.Time `json:"made,omitzero"`
+	// Seen are the last checkpoints of which it knows, by stream.
+	Seen map[string]Checkpoint `json:"seen"`
+}
+
+// recall reads the memory, once.
+func (n *Notary) recall() error {
+	if n.Memory == nil || n.recalled {
+		return nil
+	}
+	text, err := n.Memory.Load()
+	if err == nil && len(text) > 0 {
+		err = json.Unmarshal(text, &n.own)
+	}
+	if err != nil {
+		return fmt.Errorf("read what this notary has signed: %w", err)
+	}
+	if n.own.Seen == nil {
+		n.own.Seen = map[string]Checkpoint{}
+	}
+	n.recalled = true
+	return nil
+}
+
+// remember saves the memory when it has changed.
+func (n *Notary) remember() error {
+	if n.Memory == nil || !n.changed {
+		return nil
+	}
+	text, err := json.MarshalIndent(n.own, "", "  ")
+	if err == nil {
+		err = n.Memory.Save(append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("save what this notary has signed: %w", err)
+	}
+	n.changed = false
+	return nil
+}
+
+// present makes sure that the stream of the pages is the one that it was. Told to begin
+// anew, it forgets what it knew, and says so in the first page of each stream.
+//
+// Errors: ErrGone.
+func (n *Notary) present(ctx context.Context) error {
+	at, err := n.bus.StreamState(ctx, subject.NotaryStream)
+	missing := errors.Is(err, bus.ErrNoStream)
+	if err != nil && !missing {
+		return fmt.Errorf("look at the stream of the pages: %w", err)
+	}
+	if missing {
+		n.kept = -1 // it has to be made
+	}
+	if len(n.own.Seen) == 0 || !missing && (n.own.Made.IsZero() || n.own.Made.Equal(at.Created)) {
+		return nil
+	}
+	if !n.BeginAnew {
+		if missing {
+			return fmt.Errorf("%w: the stream %s is not there", ErrGone, subject.NotaryStream)
+		}
+		return fmt.Errorf("%w: the stream %s was made anew on %s", ErrGone, subject.NotaryStream, at.Created.UTC().Format(time.RFC3339))
+	}
+	n.beginAnew(time.Now())
+	return nil
+}
+
+func (n *Notary) beginAnew(now time.Time) {
+	n.anew = fmt.Sprintf("begun on %s; nothing was vouched for before", now.UTC().Format(time.RFC3339))
+	n.Log.Warn("the record is begun anew, as told", "forgotten", len(n.own.Seen))
+	n.own, n.heads, n.changed, n.BeginAnew = remembered{Seen: map[string]Checkpoint{}}, map[string]*head{}, true, false
+}
+
+// made notes when the stream of the pages was.
+func (n *Notary) made(ctx context.Context) error {
+	at, err := n.bus.StreamState(ctx, subject.NotaryStream)
+	if err != nil {
+		return fmt.Errorf("look at the stream of the pages: %w", err)
+	}
+	if !at.Created.Equal(n.own.Made) {
+		n.own.Made, n.changed = at.Created, true
+	}
+	return nil
+}
+
+// missing tells whether pages about a stream that were stored are there no more, though
+// their time has not come.
+func (n *Notary) missing(name string, h *head) bool {
+	known, ok := n.own.Seen[name]
+	if !ok || h.page != nil || h.breaks != "" {
+		return false
+	}
+	return n.kept <= 0 || time.Since(known.Time) < n.kept
+}
