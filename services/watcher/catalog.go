@@ -32,7 +32,7 @@ func (s *Service) untilDiscovery(now time.Time) time.Duration {
 	others := s.roster.Others()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if others > 0 || s.waiting || s.finding != nil || now.Sub(s.stirred) < discoverSettled {
+	if others > 0 || !s.watchesMakers() || s.waiting || s.finding != nil || now.Sub(s.stirred) < discoverSettled {
 		return discoverEvery
 	}
 	return discoverResting
@@ -42,6 +42,16 @@ func (s *Service) untilDiscovery(now time.Time) time.Duration {
 var makers = map[kinds.Name]bool{
 	kinds.NameOf("apiextensions.k8s.io", "customresourcedefinitions"): true,
 	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
+}
+
+// watchesMakers tells whether a change of those can be seen here.
+func (s *Service) watchesMakers() bool {
+	for kind := range makers {
+		if !s.config.Scope.Has(kind) {
+			return false
+		}
+	}
+	return true
 }
 
 // unsettle says that a kind of which kinds are made has changed.
@@ -92,7 +102,9 @@ func contains(list []kinds.Kind, name kinds.Name) bool {
 
 // mine tells whether a kind falls to this watcher. Another one may believe the
 // same for a moment; the log then refuses one of them.
-func (s *Service) mine(kind kinds.Name) bool { return s.roster.First(string(kind)) }
+func (s *Service) mine(kind kinds.Name) bool {
+	return s.config.Scope.Has(kind) && s.roster.First(string(kind))
+}
 
 // reconcile starts and stops watches as they are wanted, and as the kinds fall to
 // this watcher or to others, until that changes.
@@ -120,7 +132,7 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 // that nothing is left to be done when a kind falls to this one.
 func (s *Service) standBy(ctx context.Context, want []kinds.Kind, moved <-chan struct{}) {
 	for _, kind := range want {
-		if s.warm[kind.Name] || s.mine(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
+		if s.warm[kind.Name] || !s.config.Scope.Has(kind.Name) || s.mine(kind.Name) || orphaned(ctx, s.config.Bus, kind.Name) {
 			continue
 		}
 		select {

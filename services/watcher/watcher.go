@@ -56,6 +56,8 @@ type Config struct {
 	Kinds []kinds.Kind
 	// Every asks for the metadata of every other kind that discovery finds.
 	Every bool
+	// Scope is the share of those kinds that this watcher may watch; empty: all.
+	Scope Scope
 	// ID tells watchers apart; empty: one is made up.
 	ID string
 	// Hide is what must not be told of objects. Whoever gives it has made sure that
@@ -106,6 +108,9 @@ func New(config Config) (*Service, error) {
 	if config.REST == nil || config.Bus == nil {
 		return nil, errors.New("a watcher needs an API server and a bus")
 	}
+	if config.Scope != "" && !slices.Contains(Scopes, config.Scope) {
+		return nil, fmt.Errorf("make a watcher: there is no scope %q, but %v", config.Scope, Scopes)
+	}
 	config.Kinds = slices.Clone(config.Kinds)
 	for i := range config.Kinds {
 		config.Kinds[i].Form = translate.FormOf(config.Kinds[i])
@@ -120,7 +125,7 @@ func New(config Config) (*Service, error) {
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
 	service.roster = roster.New(roster.Config{
-		Bus: config.Bus, Service: "watchers", ID: config.ID, Reach: s.Reach,
+		Bus: config.Bus, Service: "watchers", Group: config.Scope.group(), ID: config.ID, Reach: s.Reach,
 		Reached: func(ctx context.Context, err error) { service.note(ctx, &service.api, err) },
 	})
 	return service, nil

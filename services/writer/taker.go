@@ -229,7 +229,7 @@ func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn)
 		return old, own, nil
 	}
 	if err := t.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
-		return plan.Refusal{}, err
+		return refused, own, err
 	}
 	now, err := t.epochs.of(ctx, slices.Collect(maps.Keys(turn.Seen)))
 	if err != nil {

@@ -42,6 +42,11 @@ func (c *Cluster) apply(ctx context.Context, name string, data any) error {
 	if err != nil {
 		return err
 	}
+	return c.applyText(ctx, name, rendered)
+}
+
+// applyText applies every object of a text, as apply does.
+func (c *Cluster) applyText(ctx context.Context, name string, rendered []byte) error {
 	config, err := c.Config()
 	if err != nil {
 		return err

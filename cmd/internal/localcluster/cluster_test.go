@@ -82,9 +82,12 @@ func TestManifestsAreWhole(t *testing.T) {
 	if got := len(decode(t, nodes)); got != 3 || len(addresses) != 3 {
 		t.Errorf("%d nodes with %d addresses, want 3", got, len(addresses))
 	}
+	ours, err := roles()
+	if err != nil || len(decode(t, ours)) < 8 {
+		t.Errorf("the roles are %s (%v)", ours, err)
+	}
 	for name, data := range map[string]any{
-		"rbac.yaml": nil,
-		"e2e.yaml":  map[string]any{"Server": "https://127.0.0.1:1", "CA": "Q0E=", "MetricsAddress": "10.245.0.1", "MetricsPort": 7},
+		"e2e.yaml": map[string]any{"Server": "https://127.0.0.1:1", "CA": "Q0E=", "MetricsAddress": "10.245.0.1", "MetricsPort": 7},
 	} {
 		rendered, err := render(name, data)
 		if err != nil {

@@ -34,7 +34,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := server.Ready(ctx, c.Server+"/readyz"); err != nil {
 		return err
 	}
-	if err := c.apply(ctx, "rbac.yaml", nil); err != nil {
+	if err := c.applyRoles(ctx); err != nil {
 		return err
 	}
 	scheduler, err := c.startProgram("kube-scheduler", c.schedulerArgs(), true)
@@ -76,7 +76,7 @@ func (c *Cluster) RestartStorage(ctx context.Context, do func(dir string) error)
 	if err := c.restartAPIServer(ctx); err != nil {
 		return err
 	}
-	return c.apply(ctx, "rbac.yaml", nil)
+	return c.applyRoles(ctx)
 }
 
 // kill ends every process of a name.

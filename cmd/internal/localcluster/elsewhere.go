@@ -69,7 +69,7 @@ func (e Elsewhere) Prepare(ctx context.Context) error {
 	if err := c.serverReady(ctx); err != nil {
 		return err
 	}
-	return errors.Join(c.apply(ctx, "rbac.yaml", nil), c.apply(ctx, "nodes.yaml", c.nodes()))
+	return errors.Join(c.applyRoles(ctx), c.apply(ctx, "nodes.yaml", c.nodes()))
 }
 
 // Kubeconfig is the kubeconfig of a user who reaches the API server under another

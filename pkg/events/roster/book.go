@@ -23,6 +23,7 @@ const (
 // beat is what replicas tell each other.
 type beat struct {
 	ID       string   `json:"id"`
+	Group    string   `json:"group,omitempty"`
 	Standing standing `json:"standing,omitempty"`
 	Bye      bool     `json:"bye,omitempty"`
 	// Doubtful: it waits for an answer that should have come. It keeps its rank.

@@ -56,6 +56,9 @@ type Config struct {
 	Bus bus.Peers
 	// Service is whose replicas these are.
 	Service string
+	// Group is the name of those replicas of the service that do the same work, where some
+	// do other work; they do not count one another. Empty is a group, too.
+	Group string
 	// ID tells them apart; empty: one is made up from the host's name, the process
 	// id and chance. Host and process alone would not do: in containers on the
 	// host's network every process is the first.
@@ -113,7 +116,7 @@ func (r *Roster) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			r.say(beat{ID: r.config.ID, Bye: true})
+			r.say(beat{ID: r.config.ID, Group: r.config.Group, Bye: true})
 			return
 		case <-r.company:
 		case <-next.C:
@@ -131,7 +134,7 @@ func (r *Roster) turn() (wait time.Duration) {
 	r.book.doubtful = r.contact.doubts(now)
 	fit = fit && !r.contact.lost(now, r.book.sureOthers(now))
 	changed := r.book.turn(now, fit)
-	say := beat{ID: r.config.ID, Standing: r.book.standing, Doubtful: r.book.doubtful}
+	say := beat{ID: r.config.ID, Group: r.config.Group, Standing: r.book.standing, Doubtful: r.book.doubtful}
 	wait = glance
 	if r.book.alone(now) {
 		wait = solitude
@@ -161,7 +164,7 @@ func (r *Roster) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = r.config.Bus.Listen(ctx, r.config.Service, func(data []byte) {
 			var b beat
-			if json.Unmarshal(data, &b) != nil || b.ID == "" {
+			if json.Unmarshal(data, &b) != nil || b.ID == "" || b.Group != r.config.Group {
 				return
 			}
 			if r.hear(b) {

@@ -1,0 +1,119 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/rights"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// rbacOptions say whose roles are printed.
+type rbacOptions struct {
+	of                []string
+	controllers       []string
+	custom            []string
+	impersonation     string
+	namespace, prefix string
+	writer, account   string
+	watchers          int
+}
+
+// The parts of the roles, and the ways to impersonate.
+const (
+	ofWatcher, ofWriter, ofTokens = "watcher", "writer", "tokens"
+	constrained, classic          = "constrained", "classic"
+)
+
+func (o *rbacOptions) add(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter}, "`services` whose roles are printed: watcher, writer, and tokens, the role of the controller that makes tokens, which Kubernetes does not have")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as the services' flag of that name")
+	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself, such as widgets.example.com, where a controller reads every kind; '*' is all of them, and takes a \"*\" in the role")
+	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
+	f.StringVar(&o.namespace, "namespace", "millrace-system", "`namespace` of the services")
+	f.StringVar(&o.prefix, "prefix", "millrace", "`beginning` of the names of roles; service accounts always begin with millrace")
+	f.StringVar(&o.writer, "writer", "writer", "`end` of the names of the writer's roles and service account, where there are several writers")
+	f.StringVar(&o.account, "account", "", "`name` of a service account that there is already, to which the writer's roles are given (default one is made)")
+	f.IntVar(&o.watchers, "watchers", 2, "identities of watchers: 2, of which one has --scope=built-in and the other, which may read Secrets, --scope=other; or 1 for all")
+}
+
+// check finds what cannot be meant.
+func (o *rbacOptions) check() error {
+	for _, part := range o.of {
+		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens}, part) {
+			return fmt.Errorf("read --of: %q is not %s, %s or %s", part, ofWatcher, ofWriter, ofTokens)
+		}
+	}
+	if o.impersonation != constrained && o.impersonation != classic {
+		return fmt.Errorf("read --impersonation: %q is not %s or %s", o.impersonation, constrained, classic)
+	}
+	if o.watchers != 1 && o.watchers != 2 {
+		return fmt.Errorf("read --watchers: %d is not 1 or 2", o.watchers)
+	}
+	if slices.Contains(o.custom, rights.Any) && len(o.custom) > 1 {
+		return fmt.Errorf("read --custom-kinds: %q stands for every kind: give it alone, or the names without it", rights.Any)
+	}
+	return nil
+}
+
+// newRBAC prints the roles that the services need.
+func newRBAC() *cobra.Command {
+	o := rbacOptions{}
+	return program{
+		use: "rbac", short: "Print the roles that the services need on the API server",
+		long: `Prints service accounts, roles and bindings with exactly the rights that the controllers
+need: for kubectl apply -f -, or to compare with what a cluster has. The files of
+deployments are its output.`,
+		flags: []func(*pflag.FlagSet){o.add}, check: o.check,
+		run: func(context.Context) error {
+			text, err := o.yaml()
+			if err != nil {
+				return err
+			}
+			_, err = os.Stdout.Write(text)
+			return err
+		},
+	}.cobra()
+}
+
+func (o *rbacOptions) yaml() ([]byte, error) {
+	// What a flag of the services turns on has its rights, too.
+	chosen, err := controllers.Select(o.controllers, controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true})
+	if err != nil {
+		return nil, fmt.Errorf("read --controllers: %w", err)
+	}
+	m := rights.Manifest{Chosen: chosen, Classic: o.impersonation == classic}
+	for _, name := range o.custom {
+		m.Custom = append(m.Custom, kinds.Name(strings.TrimSpace(name)))
+	}
+	if slices.Contains(o.of, ofWatcher) {
+		who := m.Account(o.namespace, "millrace-watcher")
+		var other *rbacv1.Subject
+		if o.watchers == 2 {
+			another := m.Account(o.namespace, "millrace-watcher-other")
+			other = &another
+		}
+		m.Watchers(o.prefix+"-watcher", other, who)
+	}
+	if slices.Contains(o.of, ofTokens) {
+		m.Tokens(o.prefix)
+	}
+	if slices.Contains(o.of, ofWriter) {
+		name := o.prefix + "-" + o.writer
+		who := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: o.account}
+		if o.account == "" {
+			who = m.Account(o.namespace, "millrace-"+o.writer)
+		}
+		m.Writer(name, who)
+	}
+	return m.YAML()
+}

@@ -1,0 +1,110 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const madeBy = "# Made by: millrace rbac"
+
+// TestRolesAreGenerated holds every file of roles to what the command that it names prints.
+// UPDATE_ROLES=1 writes them anew.
+func TestRolesAreGenerated(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(deployments, "*", "*.yaml"))
+	ok(t, err)
+	made := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		ok(t, err)
+		about, rest, generated := strings.Cut(string(text), madeBy)
+		if !generated {
+			if strings.Contains(string(text), "kind: ClusterRole\n") {
+				t.Errorf("%s has roles, and does not say what makes them", file)
+			}
+			continue
+		}
+		made++
+		arguments, _, _ := strings.Cut(rest, "\n")
+		want := about + madeBy + arguments + "\n" + string(printed(t, strings.Fields(arguments)...))
+		if os.Getenv("UPDATE_ROLES") != "" {
+			ok(t, os.WriteFile(file, []byte(want), 0o644))
+		}
+		if want != string(text) {
+			t.Errorf("%s is not what millrace rbac%s prints; write it anew: make rbac", file, arguments)
+		}
+	}
+	if made < 3 {
+		t.Errorf("only %d files of roles are generated", made)
+	}
+}
+
+// printed is what millrace rbac prints.
+func printed(t *testing.T, arguments ...string) []byte {
+	t.Helper()
+	o, flags := rbacOptions{}, pflag.NewFlagSet("rbac", pflag.ContinueOnError)
+	o.add(flags)
+	ok(t, flags.Parse(arguments))
+	ok(t, o.check())
+	text, err := o.yaml()
+	ok(t, err)
+	return text
+}
+
+func TestRBACRefusesWhatCannotBeMeant(t *testing.T) {
+	for _, c := range []struct{ argument, says string }{
+		{"--of=reconcilers", `"reconcilers" is not watcher, writer or tokens`},
+		{"--impersonation=modern", `"modern" is not constrained or classic`},
+		{"--watchers=3", "3 is not 1 or 2"},
+		{"--custom-kinds=*,widgets.example.com", "give it alone"},
+	} {
+		o, flags := rbacOptions{}, pflag.NewFlagSet("rbac", pflag.ContinueOnError)
+		o.add(flags)
+		ok(t, flags.Parse([]string{c.argument}))
+		if err := o.check(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want an error with %q", c.argument, err, c.says)
+		}
+	}
+}
+
+// TestWatchersDifferInIdentityAndScope: the watcher that reads Secrets has everything that
+// the other has to reach the bus.
+func TestWatchersDifferInIdentityAndScope(t *testing.T) {
+	all := manifests(t, "kubernetes")
+	byName := map[string]*appsv1.Deployment{}
+	for _, d := range of[*appsv1.Deployment](all) {
+		byName[d.Name] = d
+	}
+	own, other := byName["millrace-watcher"], byName["millrace-watcher-other"]
+	if own == nil || other == nil {
+		t.Fatal("there are not two watchers")
+	}
+	for _, p := range of[*networkingv1.NetworkPolicy](all) {
+		if s := labels.Set(own.Spec.Template.Labels); labels.SelectorFromSet(p.Spec.PodSelector.MatchLabels).Matches(s) &&
+			!labels.SelectorFromSet(p.Spec.PodSelector.MatchLabels).Matches(labels.Set(other.Spec.Template.Labels)) {
+			t.Errorf("the policy %s is about one watcher alone", p.Name)
+		}
+	}
+	a, b := own.Spec.Template.Spec.DeepCopy(), other.Spec.Template.Spec.DeepCopy()
+	if a.ServiceAccountName != "millrace-watcher" || b.ServiceAccountName != "millrace-watcher-other" {
+		t.Errorf("they are %s and %s", a.ServiceAccountName, b.ServiceAccountName)
+	}
+	arguments := strings.Join(b.Containers[0].Args, " ")
+	if want := strings.Replace(strings.Join(a.Containers[0].Args, " "), "--scope=built-in", "--scope=other", 1); arguments != want {
+		t.Errorf("the second watcher is started with %s, want %s", arguments, want)
+	}
+	for _, pod := range []any{&a.TopologySpreadConstraints, &b.TopologySpreadConstraints} {
+		reflect.ValueOf(pod).Elem().SetZero()
+	}
+	a.ServiceAccountName, b.ServiceAccountName, a.Containers[0].Args, b.Containers[0].Args = "", "", nil, nil
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("the watchers differ in more than their scope:\n%+v\n%+v", a, b)
+	}
+}

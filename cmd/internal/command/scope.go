@@ -1,0 +1,38 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/services/watcher"
+)
+
+// scope is the flag that says which share of the kinds a watcher watches.
+type scope struct{ of watcher.Scope }
+
+func (s *scope) add(f *pflag.FlagSet) {
+	f.Var(s, "scope",
+		"share of the kinds to watch: all; built-in, Kubernetes' own but Secrets; or other, Secrets and all that is not Kubernetes' own. So that two watchers can have identities with different rights: run some of built-in and some of other")
+}
+
+func (s *scope) String() string {
+	if s.of == "" {
+		return string(watcher.All)
+	}
+	return string(s.of)
+}
+
+func (s *scope) Type() string { return "scope" }
+
+// Set takes a scope.
+//
+// Errors: there is none of that name.
+func (s *scope) Set(text string) error {
+	if !slices.Contains(watcher.Scopes, watcher.Scope(text)) {
+		return fmt.Errorf("%q is not all, built-in or other", text)
+	}
+	s.of = watcher.Scope(text)
+	return nil
+}

@@ -1,0 +1,34 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/cmd/internal/rights"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
+)
+
+// applyRoles lets Millrace's services do what they have to, under names of their own: the
+// manifests of deployments can be applied beside them. The users are those of [users].
+func (c *Cluster) applyRoles(ctx context.Context) error {
+	text, err := roles()
+	if err != nil {
+		return err
+	}
+	return c.applyText(ctx, "roles", text)
+}
+
+// roles are the roles of the users Watcher, Writer and Millrace.
+func roles() ([]byte, error) {
+	chosen, err := controllers.Select([]string{"*"}, controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true})
+	if err != nil {
+		return nil, fmt.Errorf("choose the controllers of the roles: %w", err)
+	}
+	m := rights.Manifest{Chosen: chosen, Custom: []kinds.Name{rights.Any}}
+	both := rights.User(string(Millrace))
+	m.Watchers("localcluster-watcher", nil, rights.User(string(Watcher)), both)
+	m.Writer("localcluster-writer", rights.User(string(Writer)), both)
+	m.Tokens("localcluster")
+	return m.YAML()
+}

@@ -1,0 +1,156 @@
+package rights
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/watcher"
+)
+
+// Manifest is roles with their bindings, and the accounts of those who have them.
+type Manifest struct {
+	// Chosen are the controllers that run.
+	Chosen []reconcile.Any
+	// Custom are the kinds that Kubernetes does not have itself; "*" is all of them.
+	Custom []kinds.Name
+	// Classic leaves out what a writer may do while it impersonates: for API servers before
+	// Kubernetes 1.36, which do not ask for it.
+	Classic bool
+
+	documents []document
+	err       error
+}
+
+// document is an object, with the comment above it.
+type document struct {
+	about  string
+	object any
+}
+
+func (m *Manifest) put(about string, object any) {
+	m.documents = append(m.documents, document{about, object})
+}
+
+// YAML is the manifest.
+//
+// Errors: the rights of a controller are not known.
+func (m *Manifest) YAML() ([]byte, error) {
+	var out bytes.Buffer
+	for i, d := range m.documents {
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		if d.about != "" {
+			out.WriteString("# " + strings.ReplaceAll(d.about, "\n", "\n# ") + "\n")
+		}
+		text, err := yaml.Marshal(d.object)
+		if err != nil {
+			return nil, fmt.Errorf("write roles: %w", err)
+		}
+		out.Write(text)
+	}
+	return out.Bytes(), m.err
+}
+
+// Account is a subject that is a service account; Account makes it, too.
+func (m *Manifest) Account(namespace, name string) rbacv1.Subject {
+	m.put("", corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}})
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+// User is a subject that has a certificate.
+func User(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+// Cluster gives a role in the whole cluster to somebody.
+func (m *Manifest) Cluster(name, about string, rules []rbacv1.PolicyRule, to ...rbacv1.Subject) {
+	const kind = "ClusterRole"
+	m.put(about, rbacv1.ClusterRole{TypeMeta: typed(kind), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules})
+	m.put("", rbacv1.ClusterRoleBinding{
+		TypeMeta: typed("ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: to,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
+	})
+}
+
+func typed(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+const (
+	aboutWatcher = "The watcher reads what the controllers read."
+	aboutBuiltIn = `The watcher reads what the controllers read, by name: the garbage collector and quotas read
+the metadata of every kind. Secrets, and kinds that are not Kubernetes' own, are read by
+a watcher with an identity of its own, below.`
+	aboutOther = `It reads Secrets, as metadata only. RBAC has no word for that: who takes this identity
+over reads what is in them.`
+	aboutCustom = `It also reads every kind that is not Kubernetes' own. RBAC has no word for these but "*".
+Where they are known, name them instead: millrace rbac --custom-kinds=widgets.example.com,...`
+	aboutIdentities = `The writer writes as the service accounts of these controllers, and as none else. What
+each of them may do Kubernetes' own system:controller:* roles say.`
+	aboutWriter = `What the writer may do while it impersonates one of them, and not with a right of its own:
+the writes that the controllers promise, and the looks that belong to them. The rules
+hold for all of its identities together; each is bound by its own role besides.`
+	aboutClassic = "The API server is older than constrained impersonation: nothing else bounds the writer."
+)
+
+// Watchers gives watchers their roles: one that reads everything, or two, of which only the
+// other, reads Secrets and kinds that are not Kubernetes' own.
+func (m *Manifest) Watchers(name string, other *rbacv1.Subject, who ...rbacv1.Subject) {
+	if other == nil {
+		m.Cluster(name, aboutWatcher, Watcher(m.Chosen, watcher.All, m.Custom), who...)
+		return
+	}
+	m.Cluster(name, aboutBuiltIn, Watcher(m.Chosen, watcher.BuiltIn, m.Custom), who...)
+	rest, about := Watcher(m.Chosen, watcher.Other, m.Custom), aboutOther
+	if len(rest) == 0 {
+		return // nobody needs that
+	}
+	if len(rest[0].APIGroups) == 1 && rest[0].APIGroups[0] == Any {
+		about += "\n" + aboutCustom
+	}
+	m.Cluster(name+"-other", about, rest, *other)
+}
+
+// Writer gives a writer its identities, and what it may do with them.
+func (m *Manifest) Writer(name string, who ...rbacv1.Subject) {
+	identities := name + "-identities"
+	rule := rbacv1.PolicyRule{
+		APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"},
+		ResourceNames: Identities(m.Chosen),
+	}
+	about := aboutIdentities
+	if m.Classic {
+		rule.APIGroups, rule.Verbs = []string{""}, []string{"impersonate"}
+		about += "\n" + aboutClassic
+	}
+	m.put(about, rbacv1.ClusterRole{TypeMeta: typed("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: identities}, Rules: []rbacv1.PolicyRule{rule}})
+	// It is bound in kube-system alone: no account of another namespace can be meant.
+	m.put("", rbacv1.RoleBinding{
+		TypeMeta: typed("RoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: identities, Namespace: metav1.NamespaceSystem}, Subjects: who,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: identities},
+	})
+	if m.Classic {
+		return
+	}
+	needs, err := Needs(m.Chosen)
+	if err != nil {
+		m.err = err
+	}
+	m.Cluster(name, aboutWriter, Writer(needs, m.Custom), who...)
+}
+
+// Tokens makes the role of the controller that makes tokens, which Kubernetes has not.
+func (m *Manifest) Tokens(prefix string) {
+	m.Cluster(prefix+"-tokens-controller", `Kubernetes has no role for the controller that makes tokens: in kube-controller-manager it
+acts as kube-controller-manager itself, which may do far more than this.`, tokenRules,
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: tokens})
+}

@@ -1,0 +1,38 @@
+package watcher
+
+import "github.com/millrace/millrace/pkg/events/kinds"
+
+// Scope is the share of the kinds that a watcher may watch, so that two of them can have
+// identities with different rights. The watchers of a scope share its kinds out among
+// themselves, and leave the others alone.
+type Scope string
+
+// The scopes. The zero value is All.
+const (
+	// All is every kind.
+	All Scope = "all"
+	// BuiltIn are Kubernetes' own kinds but Secrets: RBAC can name them.
+	BuiltIn Scope = "built-in"
+	// Other are Secrets, and kinds of which this version does not know that Kubernetes has
+	// them.
+	Other Scope = "other"
+)
+
+// Scopes are all of them.
+var Scopes = []Scope{All, BuiltIn, Other}
+
+// Has tells whether a kind is in the scope.
+func (s Scope) Has(kind kinds.Name) bool {
+	if s == All || s == "" {
+		return true
+	}
+	return (kinds.IsBuiltIn(kind) && kind != kinds.Secrets.Name) == (s == BuiltIn)
+}
+
+// group is the name under which the watchers of a scope know each other.
+func (s Scope) group() string {
+	if s == All {
+		return ""
+	}
+	return string(s)
+}
