@@ -36,7 +36,7 @@ func TestManifests(t *testing.T) {
 	s.kubectl(t, "apply", "-k", manifests)
 
 	m := s.separate(t, 1, map[string]string{
-		"watcher": s.accountKubeconfig(t, "millrace-watcher"), "writer": s.accountKubeconfig(t, "millrace-writer"),
+		"watcher": s.accountKubeconfig(t, "millrace-watcher"), otherWatcher: s.accountKubeconfig(t, "millrace-watcher-other"), "writer": s.accountKubeconfig(t, "millrace-writer"),
 	})
 	t.Run("the services' own Deployments", func(t *testing.T) {
 		for _, name := range serviceNames {
@@ -105,7 +105,7 @@ func TestRights(t *testing.T) {
 	want = slices.Compact(want) // two may share one
 	var rule rbacv1.PolicyRule
 	for _, role := range roles(t, "tokens.yaml") { // for who has the key
-		if role.Name == "millrace-writer-tokens" {
+		if role.Name == "millrace-writer-tokens-identities" {
 			want = slices.DeleteFunc(want, func(name string) bool { return slices.Contains(role.Rules[0].ResourceNames, name) })
 		}
 	}
@@ -117,7 +117,7 @@ func TestRights(t *testing.T) {
 	if !slices.Equal(rule.ResourceNames, want) {
 		t.Errorf("the writer may act as\n%v, the catalogue has\n%v", rule.ResourceNames, want)
 	}
-	if !slices.Equal(rule.Verbs, []string{"impersonate"}) || !slices.Equal(rule.Resources, []string{"serviceaccounts"}) {
+	if !slices.Equal(rule.Verbs, []string{"impersonate:serviceaccount"}) || !slices.Equal(rule.Resources, []string{"serviceaccounts"}) {
 		t.Errorf("the rule is %v", rule)
 	}
 }

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/millrace/millrace/cmd/clustertest"
@@ -48,6 +49,9 @@ type apart struct {
 	owner *testing.T
 }
 
+// otherWatcher is the second watcher of the manifests, which may read Secrets.
+const otherWatcher = "watcher-other"
+
 var serviceNames = []string{"watcher", "reconcilers", "writer"}
 
 // credentials are the kubeconfigs of the services that have one.
@@ -63,12 +67,16 @@ func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]strin
 		services: map[string][]*service{}, kubeconfigs: kubeconfigs,
 	}
 	m.startBus()
+	names := slices.Clone(serviceNames)
+	if kubeconfigs[otherWatcher] != "" {
+		names = append(names, otherWatcher)
+	}
 	for range replicas {
-		for _, name := range serviceNames {
+		for _, name := range names {
 			m.add(name)
 		}
 	}
-	for _, name := range serviceNames {
+	for _, name := range names {
 		for _, replica := range m.services[name] {
 			replica.ready(t)
 		}
@@ -87,7 +95,14 @@ func (m *apart) add(name string) *service { return m.addAt(name, m.nats) }
 // addAt is add for a replica that reaches the bus at an address of its own.
 func (m *apart) addAt(name, nats string, more ...string) *service {
 	m.owner.Helper()
-	args := append([]string{name, "--nats-url=nats://" + nats, "--root-ca-file=" + m.site.RootCAFile()}, more...)
+	program := name
+	switch {
+	case name == otherWatcher:
+		program, more = "watcher", append(more, "--scope=other")
+	case name == "watcher" && m.kubeconfigs[otherWatcher] != "":
+		more = append(more, "--scope=built-in")
+	}
+	args := append([]string{program, "--nats-url=nats://" + nats, "--root-ca-file=" + m.site.RootCAFile()}, more...)
 	if kubeconfig := m.kubeconfigs[name]; kubeconfig != "" { // the reconcilers have none
 		args = append(args, "--kubeconfig="+kubeconfig)
 	}
