@@ -172,6 +172,11 @@ var layers = []Layer{
 		Because: "who vouches for a record, and who verifies it, knows what a record is and nothing of who made it",
 	},
 	{
+		Name: "sign (L2)", Packages: []string{"pkg/events/sign"},
+		May:     list(vocabulary, kit),
+		Because: "who signed a message is told by the message and the keys alone; only the keys' files are read",
+	},
+	{
 		Name: "roster (L2)", Packages: []string{"pkg/events/roster"},
 		May:     list(vocabulary, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "whoever divides work knows the bus and what the others say, and nothing of the work",
@@ -188,7 +193,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/trace", grammar}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/sign", "pkg/events/trace", grammar}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{

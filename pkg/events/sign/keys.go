@@ -1,0 +1,164 @@
+package sign
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The types of PEM blocks, and the headers of a public key.
+const (
+	privateBlock = "PRIVATE KEY"
+	publicBlock  = "PUBLIC KEY"
+
+	headerNotBefore = "Not-Before"
+	headerNotAfter  = "Not-After"
+	headerRevoked   = "Revoked"
+)
+
+// Key is a public key that is trusted, and when. Which of its times a message falls in is
+// told by the moment at which the bus stored it.
+type Key struct {
+	// ID names the key: the first eight bytes of its SHA-256, in hexadecimal digits.
+	ID     string
+	Public ed25519.PublicKey
+	// NotBefore and NotAfter bound what it may have signed; zero is no bound.
+	NotBefore, NotAfter time.Time
+	// Revoked is from when on nothing that it signed is believed, as it may be in wrong
+	// hands since; zero: it is not revoked.
+	Revoked time.Time
+}
+
+// Generate makes a key pair: the private key as PKCS #8, and the public one for a trust
+// file, valid from now on, both as PEM.
+//
+// Errors: the system has no randomness.
+func Generate() (private, public []byte, err error) {
+	return generate(time.Now())
+}
+
+func generate(now time.Time) (private, public []byte, err error) {
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a signing key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode a signing key: %w", err)
+	}
+	private = pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
+	public, err = Key{Public: pub, NotBefore: now}.PEM()
+	return private, public, err
+}
+
+// PEM is the key as a block of a trust file.
+func (k Key) PEM() ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k.Public)
+	if err != nil {
+		return nil, fmt.Errorf("encode a public key: %w", err)
+	}
+	b := &pem.Block{Type: publicBlock, Bytes: der, Headers: map[string]string{}}
+	for name, at := range map[string]time.Time{headerNotBefore: k.NotBefore, headerNotAfter: k.NotAfter, headerRevoked: k.Revoked} {
+		if !at.IsZero() {
+			b.Headers[name] = at.UTC().Format(time.RFC3339)
+		}
+	}
+	return pem.EncodeToMemory(b), nil
+}
+
+// ParsePrivate reads a private key.
+//
+// Errors: the text is no single PKCS #8 Ed25519 key; it is not repeated in the error.
+func ParsePrivate(text []byte) (ed25519.PrivateKey, error) {
+	block, rest := pem.Decode(text)
+	switch {
+	case block == nil || block.Type != privateBlock:
+		return nil, fmt.Errorf("it holds no PEM block %q: it must be an Ed25519 key as PKCS #8, as millrace signing-keys makes it", privateBlock)
+	case len(bytes.TrimSpace(rest)) > 0:
+		return nil, errors.New("it holds more than one private key: leave the one that is to sign")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it is no private key as PKCS #8")
+	}
+	key, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T, not an Ed25519 key", parsed)
+	}
+	return key, nil
+}
+
+// ParseTrust reads a trust file: one or more public keys.
+//
+// Errors: it holds none, or something else.
+func ParseTrust(text []byte) ([]Key, error) {
+	var keys []Key
+	seen := map[string]bool{}
+	for rest := bytes.TrimSpace(text); len(rest) > 0; rest = bytes.TrimSpace(rest) {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return nil, fmt.Errorf("after %d public keys there is something that is no PEM block", len(keys))
+		}
+		k, err := parsePublic(block)
+		if err != nil {
+			return nil, fmt.Errorf("PEM block %d: %w", len(keys)+1, err)
+		}
+		if seen[k.ID] {
+			return nil, fmt.Errorf("key %s is there twice", k.ID)
+		}
+		seen[k.ID] = true
+		keys = append(keys, k)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("it holds no PEM block %q", publicBlock)
+	}
+	return keys, nil
+}
+
+func parsePublic(block *pem.Block) (k Key, err error) {
+	switch block.Type {
+	case publicBlock:
+	case privateBlock:
+		return k, errors.New("it is a private key, which the signer alone may have: name the public one")
+	default:
+		return k, fmt.Errorf("it is a %q, not a %q", block.Type, publicBlock)
+	}
+	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return k, fmt.Errorf("read a public key: %w", err)
+	}
+	var ok bool
+	if k.Public, ok = parsed.(ed25519.PublicKey); !ok {
+		return k, fmt.Errorf("it is a %T, not an Ed25519 key", parsed)
+	}
+	k.ID = idOf(k.Public)
+	for name, text := range block.Headers {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return k, fmt.Errorf("header %s of key %s: %w", name, k.ID, err)
+		}
+		switch name {
+		case headerNotBefore:
+			k.NotBefore = at
+		case headerNotAfter:
+			k.NotAfter = at
+		case headerRevoked:
+			k.Revoked = at
+		default:
+			return k, fmt.Errorf("key %s has a header %q, which is none of %s, %s, %s", k.ID, name, headerNotBefore, headerNotAfter, headerRevoked)
+		}
+	}
+	return k, nil
+}
+
+func idOf(public ed25519.PublicKey) string {
+	sum := sha256.Sum256(public)
+	return hex.EncodeToString(sum[:8])
+}
