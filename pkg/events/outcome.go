@@ -53,6 +53,16 @@ const (
 	DryRun Status = "dry-run"
 )
 
+// BadSignature is the reason of a refusal of what lies where a turn should and is of no
+// reconciler. It says nothing of the turns before it: whoever puts such a message behind a
+// turn that is under way must not have the fence opened by its refusal.
+const BadSignature = "BadSignature"
+
+// Forged tells whether the outcome is of a message that was refused as [BadSignature].
+func (o Outcome) Forged() bool {
+	return len(o.Results) > 0 && o.Results[0].Status == Refused && o.Results[0].Reason == BadSignature
+}
+
 // Result is the fate of one command.
 type Result struct {
 	// Command is the position in Turn.Commands, from 0.

@@ -3,6 +3,7 @@ package writer
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -20,7 +21,7 @@ type metrics struct {
 
 // reasons are those of alarms, which are there from the start: the first alarm is
 // an increase.
-var reasons = []string{"Malformed", "Damaged", plan.NotPromised, plan.ReasonPanicked}
+var reasons = []string{"Malformed", "Damaged", events.BadSignature, "BadOutcome", plan.NotPromised, plan.ReasonPanicked}
 
 func newMetrics(controllers ...Profile) *metrics {
 	m := &metrics{
@@ -31,7 +32,7 @@ func newMetrics(controllers ...Profile) *metrics {
 		}, []string{"controller", "verb", "status"}),
 		alarms: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_alarms_total",
-			Help: "Messages that no honest reconciler writes: malformed and damaged turns, damaged outcomes and broken promises; and faults of this writer.",
+			Help: "Messages that no honest reconciler writes: malformed and damaged turns and those without a good signature, likewise outcomes, and broken promises; and faults of this writer.",
 		}, []string{"controller", "reason"}),
 		inHand: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_writer_turns_in_hand",

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -88,6 +89,9 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	if err != nil {
 		return t.hopeless(m, err) // nobody waits for an outcome under such a subject
 	}
+	if err := t.config.Turns.Turn(m, t.config.MaxAge); err != nil {
+		return t.refuse(ctx, m, lane, key, err)
+	}
 	if lane == events.Park {
 		return bus.Delivery.Done
 	}
@@ -102,12 +106,7 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	}
 	turn, err := read(m, lane, key, controller, t.profile.Owns)
 	if err != nil {
-		forged := plan.Refusal{Reason: fault(err), Message: err.Error()}
-		turn = events.Turn{Controller: controller, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
-		if unsettled := t.settle(ctx, m, turn, forged.Refuse(turn)); unsettled != nil {
-			return t.later(m, unsettled)
-		}
-		return t.hopeless(m, err)
+		return t.refuse(ctx, m, lane, key, err)
 	}
 	if turn.Repeats > 0 && t.hand.elsewhere(place{t.profile.Name, turn.Repeats}) {
 		return func(d bus.Delivery) { d.Later(beat) }
@@ -117,9 +116,24 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	return t.carryOut(ctx, m, turn, begun || turn.Repeats > 0)
 }
 
+// refuse settles a message that no honest reconciler has written. There is an outcome of
+// it, since it has its place in the order of turns; see [events.BadSignature] for what
+// that does not say.
+func (t *taker) refuse(ctx context.Context, m events.Message, lane events.Lane, key events.Key, err error) func(bus.Delivery) {
+	turn := events.Turn{Controller: t.profile.Name, Lane: lane, Key: key, Commands: make([]events.Command, 1)}
+	refusal := plan.Refusal{Reason: fault(err), Message: err.Error()}
+	if unsettled := t.settle(ctx, m, turn, refusal.Refuse(turn)); unsettled != nil {
+		return t.later(m, unsettled)
+	}
+	return t.hopeless(m, err)
+}
+
 // fault is the reason for which a message that is no turn is refused.
 func fault(err error) string {
-	if errors.Is(err, events.ErrDamaged) {
+	switch {
+	case errors.Is(err, sign.ErrUnsigned), errors.Is(err, sign.ErrUnproven):
+		return events.BadSignature
+	case errors.Is(err, events.ErrDamaged):
 		return "Damaged"
 	}
 	return "Malformed"
@@ -257,12 +271,29 @@ func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn)
 	return plan.Stale(turn, own, ok), own, nil
 }
 
+// believes tells whether an outcome counts: a writer has stored it.
+func (t *taker) believes(m events.Message) error {
+	if t.config.Outcomes != nil {
+		return t.config.Outcomes.Outcome(m)
+	}
+	if t.config.Turns != nil && t.config.Turns.History(m) {
+		return nil
+	}
+	return t.config.Sign.OwnOutcome(m)
+}
+
 // settled tells whether a turn, or a later one of its key and lane, has an
-// outcome. One that cannot be read is none: the turn will be found done.
+// outcome. One that cannot be read, or that no writer has signed, is none: the turn will
+// be found done.
 func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
 	controller := t.profile.Name
 	last, ok, err := t.config.Bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
 	if err == nil && ok {
+		if err := t.believes(last); err != nil {
+			t.log(m).Error("an outcome does not count", "outcome", last.Sequence, "err", err)
+			t.metrics.alarms.WithLabelValues(controller, "BadOutcome").Inc()
+			return false, nil
+		}
 		var outcome events.Outcome
 		if err = events.DecodeJSON(last, &outcome); err == nil {
 			return outcome.Turn >= m.Sequence && !bus.Before(last, m), nil
@@ -368,6 +399,7 @@ func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, 
 	// stream was lost.
 	id := m.Stream + ":" + strconv.FormatUint(m.Sequence, 10) + ":" + strconv.FormatInt(m.Time.UnixNano(), 10)
 	put := func() error {
+		t.config.Sign.Outcome(message, id, t.time.now())
 		_, err := t.config.Bus.Put(ctx, message, id)
 		if errors.Is(err, bus.ErrTooLarge) || errors.Is(err, bus.ErrClosed) {
 			return backoff.Permanent(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -91,6 +92,12 @@ type Config struct {
 	// Types finds expressions of admission policies that do not fit; nil finds none, and
 	// says so.
 	Types apply.TypeCheck
+	// Turns are the keys with which reconcilers sign turns; nil carries out unsigned ones.
+	Turns *sign.Trust
+	// Sign signs the outcomes; nil signs none.
+	Sign *sign.Signer
+	// Outcomes are the keys of all writers; nil means those that Sign has had.
+	Outcomes *sign.Trust
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 	// Log is where remarks go; nil means the default logger.
@@ -183,7 +190,7 @@ func New(c Config) (*Service, error) {
 
 func (c Config) withDefaults() Config {
 	if c.MaxAge <= 0 {
-		c.MaxAge = 2 * time.Minute
+		c.MaxAge = sign.TurnWithin
 	}
 	if c.Since <= 0 {
 		c.Since = 30 * time.Second

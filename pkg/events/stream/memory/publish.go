@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -19,10 +20,24 @@ func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (seque
 		if have := s.newest[m.Subject]; have != expect {
 			return fmt.Errorf("%w: the last message of %s is %d, not %d", bus.ErrOvertaken, m.Subject, have, expect)
 		}
-		sequence = s.store(m, 0)
+		sequence = s.store(with(m, expectHeader, strconv.FormatUint(expect, 10)), 0)
 		return nil
 	})
 	return sequence, err
+}
+
+// The headers of a message that a server checks when it stores it, and keeps.
+const (
+	expectHeader = "Nats-Expected-Last-Subject-Sequence"
+	idHeader     = "Nats-Msg-Id"
+)
+
+// with is a message with one more header.
+func with(m events.Message, header, value string) events.Message {
+	m = events.Seal(m)
+	m.Header = maps.Clone(m.Header)
+	m.Header[header] = []string{value}
+	return m
 }
 
 // Put stores a message once per id; see [bus.Publisher].
@@ -34,7 +49,7 @@ func (b *Bus) Put(ctx context.Context, m events.Message, id string) (sequence ui
 			sequence = before.sequence
 			return nil
 		}
-		sequence = s.store(m, 0)
+		sequence = s.store(with(m, idHeader, id), 0)
 		s.ids[id] = put{sequence, now}
 		return nil
 	})

@@ -1,0 +1,99 @@
+package sign
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// rereads is how often a file is looked at while it is used.
+	rereads = time.Second
+	// largest is how many bytes such a file may have.
+	largest = 1 << 20
+)
+
+// file is what a file holds. It is looked at when it is asked for, at most once a second.
+type file[T any] struct {
+	path  string // "" for what never changes
+	parse func([]byte) (T, error)
+	warn  func(error)
+
+	mu     sync.Mutex
+	now    T
+	text   []byte
+	looked time.Time
+	wrong  string // what warn was told last
+}
+
+func fixed[T any](value T) *file[T] { return &file[T]{now: value} }
+
+func open[T any](path string, parse func([]byte) (T, error), warn func(error)) (*file[T], error) {
+	f := &file[T]{path: path, parse: parse, warn: warn, looked: time.Now()}
+	if err := f.load(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *file[T]) get() T {
+	if f.path == "" {
+		return f.now
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.looked) >= rereads {
+		f.looked = now
+		f.complain(f.load())
+	}
+	return f.now
+}
+
+// complain tells what is wrong with the file, once.
+func (f *file[T]) complain(err error) {
+	wrong := ""
+	if err != nil {
+		wrong = err.Error()
+	}
+	if err != nil && wrong != f.wrong && f.warn != nil {
+		f.warn(fmt.Errorf("what it held before stays in force: %w", err))
+	}
+	f.wrong = wrong
+}
+
+// load takes over what the file holds. Whatever is wrong with it changes nothing.
+func (f *file[T]) load() error {
+	text, err := contents(f.path)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(text, f.text) {
+		return nil
+	}
+	value, err := f.parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	f.now, f.text = value, text
+	return nil
+}
+
+func contents(path string) ([]byte, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, largest+1))
+	if err == nil && len(text) > largest {
+		err = errors.New("it is larger than any file of keys")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return text, nil
+}

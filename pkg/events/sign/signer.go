@@ -1,0 +1,109 @@
+package sign
+
+import (
+	"crypto/ed25519"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Signer signs turns or outcomes with one key. Nil signs nothing. It is safe for
+// concurrent use.
+type Signer struct {
+	file *file[ed25519.PrivateKey]
+
+	mu  sync.Mutex
+	own map[string]ed25519.PublicKey // every key that it has signed with
+}
+
+// NewSigner signs with a private key as PEM.
+//
+// Errors: it is none.
+func NewSigner(private []byte) (*Signer, error) {
+	key, err := ParsePrivate(private)
+	if err != nil {
+		return nil, err
+	}
+	return &Signer{file: fixed(key)}, nil
+}
+
+// SignerFile signs with the key in a file, which is read again when it changes. warn is
+// told once what is wrong with a later content; the signer then goes on with what it has.
+//
+// Errors: the file cannot be read, or holds no private key.
+func SignerFile(path string, warn func(error)) (*Signer, error) {
+	f, err := open(path, ParsePrivate, warn)
+	if err != nil {
+		return nil, err
+	}
+	return &Signer{file: f}, nil
+}
+
+// Turn signs a turn that is to be stored behind the sequence expect of its subject. Its
+// headers are changed.
+func (s *Signer) Turn(m events.Message, expect uint64, now time.Time) {
+	s.sign(m, turn, strconv.FormatUint(expect, 10), now)
+}
+
+// Outcome signs an outcome that is to be stored under an id. Its headers are changed.
+func (s *Signer) Outcome(m events.Message, id string, now time.Time) {
+	s.sign(m, outcome, id, now)
+}
+
+func (s *Signer) sign(m events.Message, p purpose, place string, now time.Time) {
+	if s == nil {
+		return
+	}
+	key := s.file.get()
+	set(m, p, place, key, s.id(key), now)
+}
+
+func (s *Signer) id(key ed25519.PrivateKey) string {
+	public := key.Public().(ed25519.PublicKey)
+	id := idOf(public)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		s.own = map[string]ed25519.PublicKey{}
+	}
+	s.own[id] = public
+	return id
+}
+
+// OwnTurn tells whether a turn was signed with a key of this signer, the present one or
+// one that it had before. Without a signer every turn is.
+//
+// Errors: [ErrUnsigned], [ErrUnproven].
+func (s *Signer) OwnTurn(m events.Message) error { return s.check(turn, m, TurnWithin) }
+
+// OwnOutcome is [Signer.OwnTurn] of an outcome.
+func (s *Signer) OwnOutcome(m events.Message) error { return s.check(outcome, m, OutcomeWithin) }
+
+func (s *Signer) check(p purpose, m events.Message, within time.Duration) error {
+	if s == nil {
+		return nil
+	}
+	c, err := read(p, m)
+	if err != nil {
+		return err
+	}
+	s.id(s.file.get())
+	s.mu.Lock()
+	public, ok := s.own[c.key]
+	s.mu.Unlock()
+	if !ok {
+		return unproven("key %q is not ours", cut(c.key))
+	}
+	if err := c.together(m, within); err != nil {
+		return err
+	}
+	if err := p.stands(m); err != nil {
+		return err
+	}
+	if !ed25519.Verify(public, c.said, c.signature) {
+		return unproven("key %s has not signed this", c.key)
+	}
+	return nil
+}

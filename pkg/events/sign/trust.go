@@ -1,0 +1,175 @@
+package sign
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// lenience is how far a key may be used ahead of its time, by the clock of the bus: the
+// machine that made it may have another.
+const lenience = time.Minute
+
+// Trust are the public keys whose signatures count. Nil believes everything. It is safe
+// for concurrent use.
+type Trust struct {
+	file *file[ring]
+	seen seen
+}
+
+// ring are the keys of a trust file.
+type ring struct {
+	keys  map[string]Key
+	since time.Time // before it nothing had to be signed; zero: everything has to
+}
+
+func newRing(keys []Key) ring {
+	r := ring{keys: make(map[string]Key, len(keys)), since: keys[0].NotBefore}
+	for _, k := range keys {
+		r.keys[k.ID] = k
+		if k.NotBefore.Before(r.since) {
+			r.since = k.NotBefore
+		}
+	}
+	return r
+}
+
+func parseRing(text []byte) (ring, error) {
+	keys, err := ParseTrust(text)
+	if err != nil {
+		return ring{}, err
+	}
+	return newRing(keys), nil
+}
+
+// NewTrust trusts the keys of a trust file's text.
+//
+// Errors: it is none.
+func NewTrust(text []byte) (*Trust, error) {
+	r, err := parseRing(text)
+	if err != nil {
+		return nil, err
+	}
+	return &Trust{file: fixed(r)}, nil
+}
+
+// TrustFile trusts the keys in a file, which is read again when it changes. warn is told
+// once what is wrong with a later content; what was trusted before then stays so.
+//
+// Errors: the file cannot be read, or is no trust file.
+func TrustFile(path string, warn func(error)) (*Trust, error) {
+	f, err := open(path, parseRing, warn)
+	if err != nil {
+		return nil, err
+	}
+	return &Trust{file: f}, nil
+}
+
+// Turn tells whether a stored turn counts. within bounds how far apart the times are at
+// which it was signed and stored.
+//
+// Errors: [ErrUnsigned], [ErrUnproven].
+func (t *Trust) Turn(m events.Message, within time.Duration) error { return t.check(turn, m, within) }
+
+// Outcome tells whether a stored outcome counts.
+//
+// Errors: [ErrUnsigned], [ErrUnproven].
+func (t *Trust) Outcome(m events.Message) error { return t.check(outcome, m, OutcomeWithin) }
+
+// History tells whether a message was stored before anything had to be signed.
+func (t *Trust) History(m events.Message) bool {
+	return t == nil || m.Time.Before(t.file.get().since)
+}
+
+// Revoked is when the key was revoked that a message says it was signed with; zero where
+// it was not, or is not known.
+func (t *Trust) Revoked(m events.Message) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.file.get().keys[By(m)].Revoked
+}
+
+func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
+	if t.History(m) {
+		return nil
+	}
+	c, err := read(p, m)
+	if err != nil {
+		return err
+	}
+	key, ok := t.file.get().keys[c.key]
+	if !ok {
+		return unproven("key %q is not trusted", cut(c.key))
+	}
+	if err := key.counts(m.Time); err != nil {
+		return err
+	}
+	if err := c.together(m, within); err != nil {
+		return err
+	}
+	if err := p.stands(m); err != nil {
+		return err
+	}
+	if !t.seen.verify(key.Public, c) {
+		return unproven("key %s has not signed this", c.key)
+	}
+	return nil
+}
+
+// counts tells whether the key counts for what was stored at a moment.
+func (k Key) counts(at time.Time) error {
+	switch {
+	case at.Before(k.NotBefore.Add(-lenience)):
+		return unproven("key %s counts only from %v on", k.ID, k.NotBefore.UTC().Format(time.RFC3339))
+	case !k.NotAfter.IsZero() && at.After(k.NotAfter):
+		return unproven("key %s counted only until %v", k.ID, k.NotAfter.UTC().Format(time.RFC3339))
+	case !k.Revoked.IsZero() && !at.Before(k.Revoked):
+		return ErrRevoked
+	}
+	return nil
+}
+
+func cut(text string) string { return text[:min(len(text), 32)] }
+
+// seen remembers what has been verified: each outcome is read more than once, and
+// arithmetic on curves is what costs.
+type seen struct {
+	mu         sync.Mutex
+	young, old map[[sha256.Size]byte]struct{}
+}
+
+// generation is how many signatures are remembered at least.
+const generation = 2048
+
+func (s *seen) verify(public ed25519.PublicKey, c claim) bool {
+	h := sha256.New()
+	h.Write(public)
+	h.Write(c.signature)
+	h.Write(c.said)
+	id := [sha256.Size]byte(h.Sum(nil))
+	if s.knows(id) {
+		return true
+	}
+	if !ed25519.Verify(public, c.said, c.signature) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.young) >= generation || s.young == nil {
+		s.old, s.young = s.young, make(map[[sha256.Size]byte]struct{}, generation)
+	}
+	s.young[id] = struct{}{}
+	return true
+}
+
+func (s *seen) knows(id [sha256.Size]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, young := s.young[id]
+	_, old := s.old[id]
+	return young || old
+}
