@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/pkg/events/sign"
 )
 
 // controllers is what every contender runs, so that all do the same work.
@@ -125,9 +126,13 @@ func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	shared := []string{"--nats-url=nats://" + address, "--controllers=" + list(controllers), "--root-ca-file=" + c.RootCAFile()}
+	keys, err := sign.Provide(filepath.Join(data, "signing"))
+	if err != nil {
+		return unit{}, nil, err
+	}
 	for n := 1; n <= replicas; n++ {
 		for _, service := range []string{"watcher", "reconcilers", "writer"} {
-			args := append([]string{service}, shared...)
+			args := append(append([]string{service}, shared...), keys.Flags(service)...)
 			if service != "reconcilers" { // which hold no credentials
 				args = append(args, "--kubeconfig="+c.Kubeconfig(localcluster.User("millrace-"+service)))
 			}

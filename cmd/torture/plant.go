@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/fault"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/wire"
+	"github.com/millrace/millrace/pkg/events/sign"
 )
 
 // size is how many processes there are of everything.
@@ -157,6 +158,11 @@ func (p *plant) serviceArgs(service, name string) ([]string, error) {
 		service, "--nats-url=" + strings.Join(addresses, ","), "--root-ca-file=" + p.cluster.RootCAFile(),
 		fmt.Sprintf("--stream-replicas=%d", p.size.buses),
 	}
+	keys, err := sign.Provide(filepath.Join(p.cluster.Dir, "signing"))
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, keys.Flags(service)...)
 	server := strings.TrimPrefix(p.cluster.Server, "https://")
 	user := localcluster.Watcher
 	switch service {

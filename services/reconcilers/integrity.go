@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -22,6 +23,7 @@ type integrity struct {
 	found   *prometheus.CounterVec
 	now     *prometheus.GaugeVec
 	losses  *prometheus.CounterVec
+	forged  *prometheus.CounterVec
 }
 
 func newIntegrity() *integrity {
@@ -36,6 +38,18 @@ func newIntegrity() *integrity {
 		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_reconcilers_losses_total", Help: "Times that a stream of turns, outcomes or wakes had lost what it had acknowledged, and every key was asked again.",
 		}, []string{"controller", "stream"}),
+		forged: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_reconcilers_unproven_outcomes_total", Help: "Times that an outcome was read that no trusted writer has signed. It counts as none, and its turn is stored again.",
+		}, []string{"controller"}),
+	}
+}
+
+// refused gives what a controller's loop is to call for an outcome that does not count.
+func (i *integrity) refused(controller string) func(events.Message, error) {
+	count := i.forged.WithLabelValues(controller)
+	return func(m events.Message, err error) {
+		klog.Background().Error(err, "An outcome does not count", "controller", controller, "subject", m.Subject, "sequence", m.Sequence)
+		count.Inc()
 	}
 }
 
@@ -85,5 +99,5 @@ func (i *integrity) check() error {
 }
 
 func (i *integrity) collectors() []prometheus.Collector {
-	return []prometheus.Collector{i.found, i.now, i.losses}
+	return []prometheus.Collector{i.found, i.now, i.losses, i.forged}
 }

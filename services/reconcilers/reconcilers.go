@@ -35,6 +35,7 @@ type Config struct {
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 	// Settings of every desk. Trace, Code, Lost and what only measures are filled in.
+	// Its Signatures say what turns are signed with and whose outcomes count.
 	Settings shell.Settings
 }
 
@@ -80,6 +81,7 @@ func New(config Config) (*Service, error) {
 		settings := config.Settings
 		settings.Trace = config.Trace
 		settings.Code, settings.Lost = config.Code, s.integrity.lost(d.Name)
+		settings.Signatures.Refused = s.integrity.refused(d.Name)
 		s.metrics.watch(&settings, d)
 		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.upstream.worked(d.Queue)))
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/sign"
 )
 
 // patience is how long anything may take on a machine that has much else to do.
@@ -160,6 +161,10 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 	if err != nil {
 		return nil, err
 	}
+	keys, err := sign.Provide(filepath.Join(s.cluster.Dir, "signing"))
+	if err != nil {
+		return nil, err
+	}
 	bus := fmt.Sprintf("127.0.0.1:%d", port)
 	rootCA, url := "--root-ca-file="+s.cluster.RootCAFile(), "--nats-url=nats://"+bus
 	// Nobody takes the spans, and the services must bear that.
@@ -172,7 +177,7 @@ func (s *site) watchOurs(ctx context.Context) (map[string]family, error) {
 		{"reconcilers", url, rootCA, traces},
 		{"writer", url, rootCA, traces, kubeconfig},
 	} {
-		address, err := s.start(ctx, binary, args)
+		address, err := s.start(ctx, binary, append(args, keys.Flags(args[0])...))
 		if err != nil {
 			return nil, fmt.Errorf("start millrace %s: %w", args[0], err)
 		}

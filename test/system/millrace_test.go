@@ -3,8 +3,10 @@ package system
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/sign"
 )
 
 // together is all of Millrace in one process.
@@ -45,6 +47,7 @@ type apart struct {
 	// what they are started with.
 	services    map[string][]*service
 	kubeconfigs map[string]string
+	keys        sign.Provided
 	// owner is the test that everything ends with: its parts replace processes.
 	owner *testing.T
 }
@@ -62,9 +65,17 @@ func (s *site) credentials() map[string]string {
 // separate starts a bus and replicas of each service.
 func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]string) *apart {
 	t.Helper()
+	return s.separateFrom(t, replicas, kubeconfigs, time.Now())
+}
+
+// separateFrom is separate with services that insist on signatures from a moment on.
+func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]string, signed time.Time) *apart {
+	t.Helper()
+	keys, err := sign.ProvideFrom(t.TempDir(), signed)
+	must(t, err)
 	m := &apart{
 		site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t,
-		services: map[string][]*service{}, kubeconfigs: kubeconfigs,
+		services: map[string][]*service{}, kubeconfigs: kubeconfigs, keys: keys,
 	}
 	m.startBus()
 	names := slices.Clone(serviceNames)
@@ -105,6 +116,9 @@ func (m *apart) addAt(name, nats string, more ...string) *service {
 	args := append([]string{program, "--nats-url=nats://" + nats, "--root-ca-file=" + m.site.RootCAFile()}, more...)
 	if kubeconfig := m.kubeconfigs[name]; kubeconfig != "" { // the reconcilers have none
 		args = append(args, "--kubeconfig="+kubeconfig)
+	}
+	if !m.site.keyless {
+		args = append(args, m.keys.Flags(name)...)
 	}
 	replica := m.site.launch(m.owner, name, args...)
 	m.services[name] = append(m.services[name], replica)

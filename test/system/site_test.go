@@ -32,6 +32,7 @@ const patience = 10 * time.Minute
 type site struct {
 	*clustertest.Cluster
 	binary  string
+	keyless bool   // its services neither sign nor verify
 	audit   string // the API server's audit log
 	config  *rest.Config
 	kube    kubernetes.Interface

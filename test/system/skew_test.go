@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,7 +36,7 @@ func TestVersionsTogether(t *testing.T) {
 		{"downgrade", s, older, unrank},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			m := way.from.separate(t, 1, s.credentials())
+			m := way.from.separateFrom(t, 1, s.credentials(), time.Now().Add(time.Hour)) // one version signs nothing
 			a := s.arena(t, "skew-"+way.name)
 			must(t, a.Deploy(t.Context(), "web", first, 5))
 			until(t, a, clustertest.RolledOut("web", first, 5))
@@ -132,6 +133,7 @@ func (s *site) older(t *testing.T) *site {
 	}
 	must(t, unpack.Wait())
 	older := *s
+	older.keyless = true // it has no flags for keys
 	older.binary = filepath.Join(dir, "millrace-older")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", older.binary, "./cmd/millrace")
 	build.Dir, build.Env = dir, append(os.Environ(), "GOWORK="+filepath.Join(dir, "go.work"))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/sign"
 )
 
 // TestMistakes starts the program with what it cannot work with. It must say so in
@@ -138,8 +139,10 @@ func (s *site) dataDirs(t *testing.T) (held, damaged, other string) {
 func TestBusComesLate(t *testing.T) {
 	s := here(t)
 	nats := loopback(t)
+	keys, err := sign.Provide(t.TempDir())
+	must(t, err)
 	start := func(name string) *service {
-		p := s.launch(t, name, "reconcilers", "--nats-url=nats://user:secret@"+nats)
+		p := s.launch(t, name, append([]string{"reconcilers", "--nats-url=nats://user:secret@" + nats}, keys.Flags("reconcilers")...)...)
 		eventually(t, "the log names the bus", func() string {
 			if log := tail(p.Log); !strings.Contains(log, nats) || strings.Contains(log, "secret") {
 				return "it says " + log

@@ -23,6 +23,7 @@ type everything struct {
 	watch   watcherOptions
 	write   writerOptions
 	notary  notaryOptions
+	signing signingDir
 }
 
 func newEverything() *everything {
@@ -34,7 +35,7 @@ func newEverything() *everything {
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
-	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add}
+	return []func(*pflag.FlagSet){o.ctrl.add, o.bus.add, o.server.add, o.service.add, o.service.tracing.Add, o.watch.add, o.write.add, o.notary.add, o.signing.add}
 }
 
 // newRun is the command of everything in one process.
@@ -91,7 +92,11 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	deciding, err := reconcilersParts(b, chosen, spans.Tracer("reconcilers"))
+	turns, outcomes, err := o.signing.load(o.server.dataDir)
+	if err != nil {
+		return err
+	}
+	deciding, err := reconcilersParts(b, chosen, turns, spans.Tracer("reconcilers"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +106,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		if writing, err = one(o.write.part(config, b, chosen.acting, tokens, spans.Tracer("writer"))); err != nil {
+		if writing, err = one(o.write.part(config, b, chosen.acting, tokens, outcomes, spans.Tracer("writer"))); err != nil {
 			return err
 		}
 	}
@@ -109,11 +114,16 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	announce(ctx, chosen)
+	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{auditPart(b)}, tracingPart(spans)))
+}
+
+// announce says which controllers are about to start.
+func announce(ctx context.Context, chosen choice) {
 	for _, c := range chosen.acting {
 		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
 	}
 	for _, c := range chosen.looking {
 		klog.FromContext(ctx).Info("Starting controller in shadow", "controller", c.Describe().Name)
 	}
-	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{auditPart(b)}, tracingPart(spans)))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/watcher"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/apply/mint"
@@ -52,28 +53,41 @@ log. Any number may run, all of them active: they share out the kinds.`,
 }
 
 func newReconcilers() *cobra.Command {
-	s := newLone()
+	s, keys := newLone(), signingOptions{own: "turn", theirs: "outcome"}
 	return s.cobra(program{
 		use: "reconcilers", short: "Decide: from deltas to turns",
 		long: `Runs the controllers' decisions on the streams. It has no Kubernetes credentials.
 Any number may run, all of them active: they share out the controllers.`,
-		run: func(ctx context.Context) error { return s.run(ctx, "reconcilers", reconcilersParts) },
+		flags: []func(*pflag.FlagSet){keys.add},
+		run: func(ctx context.Context) error {
+			return s.run(ctx, "reconcilers", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
+				signed, err := keys.load(len(chosen.acting) > 0)
+				if err != nil {
+					return nil, err
+				}
+				return reconcilersParts(b, chosen, signed.deciding(), tracer)
+			})
+		},
 	})
 }
 
 func newWriter() *cobra.Command {
-	s, write := newLone(), newWriterOptions()
+	s, write, keys := newLone(), newWriterOptions(), signingOptions{own: "outcome", theirs: "turn"}
 	s.connects = true
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
 publishes what became of every command. Any number may run, all of them active: they
 share out the controllers.`,
-		flags: []func(*pflag.FlagSet){s.cluster.add, write.add},
+		flags: []func(*pflag.FlagSet){s.cluster.add, write.add, keys.add},
 		run: func(ctx context.Context) error {
 			return s.run(ctx, "writer", func(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
 				if len(chosen.acting) == 0 {
 					return []part{idle("writer")}, nil
+				}
+				signed, err := keys.load(true)
+				if err != nil {
+					return nil, err
 				}
 				config, err := s.cluster.connect(ctx)
 				if err != nil {
@@ -83,7 +97,7 @@ share out the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				return one(write.part(config, b, chosen.acting, tokens, tracer))
+				return one(write.part(config, b, chosen.acting, tokens, signed, tracer))
 			})
 		},
 	})
@@ -198,28 +212,29 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 }
 
 // reconcilersParts are the controllers that act, and those that only look on.
-func reconcilersParts(b *stream.Bus, chosen choice, tracer *trace.Tracer) ([]part, error) {
+func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures, tracer *trace.Tracer) ([]part, error) {
 	parts, err := shadowPart(b, chosen.looking)
 	if err != nil || len(chosen.acting) == 0 {
 		return parts, err
 	}
-	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen.acting, Code: Version, Trace: tracer})
+	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen.acting, Code: Version, Trace: tracer, Settings: shell.Settings{Signatures: signatures}})
 	if err != nil {
 		return nil, err
 	}
-	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: service.Collectors()}), nil
+	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: append(service.Collectors(), unsignedCollector(signatures.Sign)...)}), nil
 }
 
-func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, tracer *trace.Tracer) (part, error) {
+func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, keys signed, tracer *trace.Tracer) (part, error) {
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
 		Mint: tokens, Types: typecheck.Check, Trace: tracer,
+		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	return part{name: "writer", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}, nil
+	return part{name: "writer", run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
 }
 
 // tracingPart is the export of spans, which stops after whoever makes them.

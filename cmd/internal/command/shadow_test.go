@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 func named(list []reconcile.Any) (names []string) {
@@ -76,7 +77,7 @@ func TestShadowMakesNothingThatActs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts, err := reconcilersParts(b, chosen, nil)
+		parts, err := reconcilersParts(b, chosen, shell.Signatures{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

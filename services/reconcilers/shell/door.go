@@ -80,6 +80,8 @@ type Settings struct {
 	Backoff, MaxBackoff time.Duration
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
+	// Signatures are what turns are signed with and outcomes believed by.
+	Signatures Signatures
 	// Trace makes the spans of turns; nil makes none.
 	Trace *trace.Tracer
 	// Lost is told what a stream of the controller has lost that it had

@@ -54,7 +54,7 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 		"as old as the oldest, or about": {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Second / 2), Now: later}, false},
 	} {
 		s := shelves{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
-		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.Act}})
+		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.Act}}, Signatures{})
 		if err != nil {
 			t.Fatal(err)
 		}

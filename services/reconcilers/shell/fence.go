@@ -67,7 +67,7 @@ func (d *Desk) Outcome(o events.Outcome) {
 		return // a key that is asked for later recalls it
 	}
 	l := e.lane(o.Lane)
-	if o.Turn <= l.outcome {
+	if o.Turn <= l.outcome || d.unproven(e, l, o) {
 		return
 	}
 	d.foreign(e, l, o.Turn)

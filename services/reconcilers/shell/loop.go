@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -22,6 +23,7 @@ type Loop struct {
 	settled chan struct{} // closed when Run has returned
 	calls   chan struct{} // bounds the calls under way
 	ledger  *ledger
+	ahead   atomic.Int64 // of the clock of the bus before our own, in nanoseconds
 
 	// sought are lanes that are to be recalled, and seeking is how many recalls are under
 	// way. Both are the loop's own.

@@ -205,6 +205,7 @@ func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, er
 	if now, err = l.bus.StreamState(ctx, stream); err != nil {
 		return now, nil, err
 	}
+	l.tick(now)
 	if w.stands(now) {
 		return now, nil, nil
 	}

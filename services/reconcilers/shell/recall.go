@@ -36,7 +36,7 @@ type recaller interface {
 // recall finds what the streams remember of lanes, in their order. It reads the last turns
 // before the last outcomes: an outcome that comes in between is of a turn that is known or
 // of a later one, never a missing one.
-func recall(ctx context.Context, b recaller, controller string, lanes []laneOf) ([]Past, error) {
+func recall(ctx context.Context, b recaller, controller string, lanes []laneOf, by Signatures) ([]Past, error) {
 	asked, answers := make([]string, len(lanes)), make([]string, len(lanes))
 	for i, l := range lanes {
 		asked[i], answers[i] = subject.Turn(controller, l.lane, l.key), subject.Outcome(controller, l.lane, l.key)
@@ -52,7 +52,7 @@ func recall(ctx context.Context, b recaller, controller string, lanes []laneOf) 
 	pasts, reach := make([]Past, len(lanes)), reach{bus: b, controller: controller}
 	for i := range lanes {
 		turn, some := turns[asked[i]]
-		past := remembered(turn, some, outcomes[answers[i]])
+		past := by.remembered(turn, some, outcomes[answers[i]])
 		if open := past.Outcome == nil || past.Outcome.Turn < past.Sequence; some && open {
 			if past.Dropped, err = reach.dropped(ctx, turn); err != nil {
 				return nil, err
@@ -64,17 +64,18 @@ func recall(ctx context.Context, b recaller, controller string, lanes []laneOf) 
 }
 
 // remembered is what the last turn of a lane, if there is one, and its last outcome say.
-func remembered(turn events.Message, some bool, outcome events.Message) (past Past) {
+func (s Signatures) remembered(turn events.Message, some bool, outcome events.Message) (past Past) {
 	if some {
 		past.Sequence = turn.Sequence
-		// A turn that cannot be read still has its place in the order.
-		if t := new(events.Turn); events.DecodeJSON(turn, t) == nil {
+		// A turn that cannot be read, or is not ours, still has its place in the order.
+		if t := new(events.Turn); s.ours(turn) && events.DecodeJSON(turn, t) == nil {
 			past.Turn = t
 		}
 	}
-	// An outcome that cannot be read is as good as none: the turn will be repeated
-	// and found done.
-	if o := new(events.Outcome); outcome.Sequence > 0 && events.DecodeJSON(outcome, o) == nil {
+	// An outcome that cannot be read, or is not a writer's, is as good as none: the turn
+	// will be repeated and found done. Nor does the refusal of what is no turn of ours say
+	// anything of the turns before it.
+	if o := new(events.Outcome); outcome.Sequence > 0 && s.believes(outcome) && events.DecodeJSON(outcome, o) == nil && (past.Turn != nil || !o.Forged()) {
 		if bus.Before(outcome, turn) && o.Turn >= turn.Sequence {
 			o.Turn = turn.Sequence - 1 // of a turn that was lost, and whose place this one has taken
 		}
@@ -118,7 +119,7 @@ func (l *Loop) seek() {
 		l.sought = l.sought[n:]
 		l.seeking++
 		go l.answer(func(ctx context.Context) func(*Desk) {
-			pasts, err := recall(ctx, l.bus, l.Name(), lanes)
+			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.desk.settings.Signatures)
 			if err != nil {
 				pasts = make([]Past, len(lanes))
 			}

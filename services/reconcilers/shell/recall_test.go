@@ -169,7 +169,7 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 			b.turns[subject.Turn("toy", at.lane, at.key)] = m
 		}
 	}
-	pasts, err := recall(t.Context(), b, "toy", lanes)
+	pasts, err := recall(t.Context(), b, "toy", lanes, Signatures{})
 	if err != nil || len(pasts) != len(lanes) || b.states != 1 {
 		t.Fatalf("%d pasts, asked %d times how far the outcomes reach back (%v)", len(pasts), b.states, err)
 	}

@@ -225,7 +225,7 @@ func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint
 	span := l.desk.settings.Trace.Turn(t)
 	defer span.End()
 	t.Trace = span.Or(t.Trace)
-	sequence, err := storeTurn(ctx, l.bus, t, expect)
+	sequence, err := storeTurn(ctx, l.bus, t, expect, l.desk.settings.Signatures.Sign, l.busTime())
 	switch {
 	case err == nil:
 		span.Stored(sequence)

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -20,12 +21,13 @@ const ackWait = 2 * time.Second
 // in hand for much less than this.
 const outcomesSince = 10 * time.Minute
 
-func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64) (uint64, error) {
+func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
 	m, err := events.EncodeJSON(t, t.Trace)
 	if err != nil {
 		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
 	}
 	m.Subject = subject.Turn(t.Controller, t.Lane, t.Key)
+	signer.Turn(m, expect, now)
 	sequence, err := b.Store(ctx, m, expect)
 	if err != nil {
 		return 0, fmt.Errorf("store turn of %s for %v: %w", t.Controller, t.Key, err)
@@ -167,13 +169,14 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			pause(ctx)
 			continue
 		}
+		l.tick(state)
 		l.Tell((*Desk).Doubt)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
 			outcomes := make([]events.Outcome, 0, len(batch))
 			for _, m := range batch {
 				var o events.Outcome
-				if events.DecodeJSON(m, &o) == nil { // the durable delivery reports the damage
+				if l.desk.settings.Signatures.believes(m) && events.DecodeJSON(m, &o) == nil { // the durable delivery reports the damage
 					outcomes = append(outcomes, o)
 				}
 			}
@@ -218,8 +221,16 @@ func (s stamped) Stored() time.Time { return s.at }
 func (l *Loop) deliverOutcome(d bus.Delivery) {
 	m := d.Message()
 	var o events.Outcome
+	if err := l.desk.settings.Signatures.Outcomes.Outcome(m); err != nil { // who follows has told
+		d.Hopeless(err.Error())
+		return
+	}
 	if err := events.DecodeJSON(m, &o); err != nil {
 		d.Hopeless(err.Error())
+		return
+	}
+	if o.Lane != events.Act && o.Lane != events.Tell {
+		d.Done() // of what was put where no turn of ours is
 		return
 	}
 	l.Tell(func(desk *Desk) { desk.OutcomeTicket(m.Sequence, o, stamped{d, m.Time}) })

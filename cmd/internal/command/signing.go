@@ -1,0 +1,159 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// signingOptions are the keys of a service that stands alone: with one it signs what it
+// stores, and with others it tells whether what it reads counts.
+type signingOptions struct {
+	own, theirs string // what the service stores, and what it reads: "turn" or "outcome"
+
+	key, keys, kin string
+	unsigned       bool
+}
+
+// add adds the flags, named after what is signed.
+func (o *signingOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.key, o.own+"-signing-key-file", o.key, "`file` with the private key with which every "+o.own+" is signed, from millrace signing-keys; it is read again when it changes")
+	f.StringVar(&o.keys, o.theirs+"-keys-file", o.keys, "`file` with the public keys of which one must have signed a "+o.theirs+" for it to count; it is read again when it changes")
+	f.StringVar(&o.kin, o.own+"-keys-file", o.kin, "`file` with the public keys of all who sign "+o.own+"s (default: the own key)")
+	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do without signatures: whoever may publish on the bus orders writes")
+}
+
+// signed are the keys of a service; all are nil where there are none.
+type signed struct {
+	signer      *sign.Signer
+	theirs, kin *sign.Trust
+}
+
+// load gives the keys. A service that only looks on stores nothing that anybody acts on,
+// and needs none.
+func (o *signingOptions) load(acts bool) (s signed, err error) {
+	if !acts && o.key+o.keys+o.kin == "" {
+		return s, nil
+	}
+	if o.unsigned {
+		if o.key+o.keys+o.kin != "" {
+			return s, errors.New("read --insecure-unsigned: there are keys as well: leave out the one or the others")
+		}
+		klog.Background().Error(nil, "Signatures are off (--insecure-unsigned): whoever may publish on the bus orders writes", "stores", o.own)
+		return s, nil
+	}
+	if o.key == "" || o.keys == "" {
+		return s, fmt.Errorf("--%s-signing-key-file and --%s-keys-file are missing: millrace signing-keys makes a pair for each service; --insecure-unsigned does without", o.own, o.theirs)
+	}
+	if s.signer, err = sign.SignerFile(o.key, warn); err != nil {
+		return s, fmt.Errorf("read --%s-signing-key-file: %w", o.own, err)
+	}
+	if s.theirs, err = sign.TrustFile(o.keys, warn); err != nil {
+		return s, fmt.Errorf("read --%s-keys-file: %w", o.theirs, err)
+	}
+	if o.kin != "" {
+		if s.kin, err = sign.TrustFile(o.kin, warn); err != nil {
+			return s, fmt.Errorf("read --%s-keys-file: %w", o.own, err)
+		}
+	}
+	return s, nil
+}
+
+func warn(err error) {
+	klog.Background().Error(err, "Cannot take over a file of signing keys")
+}
+
+// unsignedCollector tells of a service that does without signatures.
+func unsignedCollector(signer *sign.Signer) []prometheus.Collector {
+	if signer != nil {
+		return nil
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "millrace_insecure_unsigned", Help: "1 where turns and outcomes count without a signature, as --insecure-unsigned asks for.",
+	})
+	g.Set(1)
+	return []prometheus.Collector{g}
+}
+
+// deciding are the keys of reconcilers.
+func (s signed) deciding() shell.Signatures {
+	return shell.Signatures{Sign: s.signer, Outcomes: s.theirs, Turns: s.kin}
+}
+
+// signingDir is where a process that has all services keeps its keys. Those that share
+// a bus share it.
+type signingDir string
+
+func (d *signingDir) add(f *pflag.FlagSet) {
+	f.StringVar((*string)(d), "signing-dir", string(*d), "`directory` of the keys that sign turns and outcomes, which are made at the first start; processes on one bus need the same ones (default: signing in --data-dir)")
+}
+
+// load gives the keys. They are made at the first start, in a directory that the user
+// alone may read.
+func (d signingDir) load(data string) (deciding shell.Signatures, writing signed, err error) {
+	dir := string(d)
+	if dir == "" {
+		dir = filepath.Join(data, "signing")
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return deciding, writing, fmt.Errorf("keep signing keys: %w", err)
+	}
+	keys, err := sign.Provide(dir)
+	if err != nil {
+		return deciding, writing, err
+	}
+	turns, err := opened(keys.Turns)
+	if err != nil {
+		return deciding, writing, fmt.Errorf("keep signing keys: %w", err)
+	}
+	outcomes, err := opened(keys.Outcomes)
+	if err != nil {
+		return deciding, writing, fmt.Errorf("keep signing keys: %w", err)
+	}
+	return shell.Signatures{Sign: turns.signer, Outcomes: outcomes.kin, Turns: turns.kin},
+		signed{signer: outcomes.signer, theirs: turns.kin, kin: outcomes.kin}, nil
+}
+
+// opened are the keys of who signs, and of all who do.
+func opened(p sign.Pair) (s signed, err error) {
+	if s.signer, err = sign.SignerFile(p.Private, warn); err == nil {
+		s.kin, err = sign.TrustFile(p.Public, warn)
+	}
+	return s, err
+}
+
+// newSigningKeys is the command that makes a key pair.
+func newSigningKeys() *cobra.Command {
+	return &cobra.Command{
+		Use: "signing-keys FILE", Short: "Make a key that signs turns or outcomes in FILE, and its public part in FILE.pub",
+		Long: `Makes a new Ed25519 key. FILE is the secret of the service that signs with it, the
+reconcilers (turns) or the writer (outcomes). FILE.pub is for those who read what it
+signs; several such files in one are a trust file, and the headers Not-Before, Not-After
+and Revoked of a block (RFC 3339) bound when its key counts. To change a key, add the
+new one to the trust files, then give it to the service that signs, and then give the
+old one a Not-After: what it signed before goes on counting.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			private, public, err := sign.Generate()
+			if err != nil {
+				return err
+			}
+			if err := create(args[0], string(private), 0o600); err != nil {
+				return err
+			}
+			if err := create(args[0]+".pub", string(public), 0o644); err != nil {
+				return err
+			}
+			fmt.Fprint(cmd.OutOrStdout(), string(public))
+			return nil
+		},
+	}
+}

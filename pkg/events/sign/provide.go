@@ -1,0 +1,70 @@
+package sign
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Pair is where a private key and its trust file are.
+type Pair struct{ Private, Public string }
+
+// Provided are the keys of an installation whose services share a disk.
+type Provided struct{ Turns, Outcomes Pair }
+
+// Flags are those of a service, such as "reconcilers"; nil for one that neither signs nor
+// verifies.
+func (p Provided) Flags(service string) []string {
+	switch service {
+	case "reconcilers":
+		return []string{"--turn-signing-key-file=" + p.Turns.Private, "--outcome-keys-file=" + p.Outcomes.Public}
+	case "writer":
+		return []string{"--outcome-signing-key-file=" + p.Outcomes.Private, "--turn-keys-file=" + p.Turns.Public}
+	}
+	return nil
+}
+
+// Provide gives the keys in a directory, and makes those that are not there, for their
+// owner alone to read.
+//
+// Errors: the directory cannot be used; or a private key is there without its public one.
+func Provide(dir string) (p Provided, err error) { return ProvideFrom(dir, time.Now()) }
+
+// ProvideFrom is [Provide] of keys that count from a moment on. Before it, messages
+// without a signature count: while the services of an installation are replaced one after
+// the other, some do not sign yet.
+func ProvideFrom(dir string, from time.Time) (p Provided, err error) {
+	if p.Turns, err = pair(dir, "turn.key", from); err == nil {
+		p.Outcomes, err = pair(dir, "outcome.key", from)
+	}
+	if err != nil {
+		return Provided{}, fmt.Errorf("keep signing keys in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// pair makes the public key first: a private one is there only with it.
+func pair(dir, name string, from time.Time) (Pair, error) {
+	p := Pair{Private: filepath.Join(dir, name), Public: filepath.Join(dir, name+".pub")}
+	_, err := os.Stat(p.Private)
+	if err == nil {
+		_, err = os.Stat(p.Public)
+		return p, err
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return p, err
+	}
+	private, public, err := generate(from)
+	if err != nil {
+		return p, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return p, err
+	}
+	if err := os.WriteFile(p.Public, public, 0o600); err != nil {
+		return p, err
+	}
+	return p, os.WriteFile(p.Private, private, 0o600)
+}
