@@ -1,0 +1,338 @@
+package sign
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// party is a signer with its trust file.
+type party struct {
+	private, public []byte
+	*Signer
+}
+
+func newParty(t testing.TB, from time.Time) party {
+	t.Helper()
+	private, public, err := generate(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return party{private, public, signer}
+}
+
+func trusting(t testing.TB, files ...[]byte) *Trust {
+	t.Helper()
+	trust, err := NewTrust(bytes.Join(files, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trust
+}
+
+// bounded is a party's key with other times.
+func (p party) bounded(t testing.TB, change func(*Key)) []byte {
+	t.Helper()
+	keys, err := ParseTrust(p.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&keys[0])
+	text, err := keys[0].PEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// stored is a turn that was signed and stored at a moment.
+func (p party) stored(at time.Time, subject, body string) events.Message {
+	m := events.Message{Subject: subject, Header: map[string][]string{headerExpect: {"6"}}, Data: []byte(body)}
+	p.Turn(m, 6, at)
+	m.Stream, m.Sequence, m.Time = "TURN_c", 7, at
+	return m
+}
+
+const web = "turn.c.act.1._.ns.web"
+
+// TestAnythingElseDoesNotCount changes each part of a turn that counts.
+func TestAnythingElseDoesNotCount(t *testing.T) {
+	p, other := newParty(t, noon), newParty(t, noon)
+	trust := trusting(t, p.public)
+	at := noon.Add(time.Hour)
+	if err := trust.Turn(p.stored(at, web, "{}"), TurnWithin); err != nil {
+		t.Fatalf("a turn as it was signed: %v", err)
+	}
+	if err := p.OwnTurn(p.stored(at, web, "{}")); err != nil {
+		t.Fatalf("a turn of its own: %v", err)
+	}
+	set := func(header string, values ...string) func(*events.Message) {
+		return func(m *events.Message) { m.Header[header] = values }
+	}
+	for name, change := range map[string]func(*events.Message){
+		"another body":                      func(m *events.Message) { m.Data = []byte("{} ") },
+		"no body":                           func(m *events.Message) { m.Data = nil },
+		"another subject":                   func(m *events.Message) { m.Subject = "turn.d.act.1._.ns.web" },
+		"another lane":                      func(m *events.Message) { m.Subject = "turn.c.tell.1._.ns.web" },
+		"another place":                     set(headerExpect, "5"),
+		"two places":                        set(headerExpect, "6", "5"),
+		"no place":                          func(m *events.Message) { delete(m.Header, headerExpect) },
+		"a place that is written otherwise": set(headerExpect, "06"),
+		"a place behind itself":             func(m *events.Message) { m.Sequence = 6 },
+		"a place on another subject":        set("Nats-Expected-Last-Subject-Sequence-Subject", "turn.d.>"),
+		"from another stream":               set("Nats-Stream-Source", "X 1"),
+		"stored late":                       func(m *events.Message) { m.Time = at.Add(TurnWithin + time.Second) },
+		"stored before it was signed":       func(m *events.Message) { m.Time = at.Add(-TurnWithin - time.Second) },
+		"another time":                      set(HeaderAt, at.Add(time.Second).Format(time.RFC3339Nano)),
+		"no time":                           set(HeaderAt, "noon"),
+		"another key":                       set(HeaderKey, "00"),
+		"two keys":                          func(m *events.Message) { m.Header[HeaderKey] = append(m.Header[HeaderKey], "00") },
+		"no signature":                      func(m *events.Message) { delete(m.Header, HeaderSignature) },
+		"an empty signature":                set(HeaderSignature, ""),
+		"another's signature":               func(m *events.Message) { other.Turn(*m, 6, at) },
+		"another's under our name": func(m *events.Message) {
+			id := m.Get(HeaderKey)
+			other.Turn(*m, 6, at)
+			m.Header[HeaderKey] = []string{id}
+		},
+		"an outcome's signature": func(m *events.Message) { p.Outcome(*m, "6", at) },
+	} {
+		m := p.stored(at, web, "{}")
+		change(&m)
+		if err := trust.Turn(m, TurnWithin); !errors.Is(err, ErrUnproven) && !errors.Is(err, ErrUnsigned) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := p.OwnTurn(m); !errors.Is(err, ErrUnproven) && !errors.Is(err, ErrUnsigned) {
+			t.Errorf("%s, as one's own: %v", name, err)
+		}
+	}
+}
+
+// TestEveryBitCounts flips any bit of what is signed and of the signature.
+func TestEveryBitCounts(t *testing.T) {
+	p := newParty(t, noon)
+	trust := trusting(t, p.public)
+	rapid.Check(t, func(r *rapid.T) {
+		m := p.stored(noon, web, rapid.StringN(1, 200, -1).Draw(r, "body"))
+		part := rapid.SampledFrom([]string{"subject", "body", headerExpect, HeaderAt, HeaderKey, HeaderSignature}).Draw(r, "part")
+		flip := func(text string) string {
+			out := []byte(text)
+			out[rapid.IntRange(0, len(out)-1).Draw(r, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(r, "bit")
+			return string(out)
+		}
+		switch part {
+		case "subject":
+			m.Subject = flip(m.Subject)
+		case "body":
+			m.Data = []byte(flip(string(m.Data)))
+		default:
+			m.Header = maps.Clone(m.Header)
+			m.Header[part] = []string{flip(m.Get(part))}
+		}
+		if trust.Turn(m, TurnWithin) == nil {
+			r.Fatalf("with another bit in its %s it counts: %q %q", part, m.Subject, m.Header)
+		}
+	})
+}
+
+// TestAKeyHasItsTime holds messages against the times of a key, by when they were stored.
+func TestAKeyHasItsTime(t *testing.T) {
+	p, later := newParty(t, noon), newParty(t, noon.Add(time.Hour))
+	unsigned := events.Message{Subject: web, Header: map[string][]string{}, Stream: "TURN_c", Sequence: 7}
+	for _, c := range []struct {
+		name  string
+		keys  []byte
+		at    time.Duration
+		plain bool
+		want  error
+	}{
+		{"it counts", p.public, time.Minute, false, nil},
+		{"unsigned before the first key is history", p.public, -time.Second, true, nil},
+		{"unsigned from then on is not", p.public, time.Second, true, ErrUnsigned},
+		{"a key that never began leaves no history", p.bounded(t, func(k *Key) { k.NotBefore = time.Time{} }), -time.Hour, true, ErrUnsigned},
+		{"retired, before", p.bounded(t, func(k *Key) { k.NotAfter = noon.Add(time.Hour) }), time.Minute, false, nil},
+		{"retired, after", p.bounded(t, func(k *Key) { k.NotAfter = noon.Add(time.Hour) }), 2 * time.Hour, false, ErrUnproven},
+		{"revoked, before", p.bounded(t, func(k *Key) { k.Revoked = noon.Add(time.Hour) }), time.Minute, false, nil},
+		{"revoked, after", p.bounded(t, func(k *Key) { k.Revoked = noon.Add(time.Hour) }), time.Hour, false, ErrRevoked},
+		{"too early", append(slices.Clone(later.public), p.bounded(t, func(k *Key) { k.NotBefore = noon.Add(2 * time.Hour) })...), 90 * time.Minute, false, ErrUnproven},
+		{"beside another", append(slices.Clone(later.public), p.public...), time.Minute, false, nil},
+		{"not trusted", later.public, 2 * time.Hour, false, ErrUnproven},
+	} {
+		m := p.stored(noon.Add(c.at), web, "{}")
+		if c.plain {
+			m = unsigned
+			m.Time = noon.Add(c.at)
+		}
+		if err := trusting(t, c.keys).Turn(m, TurnWithin); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+// TestKeysChangeWhileTheyAreUsed writes the files anew: a key changes without a pause, a
+// revocation counts at once, and a broken file changes nothing.
+func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
+	dir := t.TempDir()
+	key, keys := filepath.Join(dir, "key"), filepath.Join(dir, "keys")
+	put := func(path string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now().Add(-time.Minute)
+		old, young := newParty(t, began), newParty(t, began)
+		put(key, old.private)
+		put(keys, old.public)
+		var warned []string
+		warn := func(err error) { warned = append(warned, err.Error()) }
+		signer, err := SignerFile(key, warn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust, err := TrustFile(keys, warn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, want error) {
+			t.Helper()
+			time.Sleep(rereads) // by the clock of the bubble
+			if err := trust.Turn(party{Signer: signer}.stored(time.Now(), web, when), TurnWithin); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", when, err, want)
+			}
+		}
+		check("before", nil)
+		first := party{Signer: signer}.stored(time.Now(), web, "before")
+		put(keys, append(slices.Clone(old.public), young.public...))
+		check("both are trusted", nil)
+		put(key, young.private)
+		check("the new one signs", nil)
+		put(keys, append(slices.Clone(young.public), old.bounded(t, func(k *Key) { k.NotAfter = time.Now() })...))
+		check("the old one is retired", nil)
+		if err := errors.Join(trust.Turn(first, TurnWithin), signer.OwnTurn(first)); err != nil {
+			t.Errorf("what was signed before it retired: %v", err)
+		}
+		put(keys, []byte("nonsense"))
+		check("a broken file", nil)
+		check("and still", nil)
+		if len(warned) != 1 || !strings.Contains(warned[0], "what it held before stays in force") {
+			t.Errorf("it warned %q, want once", warned)
+		}
+		put(keys, young.bounded(t, func(k *Key) { k.Revoked = time.Now() }))
+		check("revoked", ErrRevoked)
+	})
+}
+
+// TestOnlyKeysAreKeys: what is wrong with a file is said, and a private key is not repeated.
+func TestOnlyKeysAreKeys(t *testing.T) {
+	p := newParty(t, noon)
+	for name, text := range map[string][]byte{
+		"nothing": nil, "prose": []byte("hello"), "a private key": p.private, "twice": append(slices.Clone(p.public), p.public...),
+		"an unknown header": bytes.Replace(p.public, []byte("Not-Before"), []byte("Not-Bevor"), 1),
+		"no time":           bytes.Replace(p.public, []byte("2026-"), []byte("soon-"), 1),
+		"junk behind":       append(slices.Clone(p.public), "junk"...),
+	} {
+		if _, err := NewTrust(text); err == nil || strings.Contains(err.Error(), string(p.private[30:60])) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range map[string][]byte{"nothing": nil, "a public key": p.public, "two": append(slices.Clone(p.private), p.private...)} {
+		if _, err := NewSigner(text); err == nil || strings.Contains(err.Error(), string(p.private[30:60])) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestProvidedKeysStay: they are made once, and for their owner alone.
+func TestProvidedKeysStay(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "signing")
+	made, err := Provide(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(made.Turns.Private)
+	again, err := Provide(dir)
+	after, _ := os.ReadFile(again.Turns.Private)
+	if err != nil || made != again || !bytes.Equal(before, after) || len(before) == 0 {
+		t.Errorf("the second time it gives %v (%v), another key: %v", again, err, !bytes.Equal(before, after))
+	}
+	for _, path := range []string{made.Turns.Private, made.Outcomes.Private} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v (%v)", path, info.Mode(), err)
+		}
+	}
+	if _, err := SignerFile(made.Outcomes.Private, nil); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(made.Outcomes.Public); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Provide(dir); err == nil {
+		t.Error("a private key without its public one is taken")
+	}
+}
+
+// FuzzTurn: whatever a message says, it does not count, and nothing panics.
+func FuzzTurn(f *testing.F) {
+	p := newParty(f, noon)
+	trust := trusting(f, p.public)
+	honest := p.stored(noon, web, "{}")
+	f.Add(web, []byte("{}"), "6", honest.Get(HeaderAt), "", honest.Get(HeaderSignature), uint64(7))
+	f.Add("", []byte(nil), "-1", "", "\x00", "====", uint64(0))
+	f.Add("turn", []byte("x"), "18446744073709551616", "9999-12-31T23:59:59Z", strings.Repeat("f", 99), "AAAA", ^uint64(0))
+	f.Fuzz(func(t *testing.T, subject string, body []byte, place, at, key, signature string, sequence uint64) {
+		m := events.Message{Subject: subject, Data: body, Stream: "TURN_c", Sequence: sequence, Time: noon, Header: map[string][]string{
+			headerExpect: {place}, HeaderAt: {at}, HeaderKey: {key}, HeaderSignature: {signature},
+		}}
+		if trust.Turn(m, TurnWithin) == nil || p.OwnTurn(m) == nil {
+			t.Errorf("it counts: %q %q %q", m.Subject, m.Header, m.Data)
+		}
+		_, _ = NewTrust(body)
+		_, _ = NewSigner(body)
+	})
+}
+
+func BenchmarkSign(b *testing.B) {
+	p := newParty(b, noon)
+	m := p.stored(noon, web, strings.Repeat("x", 2000))
+	for b.Loop() {
+		p.Turn(m, 6, noon)
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	p := newParty(b, noon)
+	for _, seen := range []bool{false, true} {
+		b.Run("seen="+strconv.FormatBool(seen), func(b *testing.B) {
+			trust := trusting(b, p.public)
+			m := p.stored(noon, web, strings.Repeat("x", 2000))
+			for b.Loop() {
+				if !seen {
+					trust.seen.young, trust.seen.old = nil, nil
+				}
+				if err := trust.Turn(m, TurnWithin); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
