@@ -17,7 +17,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: help build release profile image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
+.PHONY: accounts help build release profile image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ lint: ## gofmt, vet, and golangci-lint where it is installed
 
 stories: ## rewrite the golden part of every story
 	$(GO) test ./services/reconcilers/controllers/... -update
+
+accounts: ## rewrite who may do what on the bus, deployments/nats/accounts.conf
+	mkdir -p bin && go run ./cmd/millrace bus accounts > bin/accounts.conf && mv bin/accounts.conf deployments/nats/accounts.conf
 
 tidy: ## sync the workspace and tidy every module, in this order: each builds without the workspace too
 	$(GO) work sync

@@ -33,6 +33,7 @@ const controllers = "services/reconcilers/controllers"
 
 var (
 	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact"}
+	rights     = "pkg/events/access"
 	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"
 	knowledge  = "services/reconcilers/kube/..."
@@ -64,6 +65,11 @@ var layers = []Layer{
 		Name: "bus", Packages: []string{"pkg/events/bus"},
 		May:     list(vocabulary),
 		Because: "the interfaces of the bus must not know any implementation of it",
+	},
+	{
+		Name: "rights on the bus (L1)", Packages: []string{rights}, Pure: true,
+		May:     []string{},
+		Because: "who may do what is data, from which a server's file is written",
 	},
 	{
 		Name: "trace's test kit", Packages: []string{"pkg/events/trace/tracetest"},
@@ -137,7 +143,7 @@ var layers = []Layer{
 		Name: "stream (L2)", Packages: []string{"pkg/events/stream/..."},
 		May: list(vocabulary, apiTypes, instruments, kit,
 			// The sums in the server's files are of this kind.
-			[]string{"pkg/events/bus", "pkg/events/stream/...", "github.com/nats-io/...", "github.com/minio/highwayhash"},
+			[]string{"pkg/events/bus", rights, "pkg/events/stream/...", "github.com/nats-io/...", "github.com/minio/highwayhash"},
 			[]string{"github.com/klauspost/compress/s2"}), // its backups are packed so
 		Because: "the door to JetStream carries messages; it knows neither the services nor the API server",
 	},

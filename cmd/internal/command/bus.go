@@ -46,7 +46,7 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			}})
 		},
 	}.cobra()
-	cmd.AddCommand(newBusPasswords())
+	cmd.AddCommand(newBusPasswords(), newBusAccounts())
 	return cmd
 }
 

@@ -29,7 +29,7 @@ const (
 )
 
 // accountsFiles are those of deployments/nats that say who may do what.
-var accountsFiles = []string{"accounts.conf", "notary.conf"}
+var accountsFiles = []string{"accounts.conf"}
 
 // busKeyOptions say who is given which password.
 type busKeyOptions struct {

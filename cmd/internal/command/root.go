@@ -87,7 +87,7 @@ in the file given by --config; the command line wins, then the environment.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary(), newRBAC(), newSigningKeys())
+	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary(), newRBAC(), newSigningKeys(), newProvisioner())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
 	root.AddCommand(reader.Commands(Version)...)

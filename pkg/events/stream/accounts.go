@@ -3,21 +3,22 @@ package stream
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/pkg/events/access"
 )
 
 // MainAccount is the account of the services, which has the streams, where a server has
 // accounts (deployments/nats/accounts.conf).
-const MainAccount = "MILLRACE"
+const MainAccount = access.Main
 
 // Users are those of that file. The password of each is in a variable, of the server's
 // environment or of its configuration, that [PasswordOf] names.
-var Users = []string{"millrace", "watcher", "reconcilers", "writer", "notary", GuestUser, ShadowUser}
+var Users = access.Users
 
 // PasswordOf names the variable with a user's password.
-func PasswordOf(user string) string { return strings.ToUpper(user) + "_PASSWORD" }
+func PasswordOf(user string) string { return access.PasswordOf(user) }
 
 // account is the one that has the streams.
 func (o ServerOptions) account() string {

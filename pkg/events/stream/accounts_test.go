@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -77,22 +78,39 @@ func stock(t *testing.T) (address string) {
 	return s.Addr().String()
 }
 
+// provide runs a provisioner on a bus with accounts, until the test ends.
+func provide(t *testing.T, address string) {
+	t.Helper()
+	b := connect(t, stream.Options{URL: as("provisioner", address)})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Provide(ctx, []string{"c", "d"}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and
-// nobody else's; and only the watcher may take streams away.
+// nobody else's; and only the watcher may have streams of kinds taken away.
 func TestEachServiceSaysItsOwn(t *testing.T) {
 	passwords(t)
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
+	provide(t, address)
 	watcher := connect(t, stream.Options{URL: as("watcher", address)})
 	decider := connect(t, stream.Options{URL: as("reconcilers", address)})
-	if err := errors.Join(watcher.EnsureKind(t.Context(), kinds.Pods.Kind), watcher.EnsureShadow(t.Context(), "c"), decider.EnsureController(t.Context(), "c")); err != nil {
+	notary := connect(t, stream.Options{URL: as("notary", address)})
+	if err := errors.Join(watcher.EnsureKind(t.Context(), kinds.Pods.Kind), watcher.EnsureShadow(t.Context(), "c"), decider.EnsureController(t.Context(), "c"), notary.EnsureNotary(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	key := events.Key{Namespace: "shop", Name: "web"}
 	own := map[string][]string{
-		"watcher":     {subject.Delta(podRef("a"))},
-		"reconcilers": {subject.Turn("c", events.Act, key), subject.Schedule("c", key), subject.Finding("c", key)},
+		"watcher":     {subject.Delta(podRef("a")), subject.WatcherStatusSubject},
+		"reconcilers": {subject.Turn("c", events.Act, key), subject.Schedule("c", key), subject.Finding("c", key), subject.StatusSubject},
 		"writer":      {subject.Outcome("c", events.Act, key)},
-		"notary":      {},
+		"notary":      {subject.Notary("EV_pods")},
 	}
 	for user := range own {
 		b := connect(t, stream.Options{URL: as(user, address)})
@@ -100,7 +118,7 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 			for _, on := range subjects {
 				_, err := b.Put(t.Context(), events.Message{Subject: on, Data: []byte("{}")}, user+on)
 				var refusal *stream.Refusal
-				if refused := errors.As(err, &refusal); refused == (user == owner) {
+				if refused := errors.As(err, &refusal); refused == (user == owner) || user == owner && err != nil {
 					t.Errorf("the %s says something on %s: %v", user, on, err)
 				}
 			}

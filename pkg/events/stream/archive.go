@@ -159,12 +159,12 @@ func (r *passage) session(ctx context.Context) error {
 	}
 	request, done := r.bus.guarded(ctx, r.Stream)
 	defer done()
-	source, err := r.bus.js.CreateConsumer(request, r.Stream, r.consumer())
+	source, err := r.bus.make.consumer(request, r.consumer())
 	if err != nil {
 		return translated(request, err)
 	}
 	info := source.CachedInfo()
-	defer (&follower{bus: r.bus, stream: r.Stream}).leave(info.Name)
+	defer r.bus.make.leave(r.Stream, info.Name)
 	if info.NumPending == 0 {
 		return nil
 	}
@@ -179,15 +179,10 @@ func (r *passage) session(ctx context.Context) error {
 	return r.consume(request, feed)
 }
 
-func (r *passage) consumer() jetstream.ConsumerConfig {
-	c := jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(r.From, 1),
-		FilterSubject: r.Subject, HeadersOnly: r.HeadersOnly,
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: -1,
-		Replicas: 1, MemoryStorage: true, InactiveThreshold: readerIdle,
-	}
+func (r *passage) consumer() consumerOrder {
+	c := consumerOrder{Stream: r.Stream, Subject: r.Subject, HeadersOnly: r.HeadersOnly, From: r.From}
 	if r.From == 0 && !r.Since.IsZero() {
-		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &r.Since
+		c.Since = &r.Since
 	}
 	return c
 }

@@ -160,7 +160,7 @@ func TestABackupThatBreaksOff(t *testing.T) {
 func TestABackupThatIsRefused(t *testing.T) {
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-		Users: []*server.User{{Username: "reader", Password: "reader", Permissions: &server.Permissions{
+		Users: []*server.User{{Username: "looker", Password: "looker", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.SNAPSHOT.*"}},
 		}}},
 	})
@@ -172,7 +172,7 @@ func TestABackupThatIsRefused(t *testing.T) {
 	eventually(t, "the server listens", func() bool { return s.Addr() != nil && s.ReadyForConnections(streamtest.Patience) })
 	log := &heard{}
 	b := connect(t, stream.Options{
-		URL: "nats://reader:reader@" + s.Addr().String(), Backups: true, Timeout: streamtest.Patience, Log: slog.New(slog.NewTextHandler(log, nil)),
+		URL: "nats://looker:looker@" + s.Addr().String(), Backups: true, Timeout: streamtest.Patience, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	n := long(t, b)
 	for range 2 {

@@ -21,6 +21,8 @@ type Bus struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	stats   *stats
+	// make makes streams and consumers, or has the provisioner make them.
+	make maker
 
 	// handles are streams that have been read by message.
 	handles sync.Map // name -> jetstream.Stream
@@ -35,6 +37,8 @@ type Bus struct {
 	// refusal is the last thing that the server's permissions forbade on this
 	// connection.
 	refusal error
+	// unprovided: the last time that something was asked for there was no provisioner.
+	unprovided bool
 	// down is why the connection is down.
 	down error
 	// shaken is closed, and replaced, when deliveries may have been lost: after
@@ -56,6 +60,10 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 	b := &Bus{
 		options: options, stats: newStats(),
 		closed: make(chan struct{}), shaken: make(chan struct{}), waiting: map[*guard]struct{}{},
+	}
+	b.make = own{b}
+	if options.asks {
+		b.make = &asking{Bus: b}
 	}
 	if b.conn, err = b.dial(ctx); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
@@ -110,6 +118,8 @@ func (b *Bus) Healthy() error {
 		return bus.ErrClosed
 	case b.refusal != nil:
 		return b.refusal
+	case b.conn.IsConnected() && b.unprovided:
+		return ErrNoProvisioner
 	case b.conn.IsConnected():
 		return nil
 	case b.down != nil:

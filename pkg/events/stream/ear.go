@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -20,7 +21,7 @@ import (
 
 const (
 	// HeardPrefix is under what guests hear what is published.
-	HeardPrefix = "millrace.heard"
+	HeardPrefix = access.Heard
 	// guestLook is how often a guest looks that hears nothing.
 	guestLook = 2 * time.Second
 	// guestRest is between two looks where there is always more.
@@ -31,9 +32,6 @@ const (
 	storing      = 5 * time.Millisecond
 	patientLooks = 7
 )
-
-// GuestHears are the subjects of which a guest hears what is published.
-var GuestHears = []string{"ev.>", "turn.>", "outcome.>"}
 
 // heard is the subject of what is published for a stream; "" where guests do not hear it.
 func heard(stream string) string {

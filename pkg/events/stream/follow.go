@@ -93,7 +93,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	if err != nil {
 		return translated(request, err)
 	}
-	defer f.leave(source.CachedInfo().Name)
+	defer f.bus.make.leave(f.stream, source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
 	idle := time.NewTimer(stuckPoll)
@@ -188,11 +188,7 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err := f.same(lookup, handle); err != nil {
 		return nil, err
 	}
-	return handle.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next,
-		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: -1,
-		Replicas: 1, MemoryStorage: true, InactiveThreshold: readerIdle,
-	})
+	return f.bus.make.consumer(ctx, consumerOrder{Stream: f.stream, From: f.next})
 }
 
 // same is ErrOvertaken when the stream was made anew, when its sequences went
@@ -221,12 +217,6 @@ func (f *follower) same(ctx context.Context, handle jetstream.Stream) error {
 		return fmt.Errorf("%w: message %d was stored at %v, and now another at %v", bus.ErrOvertaken, f.next-1, f.last, m.Time)
 	}
 	return nil
-}
-
-// leave removes the consumer, without waiting: the server would do it by
-// itself after a while.
-func (f *follower) leave(consumer string) {
-	_ = f.bus.conn.Publish(f.bus.api("CONSUMER.DELETE."+f.stream+"."+consumer), nil)
 }
 
 // feed takes messages from the client library's goroutine and keeps them until

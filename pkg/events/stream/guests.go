@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/pkg/events/access"
 )
 
 // Guests read the record and can do nothing else. They are in an account of their own,
@@ -16,17 +18,10 @@ import (
 const (
 	// GuestUser is the name under which guests come, and GuestPrefix that of the
 	// questions that they may ask.
-	GuestUser, GuestPrefix = "reader", "millrace.read"
-	guestAccount           = "READERS"
+	GuestUser, GuestPrefix = access.Reader, access.GuestAPI
+	guestAccount           = access.Readers
 	api                    = "$JS.API."
 )
-
-// GuestQuestions are what a guest may ask of JetStream's API: what there is, and
-// messages one by one. None of them changes anything, and none names a subject to
-// which the server would send something.
-var GuestQuestions = []string{
-	"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.*", "DIRECT.GET.*.>", "CONSUMER.LIST.*",
-}
 
 // door lets guests in who know the password, and everybody who gives no name, as a bus
 // does that has no users; whoever gives another name or password is sent away.
@@ -48,12 +43,12 @@ func (d *door) Check(c server.ClientAuthentication) bool {
 	if account == nil {
 		return false // not yet
 	}
-	ask := make([]string, len(GuestQuestions))
-	for i, question := range GuestQuestions {
+	ask := make([]string, len(access.GuestQuestions))
+	for i, question := range access.GuestQuestions {
 		ask[i] = GuestPrefix + "." + question
 	}
 	c.RegisterUser(&server.User{Username: GuestUser, Account: account, Permissions: &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", HeardPrefix + ".>"}},
+		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{access.Inbox(GuestUser) + ".>", HeardPrefix + ".>"}},
 	}})
 	return true
 }
@@ -68,7 +63,7 @@ func (s *Server) admitGuests() error {
 		return fmt.Errorf("make the readers' account: %w", err)
 	}
 	services := s.nats.GlobalAccount()
-	for _, question := range GuestQuestions {
+	for _, question := range access.GuestQuestions {
 		if err := services.AddServiceExport(api+question, []*server.Account{guests}); err != nil {
 			return fmt.Errorf("lend %s to readers: %w", question, err)
 		}
@@ -76,7 +71,7 @@ func (s *Server) admitGuests() error {
 			return fmt.Errorf("lend %s to readers: %w", question, err)
 		}
 	}
-	for _, said := range GuestHears {
+	for _, said := range access.Published {
 		if err := services.AddStreamExport(said, []*server.Account{guests}); err != nil {
 			return fmt.Errorf("lend %s to readers: %w", said, err)
 		}

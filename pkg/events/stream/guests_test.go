@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -214,7 +216,7 @@ func TestAGuestChangesNothing(t *testing.T) {
 	}
 }
 
-func expectPowerless(t *testing.T, b *stream.Bus, url string) {
+func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 	t.Helper()
 	streams := []string{subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c"), subject.WakeStream}
 	stand := func() (text string) {
@@ -232,7 +234,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, url string) {
 		return text
 	}
 	before := stand()
-	conn, err := nats.Connect(url, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	conn, err := nats.Connect(address, nats.CustomInboxPrefix(access.Inbox(userOf(address))), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,6 +273,15 @@ func expectPowerless(t *testing.T, b *stream.Bus, url string) {
 	if after := stand(); after != before {
 		t.Errorf("a guest has changed\n%s\nto\n%s", before, after)
 	}
+}
+
+// userOf is the user of an address.
+func userOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.User.Username()
 }
 
 func podRef(name string) events.Ref {

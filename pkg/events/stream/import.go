@@ -76,7 +76,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 	state := b.options.stateSettings(*kind)
 	state.AllowMsgTTL = false
 	state.Metadata = maps.Clone(i.settings.Metadata)
-	return b.create(ctx, []bool{false}, state)
+	return own{b}.create(ctx, []bool{false}, state)
 }
 
 // readOnly are the settings of a stream that is only read.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
@@ -62,11 +63,20 @@ func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map
 // together tells whether so many subjects of a stream are looked up together. A guest's
 // question goes through another account, which lets one message of the answer through.
 func (b *Bus) together(ctx context.Context, stream string, subjects int) (bool, error) {
-	if subjects < 2 || b.options.APIPrefix != "" {
+	if subjects < 2 || b.options.APIPrefix != "" && !b.options.asks {
 		return false, nil
 	}
 	handle, err := b.reading(ctx, stream)
 	return err == nil && handle.CachedInfo().Config.AllowDirect, err
+}
+
+// togetherOn is where many subjects of a stream are asked for. Another account is lent that
+// question under a name of its own, since it has many answers.
+func (b *Bus) togetherOn(stream string) string {
+	if b.options.asks {
+		return access.Many + "." + stream
+	}
+	return b.apiSubject(server.JSDirectMsgGetT, stream)
 }
 
 func (b *Bus) oneByOne(ctx context.Context, stream string, subjects []string, found map[string]events.Message) error {
@@ -100,7 +110,7 @@ func (b *Bus) lookUp(ctx context.Context, stream string, subjects []string, foun
 	for left := uint64(1); left > 0 && err == nil; {
 		var question []byte
 		if question, err = json.Marshal(server.JSApiMsgGetRequest{MultiLastFor: subjects, MaxBytes: lookupBytes}); err == nil {
-			err = b.conn.PublishRequest(b.apiSubject(server.JSDirectMsgGetT, stream), inbox, question)
+			err = b.conn.PublishRequest(b.togetherOn(stream), inbox, question)
 		}
 		if err == nil {
 			left, err = l.receive(request)

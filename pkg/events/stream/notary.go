@@ -16,10 +16,10 @@ var _ bus.Notarized = (*Bus)(nil)
 
 // EnsureNotary makes the notary's stream; see [bus.Notarized].
 func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
-	return b.insist(ctx, "make the notary's stream", func() error { return b.ensureNotary(ctx, keep) })
+	return b.insist(ctx, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
 }
 
-func (b *Bus) ensureNotary(ctx context.Context, keep time.Duration) error {
+func (b own) notary(ctx context.Context, keep time.Duration) error {
 	want := b.options.notarySettings(keep)
 	info, err := b.info(ctx, want.Name)
 	switch {

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
@@ -33,7 +36,7 @@ type Options struct {
 	// TLS of the connection; nil: as the URL's scheme says.
 	TLS *tls.Config
 	// InboxPrefix replaces "_INBOX" where users may listen to their own inbox
-	// only.
+	// only. For [Users] it is chosen by the user of the URL, as APIPrefix and Guest are.
 	InboxPrefix string
 	// Guest reads without consumers, which a user that may only read must not make.
 	Guest bool
@@ -45,6 +48,11 @@ type Options struct {
 	// APIPrefix replaces "$JS.API" where JetStream is imported from another
 	// account.
 	APIPrefix string
+
+	// user is the one of the URL, and asks tells that the provisioner makes its streams
+	// and consumers.
+	user string
+	asks bool
 
 	// AtOnce makes [ErrNoServer] the error of [Connect] when every address refuses the
 	// connection or has an unknown name. Without it Connect retries until its context
@@ -109,7 +117,24 @@ func (o Options) withDefaults() (Options, error) {
 	if err := errors.Join(wrong...); err != nil {
 		return o, fmt.Errorf("stream options: %w", err)
 	}
-	return o, nil
+	return o.introduced(), nil
+}
+
+// introduced are the options for the user of the URL, where that is one of [Users].
+func (o Options) introduced() Options {
+	first, _, _ := strings.Cut(o.URL, ",")
+	u, err := url.Parse(strings.TrimSpace(first))
+	if err != nil || u.User == nil {
+		return o
+	}
+	o.user = u.User.Username()
+	login, ok := access.LoginOf(o.user)
+	if !ok {
+		return o
+	}
+	o.asks, o.Guest = login.Asks, o.Guest || login.Guest
+	o.APIPrefix, o.InboxPrefix = cmp.Or(o.APIPrefix, login.API), cmp.Or(o.InboxPrefix, login.Inbox)
+	return o
 }
 
 func (o Options) nats(b *Bus) []nats.Option {

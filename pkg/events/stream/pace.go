@@ -46,7 +46,8 @@ func (b *Bus) pace(ctx context.Context, kind kinds.Name, stored *atomic.Uint64) 
 		if p.due(stored.Load()) {
 			state, err := b.StreamState(ctx, subject.StateStream(kind))
 			if err == nil && p.stands(state.Last) {
-				b.stepDown(ctx, subject.StateStream(kind))
+				err := b.make.stepDown(ctx, kind)
+				b.options.Log.Info("a state stream stood still behind its log: its leader is changed", "stream", subject.StateStream(kind), "error", err)
 			}
 		}
 		next.Reset(p.wait())
@@ -94,8 +95,9 @@ func (p *pace) wait() time.Duration {
 	}
 }
 
-// stepDown has a stream of a cluster change its leader.
-func (b *Bus) stepDown(ctx context.Context, stream string) {
+// stepDown has the state stream of a kind change its leader, in a cluster.
+func (b own) stepDown(ctx context.Context, kind kinds.Name) error {
+	stream := subject.StateStream(kind)
 	request, done := b.guarded(ctx, stream)
 	defer done()
 	request, cancel := context.WithTimeout(request, b.options.Timeout)
@@ -112,9 +114,9 @@ func (b *Bus) stepDown(ctx context.Context, stream string) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("change the leader: %w", translated(request, err))
+		return fmt.Errorf("change the leader of %s: %w", stream, translated(request, err))
 	}
-	b.options.Log.Info("a state stream stood still behind its log: its leader is changed", "stream", stream, "error", err)
+	return nil
 }
 
 // api is the subject of a request to JetStream.

@@ -55,7 +55,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := connectAs("none")
 			if name == "Append" {
-				b = connectAs("reader")
+				b = connectAs("looker")
 			}
 			var refusal *stream.Refusal
 			if err := try(b); !errors.As(err, &refusal) {
@@ -81,7 +81,7 @@ func serveUsers(t *testing.T) (address string) {
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
 		Users: []*server.User{
 			user("all", []string{">"}, []string{">"}),
-			user("reader", []string{"$JS.API.STREAM.INFO.*"}, []string{"_INBOX.>"}),
+			user("looker", []string{"$JS.API.STREAM.INFO.*"}, []string{"_INBOX.>"}),
 			user("none", []string{"nothing"}, []string{"_INBOX.>"}),
 		},
 	})
@@ -101,7 +101,7 @@ func TestAGuestThatMayNotListen(t *testing.T) {
 	if err := all.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
-	guest := connect(t, stream.Options{URL: "nats://reader:reader@" + url, Guest: true})
+	guest := connect(t, stream.Options{URL: "nats://looker:looker@" + url, Guest: true})
 	err := guest.Follow(t.Context(), subject.LogStream("pods"), 1, nil)
 	var refusal *stream.Refusal
 	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "accounts.conf") {

@@ -66,7 +66,7 @@ func keeps(c jetstream.StreamConfig) bus.Retention {
 // resizes tells whether a stream is to be kept otherwise than it is, and whether
 // that is for this process to say.
 func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
-	if !sized(want) || keeps(have) == keeps(want) {
+	if b.options.asks || !sized(want) || keeps(have) == keeps(want) {
 		return false
 	}
 	since, err := time.Parse(time.RFC3339Nano, have.Metadata[keptSince])

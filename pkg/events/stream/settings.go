@@ -86,6 +86,11 @@ func (o Options) turnSettings(controller string) jetstream.StreamConfig {
 	return c
 }
 
+// controllerSettings are all that a controller needs.
+func (o Options) controllerSettings(controller string) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{o.turnSettings(controller), o.outcomeSettings(controller), o.wakeSettings(), o.statusSettings()}
+}
+
 func (o Options) outcomeSettings(controller string) jetstream.StreamConfig {
 	c := o.record(controller, subject.OutcomeStream(controller), putWindow, subject.Outcomes(controller))
 	c.AllowDirect = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -15,7 +16,7 @@ var _ bus.Beside = (*Bus)(nil)
 
 // ShadowUser is the name under which shadows come that have an account of their own
 // (deployments/nats/accounts.conf): guests who may also say what they find.
-const ShadowUser = "shadow"
+const ShadowUser = access.Shadow
 
 // EnsureShadow makes the stream of a controller's shadow; see [bus.Beside]. A guest has
 // no right to make one, since who makes a stream may have it say anything on any
@@ -24,7 +25,7 @@ func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	if b.options.Guest {
 		return b.awaitShadow(ctx, controller)
 	}
-	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.ensureShadow(ctx, controller) })
+	return b.insist(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
 }
 
 // awaitShadow waits until somebody has made the stream.
@@ -43,7 +44,7 @@ func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	}
 }
 
-func (b *Bus) ensureShadow(ctx context.Context, controller string) error {
+func (b own) shadow(ctx context.Context, controller string) error {
 	wanted := b.options.shadowSettings(controller)
 	there, err := b.compare(ctx, wanted)
 	if err == nil {

@@ -18,10 +18,10 @@ import (
 // A state stream without its log is removed and made anew with it: it would
 // wait for sequences that the new log does not have.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
-	return b.insist(ctx, "make the streams of "+string(kind.Name), func() error { return b.ensureKind(ctx, kind) })
+	return b.insist(ctx, "make the streams of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
 }
 
-func (b *Bus) ensureKind(ctx context.Context, kind kinds.Kind) error {
+func (b own) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
 	log, state := b.options.logSettings(kind), b.options.stateSettings(kind)
 	there, err := b.compare(ctx, log, state)
@@ -43,13 +43,11 @@ func (b *Bus) ensureKind(ctx context.Context, kind kinds.Kind) error {
 // EnsureController makes the turn and outcome stream of a controller, and the
 // wake stream, and that of reports; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
-	return b.insist(ctx, "make the streams of "+controller, func() error { return b.ensureController(ctx, controller) })
+	return b.insist(ctx, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
 }
 
-func (b *Bus) ensureController(ctx context.Context, controller string) error {
-	wanted := []jetstream.StreamConfig{
-		b.options.turnSettings(controller), b.options.outcomeSettings(controller), b.options.wakeSettings(), b.options.statusSettings(),
-	}
+func (b own) controller(ctx context.Context, controller string) error {
+	wanted := b.options.controllerSettings(controller)
 	there, err := b.compare(ctx, wanted...)
 	if err == nil {
 		err = b.create(ctx, there, wanted...)
@@ -91,7 +89,7 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 	return there, b.resize(ctx, resized)
 }
 
-func (b *Bus) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
+func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
 	for i, want := range wanted {
 		if there[i] {
 			continue
@@ -120,6 +118,10 @@ func (b *Bus) create(ctx context.Context, there []bool, wanted ...jetstream.Stre
 // Forget removes the streams of a kind; it is no error when they are not there.
 func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 	defer b.listing.drop()
+	return b.make.forget(ctx, kind)
+}
+
+func (b own) forget(ctx context.Context, kind kinds.Name) error {
 	// The mirror goes first, so that it never stands there without its log.
 	for _, name := range []string{subject.StateStream(kind), subject.LogStream(kind)} {
 		if err := b.remove(ctx, name); err != nil {
@@ -131,7 +133,9 @@ func (b *Bus) Forget(ctx context.Context, kind kinds.Name) error {
 
 // Renew makes the state stream of a kind anew, empty; see [bus.Streams]. It does
 // not begin with what the log has, which may be what cannot be read.
-func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
+func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error { return b.make.renew(ctx, kind) }
+
+func (b own) renew(ctx context.Context, kind kinds.Kind) error {
 	log, err := b.StreamState(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
@@ -147,7 +151,7 @@ func (b *Bus) Renew(ctx context.Context, kind kinds.Kind) error {
 	return nil
 }
 
-func (b *Bus) remove(ctx context.Context, name string) error {
+func (b own) remove(ctx context.Context, name string) error {
 	request, done := b.guarded(ctx, name)
 	defer done()
 	if err := translated(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {

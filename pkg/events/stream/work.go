@@ -122,74 +122,56 @@ func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxP
 
 func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRank)) }
 
-// wanted is the consumer as it should be.
-func (w *worker) wanted() jetstream.ConsumerConfig {
-	want := jetstream.ConsumerConfig{
-		Durable: w.work.Durable, FilterSubject: w.work.Subject,
-		DeliverPolicy: jetstream.DeliverAllPolicy,
-		AckPolicy:     jetstream.AckExplicitPolicy, AckWait: cmp.Or(w.work.AckWait, defaultAckWait),
-		MaxDeliver: -1, MaxAckPending: w.maxPending(), HeadersOnly: w.work.HeadersOnly,
-		// The server keeps the requests for deliveries in the order of their ranks,
-		// and forgets those of a connection that has closed.
-		PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{everybody},
+// order is the consumer as it should be.
+func (w *worker) order() consumerOrder {
+	o := consumerOrder{
+		Stream: w.work.Stream, Durable: w.work.Durable, Subject: w.work.Subject, HeadersOnly: w.work.HeadersOnly,
+		New: w.work.New, AckWait: cmp.Or(w.work.AckWait, defaultAckWait), MaxPending: w.maxPending(), Volatile: w.work.Volatile,
 	}
 	if w.work.Since > 0 {
 		start := time.Now().Add(-w.work.Since)
-		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &start
+		o.Since = &start
 	}
-	if w.work.New {
-		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverNewPolicy, nil
-	}
-	if w.work.Volatile {
-		want.MemoryStorage, want.Replicas = true, 1
-	}
-	return want
+	return o
 }
 
 // durable attaches to the consumer, and makes it first where it is missing.
 // Where it starts is not changed afterwards: it stands where it stands, unless it
 // has lost its place.
 func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
-	want, js := w.wanted(), w.bus.js
+	order := w.order()
 	found, err := w.find(ctx)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		// Never an update here: of two that start together with other settings
-		// the second is refused, finds the consumer the next time, and updates it.
-		return js.CreateConsumer(ctx, w.work.Stream, want)
+		return w.bus.make.consumer(ctx, order)
 	case err != nil && w.lost():
-		return w.remake(ctx, want)
+		return w.remake(ctx, order)
 	case err != nil:
 		return nil, err
 	}
-	have := found.CachedInfo().Config
+	have, want := found.CachedInfo().Config, order.config()
 	if have.MemoryStorage != want.MemoryStorage { // where it is kept can't be changed
-		return w.remake(ctx, want)
+		return w.remake(ctx, order)
 	}
 	if w.astray && found.CachedInfo().Created.Equal(w.made) { // nobody else has remade it
 		w.bus.stats.astray.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
 		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errAstray)
-		return w.remake(ctx, want)
+		return w.remake(ctx, order)
 	}
 	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
 		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
 		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups) {
 		return found, nil
 	}
-	want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
-	return js.UpdateConsumer(ctx, w.work.Stream, want)
+	order.Update = true
+	return w.bus.make.consumer(ctx, order)
 }
 
 // remake replaces the consumer by one that is kept elsewhere. Where its server
 // is away the cluster removes it all the same, and nobody says so.
-func (w *worker) remake(ctx context.Context, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	removal, done := context.WithTimeout(ctx, lookupPatience)
-	defer done()
-	err := w.bus.js.DeleteConsumer(removal, w.work.Stream, w.work.Durable)
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !w.lost() {
-		return nil, err
-	}
-	return w.bus.js.CreateConsumer(ctx, w.work.Stream, want)
+func (w *worker) remake(ctx context.Context, order consumerOrder) (jetstream.Consumer, error) {
+	order.Remake, order.Lost = true, w.lost()
+	return w.bus.make.consumer(ctx, order)
 }
 
 // desk is where the deliveries of one session arrive.

@@ -17,7 +17,7 @@ const RollEvery = 500 * time.Millisecond
 
 // HeardBy is the topic on which watchers answer a writer: the ID of a write that
 // begins, once they have heard of it.
-func HeardBy(writer string) string { return "heard-" + writer }
+func HeardBy(writer string) string { return "heard." + writer }
 
 // Write is what a writer tells the watchers of a request that writes, without its
 // being stored: before it sends it, that it will, and as soon as it has the answer, or

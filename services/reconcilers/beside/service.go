@@ -86,7 +86,7 @@ func company(controllers map[string]bool) string {
 	for _, name := range slices.Sorted(maps.Keys(controllers)) {
 		_, _ = sum.Write([]byte(name + "\x00")) // a hash never fails
 	}
-	return fmt.Sprintf("shadows-%x", sum.Sum64())
+	return fmt.Sprintf("shadows.%x", sum.Sum64())
 }
 
 // again is the pause before a session that broke off is followed by another one.

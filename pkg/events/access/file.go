@@ -1,0 +1,190 @@
+package access
+
+import (
+	"slices"
+)
+
+// File is what is in an accounts file.
+type File struct{ Accounts []Account }
+
+// Account is an account of the server.
+type Account struct {
+	Name string
+	// JetStream: it has streams.
+	JetStream bool
+	Exports   []Export
+	Imports   []Import
+	Users     []User
+}
+
+// Export is what an account lends to others: a service, which answers, or a stream of
+// what is published.
+type Export struct {
+	Service bool
+	Subject string
+	// Many: a question has many answers. An answer is let through until none has come
+	// for so long, in NATS' words.
+	Many string
+	To   []string // accounts
+}
+
+// Import is what an account is lent by another.
+type Import struct {
+	Service       bool
+	From, Subject string
+	// To is the subject in this account, empty: the same; Prefix is put before it.
+	To, Prefix string
+}
+
+// User is who may do what. A user without any list may do everything in the account.
+type User struct {
+	Name               string
+	Publish, Never     []string // Never is stronger
+	Subscribe          []string
+	AnswersWhatItHears bool
+}
+
+const (
+	// pulling is how long a request for messages stands without one, at most: the server
+	// says all 5 s at the latest that it stands.
+	pulling = "1m"
+	// lookingUp is how long the server may take between the answers to one question.
+	lookingUp = "5s"
+)
+
+// New gives the accounts of a bus whose services run these controllers, or some of them.
+func New(controllers []string) File {
+	controllers = slices.Sorted(slices.Values(controllers))
+	main := Account{Name: Main, JetStream: true, Users: []User{{Name: All}, provisioner(controllers)}}
+	var others []Account
+	for _, s := range services(controllers) {
+		others = append(others, s.alone())
+		main.lend(s)
+	}
+	for _, s := range services(controllers) {
+		for _, t := range s.tells {
+			tell(others, s.account, t)
+		}
+	}
+	return File{Accounts: append([]Account{main}, others...)}
+}
+
+// provisioner is who makes streams and consumers, removes those of a kind, and does
+// nothing else.
+func provisioner(controllers []string) User {
+	u := User{Name: Provisioner, AnswersWhatItHears: true, Subscribe: []string{Inbox(Provisioner) + ".>", Provision + ".*.*"}}
+	for _, question := range []string{
+		"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.CREATE.*", "STREAM.UPDATE.*", "STREAM.DELETE.*", "STREAM.LEADER.STEPDOWN.*",
+		"CONSUMER.CREATE.>", "CONSUMER.INFO.*.*", "CONSUMER.DELETE.*.*",
+	} {
+		u.Publish = append(u.Publish, jetStream+"."+question)
+	}
+	for _, name := range Fixed {
+		u.Never = append(u.Never, jetStream+".STREAM.DELETE."+name)
+	}
+	for _, c := range controllers {
+		for _, prefix := range PerController {
+			u.Never = append(u.Never, jetStream+".STREAM.DELETE."+prefix+c)
+		}
+	}
+	return u
+}
+
+// lend exports to a service what it imports.
+func (a *Account) lend(s service) {
+	for _, i := range s.imports() {
+		at := slices.IndexFunc(a.Exports, func(e Export) bool { return e.Service == i.Service && e.Subject == i.Subject })
+		if at < 0 {
+			at = len(a.Exports)
+			a.Exports = append(a.Exports, Export{Service: i.Service, Subject: i.Subject, Many: answers(i.Subject)})
+		}
+		a.Exports[at].To = append(a.Exports[at].To, s.account)
+	}
+}
+
+// answers is how long answers to a question may come, where there are many.
+func answers(subject string) string {
+	switch subject {
+	case jetStream + "." + next:
+		return pulling
+	case directGet:
+		return lookingUp
+	}
+	return ""
+}
+
+// imports are what a service is lent by the account of the streams.
+func (s service) imports() []Import {
+	lent := func(subject, to string) Import { return Import{Service: true, From: Main, Subject: subject, To: to} }
+	var all []Import
+	for _, question := range s.asks {
+		all = append(all, lent(jetStream+"."+question, s.api+"."+question))
+	}
+	if s.many {
+		all = append(all, lent(directGet, Many+".>"))
+	}
+	if len(s.acks) > 0 {
+		all = append(all, lent("$JS.ACK.>", ""))
+	}
+	for _, subject := range s.says {
+		all = append(all, lent(subject, ""))
+	}
+	if len(s.orders) > 0 {
+		all = append(all, lent(Provision+"."+s.user+".*", ""))
+	}
+	for _, subject := range s.hears {
+		all = append(all, Import{From: Main, Subject: subject, Prefix: Heard})
+	}
+	return all
+}
+
+// alone is the service's account.
+func (s service) alone() Account {
+	u := User{Name: s.user, Subscribe: []string{Inbox(s.user) + ".>"}}
+	u.Publish = append(u.Publish, s.says...)
+	for _, topic := range s.own {
+		u.Publish, u.Subscribe = append(u.Publish, peer+topic), append(u.Subscribe, peer+topic)
+	}
+	for _, t := range s.tells {
+		if !slices.Contains(s.own, t.topic) {
+			u.Publish = append(u.Publish, peer+t.topic)
+		}
+	}
+	for _, consumer := range s.acks {
+		u.Publish = append(u.Publish, "$JS.ACK.*."+consumer+".>")
+	}
+	for _, verb := range s.orders {
+		u.Publish = append(u.Publish, Provision+"."+s.user+"."+verb)
+	}
+	for _, question := range s.asks {
+		u.Publish = append(u.Publish, s.api+"."+question)
+	}
+	if s.many {
+		u.Publish = append(u.Publish, Many+".*")
+	}
+	for _, question := range s.never {
+		u.Never = append(u.Never, s.api+"."+question)
+	}
+	if len(s.hears) > 0 {
+		u.Subscribe = append(u.Subscribe, Heard+".>")
+	}
+	return Account{Name: s.account, Imports: s.imports(), Users: []User{u}}
+}
+
+const peer = "peer."
+
+// tell has accounts hear a topic of another one.
+func tell(accounts []Account, from string, t telling) {
+	for i := range accounts {
+		a := &accounts[i]
+		switch {
+		case a.Name == from:
+			a.Exports = append(a.Exports, Export{Subject: peer + t.topic, To: t.to})
+		case slices.Contains(t.to, a.Name):
+			a.Imports = append(a.Imports, Import{From: from, Subject: peer + t.topic})
+			if !slices.Contains(a.Users[0].Subscribe, peer+t.topic) {
+				a.Users[0].Subscribe = append(a.Users[0].Subscribe, peer+t.topic)
+			}
+		}
+	}
+}

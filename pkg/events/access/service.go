@@ -1,0 +1,83 @@
+package access
+
+import "slices"
+
+// service is who works on the bus.
+type service struct {
+	user, account string
+	// api is what it may ask of JetStream's API, and nextOf the consumers of others, from
+	// which it may not take messages, in words of [server.Permissions].
+	api   string
+	asks  []string
+	never []string
+	// many tells that it may ask about many subjects at once.
+	many bool
+	// acks are the consumers whose deliveries it answers.
+	acks []string
+	// says are the subjects of messages that are stored.
+	says []string
+	// own are the topics on which its replicas talk to each other, tells those on which
+	// it talks to other accounts.
+	own   []string
+	tells []telling
+	// hears are the subjects of which it hears what is published.
+	hears []string
+	// orders are what it asks the provisioner for.
+	orders []string
+}
+
+// telling is a topic and those who hear it.
+type telling struct {
+	topic string
+	to    []string
+}
+
+// services are all services, for the controllers of the catalogue.
+func services(controllers []string) []service {
+	guests := func(user, account string) service {
+		return service{user: user, account: account, api: GuestAPI, asks: GuestQuestions, hears: Published}
+	}
+	shadow := guests(Shadow, Shadows)
+	shadow.says, shadow.own = []string{"shadow.>"}, []string{"shadows.*"}
+	consuming := append(slices.Clone(Reading), "CONSUMER.INFO.*.*", next)
+	return []service{
+		{
+			user: Watcher, account: Watchers, api: API, asks: consuming, many: true,
+			never:  append(nextOf(controllers...), nextOf(WriterConsumer)...),
+			says:   []string{"ev.>", "status.watchers"},
+			own:    []string{"watchers", "epoch"},
+			tells:  []telling{{"epoch", []string{Writers}}, {"heard.>", []string{Writers}}},
+			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
+		},
+		{
+			user: Reconciler, account: Reconcilers, api: API, asks: consuming, many: true,
+			never: nextOf(WriterConsumer), acks: controllers,
+			says:   []string{"turn.>", "sched.>", "status.reconcilers", "shadow.>"},
+			own:    []string{"reconcilers", "shadows.*"},
+			tells:  []telling{{"damage", []string{Watchers}}},
+			orders: []string{MakeController, MakeShadow, MakeConsumer, Leave},
+		},
+		{
+			user: Writer, account: Writers, api: API, asks: consuming, many: true,
+			never: nextOf(controllers...), acks: []string{WriterConsumer},
+			says:   []string{"outcome.>"},
+			own:    []string{"writers", "epoch"}, // among themselves
+			tells:  []telling{{"writers", []string{Reconcilers}}, {"writes", []string{Watchers}}},
+			orders: []string{MakeController, MakeConsumer, Leave},
+		},
+		{user: NotaryUser, account: Notary, api: API, asks: Reading, says: []string{"notary.>"}, orders: []string{MakeNotary}},
+		guests(Reader, Readers),
+		shadow,
+	}
+}
+
+const next = "CONSUMER.MSG.NEXT.*.*"
+
+// nextOf are the questions for the next messages of consumers with these names.
+func nextOf(consumers ...string) []string {
+	all := make([]string, 0, len(consumers))
+	for _, c := range consumers {
+		all = append(all, "CONSUMER.MSG.NEXT.*."+c)
+	}
+	return all
+}

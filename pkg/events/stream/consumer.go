@@ -1,0 +1,102 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// consumerOrder says which consumer is wanted. It has no subject to which messages would be
+// sent, so it can be given to the provisioner: whoever has a consumer asks it for messages.
+type consumerOrder struct {
+	Stream string `json:"stream"`
+	// Durable is the name of one that several work on; empty: it is a reader's, who is
+	// alone, answers nothing, and has it for as long as it reads.
+	Durable     string `json:"durable,omitempty"`
+	Subject     string `json:"subject,omitempty"`
+	HeadersOnly bool   `json:"headersOnly,omitempty"`
+	// From is the first sequence, or Since the time of the first message, or New means
+	// what is stored from now on.
+	From  uint64     `json:"from,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+	New   bool       `json:"new,omitempty"`
+
+	AckWait    time.Duration `json:"ackWait,omitempty"` // nanoseconds
+	MaxPending int           `json:"maxPending,omitempty"`
+	Volatile   bool          `json:"volatile,omitempty"`
+	// Update changes the one that is there, Remake replaces it; Lost: where it was need
+	// not answer.
+	Update bool `json:"update,omitempty"`
+	Remake bool `json:"remake,omitempty"`
+	Lost   bool `json:"lost,omitempty"`
+
+	// name is that of a reader's consumer; empty: the client library makes one up.
+	name string
+}
+
+// config is the consumer as the server is told.
+func (o consumerOrder) config() jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{FilterSubject: o.Subject, HeadersOnly: o.HeadersOnly, MaxDeliver: -1}
+	if o.Durable == "" {
+		c.Name, c.AckPolicy = o.name, jetstream.AckNonePolicy
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, max(o.From, 1)
+		c.Replicas, c.MemoryStorage, c.InactiveThreshold = 1, true, readerIdle
+	} else {
+		c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = o.Durable, jetstream.AckExplicitPolicy, o.AckWait, o.MaxPending
+		c.DeliverPolicy = jetstream.DeliverAllPolicy
+		// The server keeps the requests for deliveries in the order of their ranks,
+		// and forgets those of a connection that has closed.
+		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{everybody}
+	}
+	if o.Since != nil {
+		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, o.Since
+	}
+	if o.New {
+		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverNewPolicy, 0, nil
+	}
+	if o.Volatile {
+		c.MemoryStorage, c.Replicas = true, 1
+	}
+	return c
+}
+
+// consumer makes a consumer, or changes the one that is there.
+func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+	want := o.config()
+	switch {
+	case o.Remake:
+		removal, done := context.WithTimeout(ctx, lookupPatience)
+		defer done()
+		err := b.js.DeleteConsumer(removal, o.Stream, o.Durable)
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !o.Lost {
+			return nil, err
+		}
+	case o.Update:
+		found, err := b.js.Consumer(ctx, o.Stream, o.Durable)
+		if err != nil {
+			return nil, err
+		}
+		have := found.CachedInfo().Config
+		want.DeliverPolicy, want.OptStartSeq, want.OptStartTime = have.DeliverPolicy, have.OptStartSeq, have.OptStartTime
+		return b.js.UpdateConsumer(ctx, o.Stream, want)
+	}
+	// Never an update here: of two that start together with other settings the second
+	// is refused, finds the consumer the next time, and updates it.
+	return b.js.CreateConsumer(ctx, o.Stream, want)
+}
+
+// leave removes a reader's consumer, without waiting: the server would do it by
+// itself after a while.
+func (b own) leave(stream, consumer string) {
+	_ = b.conn.Publish(b.api("CONSUMER.DELETE."+stream+"."+consumer), nil)
+}
+
+// mostPending bounds what a consumer may be asked to have unanswered.
+const mostPending = 1 << 20
+
+// sane tells whether numbers are such as a service has.
+func (o consumerOrder) sane() bool {
+	return o.AckWait >= 0 && o.AckWait <= time.Hour && o.MaxPending >= 0 && o.MaxPending <= mostPending
+}

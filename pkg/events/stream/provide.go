@@ -1,0 +1,228 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const (
+	// mostKinds bounds the kinds for which a watcher may have streams made.
+	mostKinds = 2000
+	// ordersAtOnce bounds the orders that a provisioner works on, and orderBacklog those
+	// that wait.
+	ordersAtOnce, orderBacklog = 16, 1024
+	// orderBytes is more than an order takes.
+	orderBytes = 64 << 10
+)
+
+// provider answers the orders of services.
+type provider struct {
+	own
+	controllers []string
+	kinds       sync.Mutex // held while a kind is made, so that mostKinds holds
+}
+
+// Provide makes the streams and consumers that services ask for, with the settings that
+// follow from the options of this bus, until the context ends. Controllers are those of the
+// catalogue: nobody else's streams are made. It begins with the streams that are there, and
+// keeps as much of them as the options say. Any number may provide on one bus: each order
+// goes to one of them.
+//
+// Errors: it may not hear orders, or the bus was closed.
+func (b *Bus) Provide(ctx context.Context, controllers []string) error {
+	p := &provider{own: own{b}, controllers: controllers}
+	life, done := b.guarded(ctx, access.Provision)
+	defer done()
+	orders := make(chan *nats.Msg, orderBacklog)
+	sub, err := b.conn.ChanQueueSubscribe(access.Provision+".*.*", access.Provisioner, orders)
+	if err != nil {
+		return fmt.Errorf("hear what services ask for: %w", translated(life, err))
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	var working sync.WaitGroup
+	defer working.Wait()
+	working.Go(func() { p.adopt(life) })
+	slots := make(chan struct{}, ordersAtOnce)
+	for {
+		select {
+		case m := <-orders:
+			slots <- struct{}{}
+			working.Go(func() { p.serve(life, m); <-slots })
+		case <-life.Done():
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("hear what services ask for: %w", context.Cause(life))
+		case <-b.closed:
+			return fmt.Errorf("hear what services ask for: %w", bus.ErrClosed)
+		}
+	}
+}
+
+// adopt has the streams that are there keep as much as this process says.
+func (p *provider) adopt(ctx context.Context) {
+	all, err := p.Kinds(ctx)
+	for _, kind := range all {
+		err = errors.Join(err, p.own.kind(ctx, kind))
+	}
+	known, listing := p.Controllers(ctx)
+	err = errors.Join(err, listing)
+	for _, controller := range known {
+		err = errors.Join(err, p.own.controller(ctx, controller))
+	}
+	if err != nil && ctx.Err() == nil {
+		p.options.Log.Warn("streams are not as this provisioner wants them", "error", err)
+	}
+}
+
+// serve answers one order.
+func (p *provider) serve(ctx context.Context, m *nats.Msg) {
+	var done answer
+	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+	defer cancel()
+	token := strings.Split(m.Subject, ".")
+	user, verb := token[1], token[2]
+	o, err := readOrder(m.Data)
+	if err == nil {
+		done, err = p.do(ctx, user, verb, o)
+	}
+	if err != nil {
+		done = answerOf(err)
+		p.options.Log.Warn("an order was not carried out", "user", user, "order", verb, "error", err)
+	}
+	text, err := json.Marshal(done)
+	if err == nil && m.Reply != "" {
+		err = m.Respond(text)
+	}
+	if err != nil {
+		p.options.Log.Warn("an order was not answered", "user", user, "order", verb, "error", err)
+	}
+}
+
+func readOrder(text []byte) (o order, err error) {
+	if len(text) > orderBytes {
+		return o, fmt.Errorf("an order of %d bytes", len(text))
+	}
+	if err := json.Unmarshal(text, &o); err != nil {
+		return o, fmt.Errorf("read an order: %w", err)
+	}
+	return o, nil
+}
+
+// do carries out an order. Who may give which, the server's permissions say; what may be
+// in it is checked here.
+func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, error) {
+	switch verb {
+	case access.MakeKind, access.RenewKind, access.ForgetKind, access.StepDown:
+		return answer{}, p.ofKind(ctx, verb, o.Kind)
+	case access.MakeController, access.MakeShadow:
+		if !slices.Contains(p.controllers, o.Controller) {
+			return answer{}, fmt.Errorf("%q is no controller of this version", o.Controller)
+		}
+		if verb == access.MakeShadow {
+			return answer{}, p.own.shadow(ctx, o.Controller)
+		}
+		return answer{}, p.own.controller(ctx, o.Controller)
+	case access.MakeNotary:
+		if o.Keep < 0 {
+			return answer{}, fmt.Errorf("pages of a notary are to be kept for %v", o.Keep)
+		}
+		return answer{}, p.own.notary(ctx, o.Keep)
+	case access.MakeConsumer:
+		return p.consumerFor(ctx, user, o.Consumer)
+	case access.Leave:
+		if o.Consumer == nil || !strings.HasPrefix(o.Name, user+"-") {
+			return answer{}, fmt.Errorf("%q is no consumer of the user %s", o.Name, user)
+		}
+		p.own.leave(o.Consumer.Stream, o.Name)
+		return answer{}, nil
+	}
+	return answer{}, fmt.Errorf("%q is nothing that a provisioner of this version does", verb)
+}
+
+// ofKind carries out an order about the streams of a kind.
+func (p *provider) ofKind(ctx context.Context, verb string, kind *kinds.Kind) error {
+	if kind == nil || !kindName.MatchString(string(kind.Name)) || len(kind.Name) > longest {
+		return fmt.Errorf("the order names no kind: %+v", kind)
+	}
+	switch verb {
+	case access.ForgetKind:
+		return p.own.forget(ctx, kind.Name)
+	case access.StepDown:
+		return p.own.stepDown(ctx, kind.Name)
+	}
+	if !word.MatchString(kind.Version) || !word.MatchString(kind.Kind) || kind.Form != kinds.Full && kind.Form != kinds.Metadata {
+		return fmt.Errorf("no kind is like this: %+v", kind)
+	}
+	if verb == access.RenewKind {
+		return p.own.renew(ctx, *kind)
+	}
+	p.kinds.Lock()
+	defer p.kinds.Unlock()
+	if _, err := p.info(ctx, subject.LogStream(kind.Name)); errors.Is(err, bus.ErrNoStream) {
+		logs, err := p.logs(ctx)
+		if err == nil && len(logs) >= mostKinds {
+			err = fmt.Errorf("there are %d kinds already, which is as many as are recorded", len(logs))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.own.kind(ctx, *kind)
+}
+
+// longest is the length that the API server bounds names to.
+const longest = 253
+
+var (
+	kindName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	word     = regexp.MustCompile(`^[A-Za-z0-9]{1,63}$`)
+)
+
+// consumerFor makes a consumer for a user.
+func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
+	switch {
+	case o == nil || !o.sane():
+		return answer{}, fmt.Errorf("no consumer is like this: %+v", o)
+	case o.Durable == "" && (o.Update || o.Remake || user == access.NotaryUser):
+		return answer{}, fmt.Errorf("the user %s has no such consumer", user)
+	case o.Durable != "" && !p.owns(user, o):
+		return answer{}, fmt.Errorf("the consumer %s of %s is not the %s's", o.Durable, o.Stream, user)
+	case o.Durable == "":
+		o.name = user + "-" + nuid.Next()
+	}
+	made, err := p.own.consumer(ctx, *o)
+	if err != nil {
+		return answer{}, translated(ctx, err)
+	}
+	return answer{Name: made.CachedInfo().Name}, nil
+}
+
+// owns tells whether a user works on a stream under a name: the writers on turns, and a
+// controller on what is stored for it.
+func (p *provider) owns(user string, o *consumerOrder) bool {
+	switch user {
+	case access.Writer:
+		controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
+		return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller)
+	case access.Reconciler:
+		_, ofKind := subject.KindOfStream(o.Stream)
+		return slices.Contains(p.controllers, o.Durable) && (ofKind || o.Stream == subject.OutcomeStream(o.Durable) ||
+			o.Stream == subject.WakeStream && o.Subject == subject.Wakes(o.Durable))
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// accountsOf writes the accounts for some controllers, with the passwords of [passwords].
+func accountsOf(t *testing.T, f access.File) (file string) {
+	t.Helper()
+	passwords(t)
+	file = filepath.Join(t.TempDir(), "accounts.conf")
+	if err := os.WriteFile(file, []byte(f.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// shop is a bus with accounts and a provisioner, for the controllers c and d.
+func shop(t *testing.T) (address string) {
+	t.Helper()
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
+	provide(t, s.URL())
+	return s.URL()
+}
+
+// TestServicesWorkUnderAccounts: a delta, the turn that is decided on it and its outcome
+// go from service to service, each with its own rights and streams that it did not make;
+// wakes fire, many subjects are looked up at once, and nobody is refused anything.
+func TestServicesWorkUnderAccounts(t *testing.T) {
+	address := shop(t)
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(user string) *stream.Bus { return connect(t, stream.Options{URL: as(user, address)}) }
+	watcher, decider, writer, notary := as("watcher"), as("reconcilers"), as("writer"), as("notary")
+	must(watcher.EnsureKind(ctx, kinds.Pods.Kind))
+	must(decider.EnsureController(ctx, "c"))
+	must(writer.EnsureController(ctx, "d"))
+	must(notary.EnsureNotary(ctx, time.Hour))
+	must(watcher.EnsureShadow(ctx, "c"))
+	_, err := publish(ctx, watcher, 0, 50)
+	must(err)
+	read := make(chan error, 1)
+	go func() {
+		n := 0
+		read <- decider.Follow(ctx, subject.StateStream("pods"), 1, func(batch []events.Message) error {
+			if n += len(batch); n >= 60 {
+				return errRead
+			}
+			return nil
+		})
+	}()
+	_, err = publish(ctx, watcher, 50, 10)
+	must(err)
+	if err := <-read; !errors.Is(err, errRead) {
+		t.Errorf("the reconcilers follow pods: %v", err)
+	}
+	key := events.Key{Namespace: "shop", Name: "web"}
+	_, err = decider.Store(ctx, events.Message{Subject: subject.Turn("c", events.Act, key), Data: []byte("{}")}, 0)
+	must(err)
+	worked(t, writer, bus.Work{Stream: subject.TurnStream("c"), Durable: "writer", Since: time.Minute})
+	_, err = writer.Put(ctx, events.Message{Subject: subject.Outcome("c", events.Act, key), Data: []byte("{}")}, "one")
+	must(err)
+	worked(t, decider, bus.Work{Stream: subject.OutcomeStream("c"), Durable: "c"})
+	must(decider.Schedule(ctx, events.Wake{Controller: "c", Key: key, At: time.Now()}))
+	worked(t, decider, bus.Work{Stream: subject.WakeStream, Durable: "c", Subject: subject.Wakes("c")})
+	found, err := decider.LastOf(ctx, subject.OutcomeStream("c"), []string{subject.Outcome("c", events.Act, key), subject.Outcome("c", events.Act, events.Key{Name: "none"})})
+	if err != nil || len(found) != 1 {
+		t.Errorf("of two outcomes %d are found: %v", len(found), err)
+	}
+	if page := passageOf(t, notary, bus.Passage{Stream: subject.LogStream("pods")}); len(page) != 60 {
+		t.Errorf("the notary reads %d deltas", len(page))
+	}
+	must(watcher.Renew(ctx, kinds.Pods.Kind))
+	must(watcher.Forget(ctx, kinds.Pods.Name))
+	if _, err := watcher.StreamState(ctx, subject.LogStream("pods")); !errors.Is(err, bus.ErrNoStream) {
+		t.Errorf("a kind that was forgotten: %v", err)
+	}
+	for user, b := range map[string]*stream.Bus{"watcher": watcher, "reconcilers": decider, "writer": writer, "notary": notary} {
+		if err := b.Healthy(); err != nil {
+			t.Errorf("the %s: %v", user, err)
+		}
+	}
+}
+
+// worked takes one delivery.
+func worked(t *testing.T, b *stream.Bus, w bus.Work) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
+	defer stop()
+	done := false
+	err := b.Work(ctx, w, func(d bus.Delivery) { d.Done(); done = true; stop() })
+	if err != nil || !done {
+		t.Errorf("work on %s as %s: %t, %v", w.Stream, w.Durable, done, err)
+	}
+}
+
+// TestPeersHearWhoMayTellThem: what is said between services arrives across accounts, and
+// what another service says in their name does not.
+func TestPeersHearWhoMayTellThem(t *testing.T) {
+	address := shop(t)
+	speakers := []string{"watcher", "reconcilers", "writer"}
+	for topic, p := range map[string]struct{ from, to []string }{
+		"watchers": {[]string{"watcher"}, []string{"watcher"}}, "epoch": {[]string{"watcher"}, []string{"watcher", "writer"}},
+		"damage": {[]string{"reconcilers"}, []string{"watcher"}}, "writers": {[]string{"writer"}, []string{"writer", "reconcilers"}},
+		"writes": {[]string{"writer"}, []string{"watcher"}}, "heard.host.example.com-1": {[]string{"watcher"}, []string{"writer"}},
+		"reconcilers": {[]string{"reconcilers"}, []string{"reconcilers"}}, "shadows.1f": {[]string{"reconcilers"}, []string{"reconcilers"}},
+	} {
+		for _, listener := range p.to {
+			ears := connect(t, stream.Options{URL: as(listener, address)})
+			heard := make(chan string, 64)
+			go func() { _ = ears.Listen(t.Context(), topic, func(data []byte) { heard <- string(data) }) }()
+			for _, speaker := range p.from {
+				mouth := connect(t, stream.Options{URL: as(speaker, address)})
+				eventually(t, listener+" hears "+speaker+" on "+topic, func() bool {
+					if err := mouth.Say(topic, []byte(speaker)); err != nil {
+						t.Fatal(err)
+					}
+					select {
+					case who := <-heard:
+						return who == speaker
+					case <-time.After(10 * time.Millisecond):
+						return false
+					}
+				})
+			}
+			for _, speaker := range speakers {
+				if slices.Contains(p.from, speaker) || topic == "epoch" && speaker == "writer" { // writers share it among themselves
+					continue
+				}
+				mouth := connect(t, stream.Options{URL: as(speaker, address)})
+				if err := mouth.Say(topic, []byte("forged")); err != nil {
+					t.Fatal(err)
+				}
+				var refusal *stream.Refusal
+				eventually(t, speaker+" is refused "+topic, func() bool { return errors.As(mouth.Healthy(), &refusal) })
+			}
+			for len(heard) > 0 {
+				if who := <-heard; who == "forged" {
+					t.Errorf("the %s hears a forged word on %s", listener, topic)
+				}
+			}
+		}
+	}
+}
+
+// TestOrdersAreChecked: the provisioner makes what services have, and no more.
+func TestOrdersAreChecked(t *testing.T) {
+	address := shop(t)
+	watcher, decider, writer := connect(t, stream.Options{URL: as("watcher", address)}), connect(t, stream.Options{URL: as("reconcilers", address)}), connect(t, stream.Options{URL: as("writer", address)})
+	if err := errors.Join(decider.EnsureController(t.Context(), "c"), watcher.EnsureKind(t.Context(), kinds.Pods.Kind)); err != nil {
+		t.Fatal(err)
+	}
+	work := func(b *stream.Bus, stream, durable, filter string) func() error {
+		return func() error {
+			ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer stop()
+			if err := b.Work(ctx, bus.Work{Stream: stream, Durable: durable, Subject: filter}, func(bus.Delivery) {}); err != nil {
+				return err
+			}
+			all, err := connect(t, streamOptions(address)).Consumers(t.Context(), stream)
+			for _, c := range all {
+				if c.Name == durable {
+					return err
+				}
+			}
+			return errors.Join(errors.New("no such consumer was made"), err)
+		}
+	}
+	odd := kinds.Pods.Kind
+	odd.Name = "pods_x"
+	long := kinds.Pods.Kind
+	long.Name = kinds.Name(strings.Repeat("a", 254))
+	shapeless := kinds.Kind{Name: "widgets.example.com", Version: "v1", Kind: "Widget", Form: "picture"}
+	for what, try := range map[string]func() error{
+		"an unknown controller":                  func() error { return decider.EnsureController(t.Context(), "unheard-of") },
+		"a kind whose name no kind has":          func() error { return watcher.EnsureKind(t.Context(), odd) },
+		"a kind with a long name":                func() error { return watcher.EnsureKind(t.Context(), long) },
+		"a kind in an unknown form":              func() error { return watcher.EnsureKind(t.Context(), shapeless) },
+		"a shadow of nothing":                    func() error { return watcher.EnsureShadow(t.Context(), "unheard-of") },
+		"the reconcilers at the turns":           work(decider, "TURN_c", "writer", ""),
+		"a writer at the outcomes":               work(writer, "OUTCOME_c", "writer", ""),
+		"the watcher at the turns":               work(watcher, "TURN_c", "writer", ""),
+		"a controller at another one's outcomes": work(decider, "OUTCOME_c", "d", ""),
+		"a controller at another one's wakes":    work(decider, "WAKE", "c", "wake.d.>"),
+	} {
+		if err := try(); err == nil {
+			t.Errorf("%s: the provisioner has made it", what)
+		}
+	}
+}
+
+func streamOptions(address string) stream.Options {
+	return stream.Options{URL: as("millrace", address)}
+}
+
+// TestNoProvisioner: what exists goes on, who needs something new is told what to do, and
+// has it as soon as there is a provisioner.
+func TestNoProvisioner(t *testing.T) {
+	passwords(t)
+	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))}).URL()
+	all := connect(t, stream.Options{URL: as("millrace", address)}) // as an older version made them
+	if err := errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	watcher := connect(t, stream.Options{URL: as("watcher", address)})
+	if err := watcher.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Errorf("streams that are there: %v", err)
+	}
+	if _, err := publish(t.Context(), watcher, 0, 3); err != nil || watcher.Healthy() != nil {
+		t.Errorf("the log goes on: %v, %v", err, watcher.Healthy())
+	}
+	made := make(chan error, 1)
+	go func() { made <- watcher.EnsureKind(t.Context(), kinds.Deployments.Kind) }()
+	eventually(t, "readiness says that there is no provisioner", func() bool {
+		err := watcher.Healthy()
+		return errors.Is(err, stream.ErrNoProvisioner) && strings.Contains(err.Error(), "start millrace provisioner")
+	})
+	provide(t, address)
+	if err := <-made; err != nil || watcher.Healthy() != nil {
+		t.Errorf("with a provisioner: %v, %v", err, watcher.Healthy())
+	}
+}

@@ -1,0 +1,229 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Who makes a stream or a consumer names subjects to which the server then sends what is
+// stored: that of a consumer that is pushed, of a stream that is sourced, republished or
+// transformed. So on a bus with accounts a service may make none. It looks whether what it
+// needs is there, as it should be, and asks the provisioner for what is not ([Bus.Provide]).
+// A bus without accounts has no provisioner: there everybody makes what it needs.
+
+// maker makes streams and consumers.
+type maker interface {
+	kind(ctx context.Context, kind kinds.Kind) error
+	controller(ctx context.Context, controller string) error
+	shadow(ctx context.Context, controller string) error
+	notary(ctx context.Context, keep time.Duration) error
+	forget(ctx context.Context, kind kinds.Name) error
+	renew(ctx context.Context, kind kinds.Kind) error
+	stepDown(ctx context.Context, kind kinds.Name) error
+	consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error)
+	leave(stream, consumer string)
+}
+
+// own makes them by itself.
+type own struct{ *Bus }
+
+// asking has the provisioner make them.
+type asking struct{ *Bus }
+
+// ErrNoProvisioner: nobody makes streams and consumers.
+var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
+
+// order is what the provisioner is asked for; each verb uses one of them.
+type order struct {
+	Kind       *kinds.Kind    `json:"kind,omitempty"`
+	Controller string         `json:"controller,omitempty"`
+	Keep       time.Duration  `json:"keep,omitempty"` // nanoseconds
+	Consumer   *consumerOrder `json:"consumer,omitempty"`
+	Name       string         `json:"name,omitempty"` // of a consumer
+}
+
+// answer is what comes of it.
+type answer struct {
+	Name string `json:"name,omitempty"` // of a consumer
+	// Error is why it was not done, and Code of which sort that is.
+	Error string `json:"error,omitempty"`
+	Code  string `json:"code,omitempty"`
+}
+
+// The sorts of errors that callers tell apart.
+const (
+	codeSettings = "settings"
+	codeNoStream = "no-stream"
+	codePassing  = "passing"
+)
+
+// errNotYet: the provisioner could not do it at the moment.
+var errNotYet = errors.New("not at the moment")
+
+// orderPatience is how long the provisioner may take: many streams are made together.
+const orderPatience = 30 * time.Second
+
+// ask has the provisioner do something.
+func (b *asking) order(ctx context.Context, verb string, o order) (answer, error) {
+	on := access.Provision + "." + b.options.user + "." + verb
+	text, err := json.Marshal(o)
+	if err != nil {
+		return answer{}, fmt.Errorf("write an order: %w", err)
+	}
+	request, done := b.guarded(ctx, on)
+	defer done()
+	waiting, cancel := context.WithTimeout(request, orderPatience)
+	defer cancel()
+	m, err := b.conn.RequestWithContext(waiting, on, text)
+	b.provided(err)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return answer{}, ErrNoProvisioner
+	case err != nil:
+		return answer{}, fmt.Errorf("ask the provisioner: %w", translated(request, err))
+	}
+	var a answer
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return a, fmt.Errorf("read the provisioner's answer: %w", err)
+	}
+	return a, a.err()
+}
+
+func (a answer) err() error {
+	if a.Error == "" {
+		return nil
+	}
+	kind := map[string]error{codeSettings: bus.ErrSettings, codeNoStream: bus.ErrNoStream, codePassing: errNotYet}[a.Code]
+	if kind == nil {
+		return fmt.Errorf("the provisioner refuses: %s", a.Error)
+	}
+	return fmt.Errorf("%w: %s", kind, a.Error)
+}
+
+// answerOf is an error as it is told.
+func answerOf(err error) answer {
+	a := answer{Error: err.Error()}
+	switch {
+	case errors.Is(err, bus.ErrSettings):
+		a.Code = codeSettings
+	case errors.Is(err, bus.ErrNoStream):
+		a.Code = codeNoStream
+	case passing(err):
+		a.Code = codePassing
+	}
+	return a
+}
+
+// provided remembers whether there is a provisioner, for [Bus.Healthy].
+func (b *Bus) provided(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unprovided = errors.Is(err, nats.ErrNoResponders)
+}
+
+// ensure has the provisioner make streams that are missing. Those that are there are
+// compared, but for how much of them is kept, which is the provisioner's business.
+func (b *asking) ensure(ctx context.Context, verb string, o order, wanted ...jetstream.StreamConfig) error {
+	for asked := false; ; asked = true {
+		there, err := b.compare(ctx, wanted...)
+		at := slices.Index(there, false)
+		switch {
+		case err != nil || at < 0:
+			return err
+		case asked:
+			return fmt.Errorf("%w: %s, although the provisioner has made it", bus.ErrNoStream, wanted[at].Name)
+		}
+		if _, err := b.order(ctx, verb, o); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *asking) kind(ctx context.Context, kind kinds.Kind) error {
+	defer b.listing.drop()
+	if err := b.ensure(ctx, access.MakeKind, order{Kind: &kind}, b.options.logSettings(kind), b.options.stateSettings(kind)); err != nil {
+		return fmt.Errorf("ensure the streams of %s: %w", kind.Name, err)
+	}
+	return nil
+}
+
+func (b *asking) controller(ctx context.Context, controller string) error {
+	if err := b.ensure(ctx, access.MakeController, order{Controller: controller}, b.options.controllerSettings(controller)...); err != nil {
+		return fmt.Errorf("ensure the streams of %s: %w", controller, err)
+	}
+	return nil
+}
+
+func (b *asking) shadow(ctx context.Context, controller string) error {
+	if err := b.ensure(ctx, access.MakeShadow, order{Controller: controller}, b.options.shadowSettings(controller)); err != nil {
+		return fmt.Errorf("ensure the stream of the shadow of %s: %w", controller, err)
+	}
+	return nil
+}
+
+func (b *asking) notary(ctx context.Context, keep time.Duration) error {
+	info, err := b.info(ctx, subject.NotaryStream)
+	if err == nil {
+		want := b.options.notarySettings(keep)
+		want.MaxAge = info.Config.MaxAge
+		if wrong := differences(retained(want, info.Config), want); len(wrong) > 0 {
+			return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
+		}
+		if info.Config.MaxAge == 0 || keep != 0 && info.Config.MaxAge >= keep {
+			return nil
+		}
+	}
+	if err == nil || errors.Is(err, bus.ErrNoStream) {
+		_, err = b.order(ctx, access.MakeNotary, order{Keep: keep})
+	}
+	if err != nil {
+		return fmt.Errorf("ensure the notary's stream: %w", err)
+	}
+	return nil
+}
+
+func (b *asking) forget(ctx context.Context, kind kinds.Name) error {
+	if _, err := b.order(ctx, access.ForgetKind, order{Kind: &kinds.Kind{Name: kind}}); err != nil {
+		return fmt.Errorf("forget %s: %w", kind, err)
+	}
+	return nil
+}
+
+func (b *asking) renew(ctx context.Context, kind kinds.Kind) error {
+	if _, err := b.order(ctx, access.RenewKind, order{Kind: &kind}); err != nil {
+		return fmt.Errorf("renew the state of %s: %w", kind.Name, err)
+	}
+	return nil
+}
+
+func (b *asking) stepDown(ctx context.Context, kind kinds.Name) error {
+	_, err := b.order(ctx, access.StepDown, order{Kind: &kinds.Kind{Name: kind}})
+	return err
+}
+
+func (b *asking) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+	made, err := b.order(ctx, access.MakeConsumer, order{Consumer: &o})
+	if err != nil {
+		return nil, fmt.Errorf("make a consumer of %s: %w", o.Stream, err)
+	}
+	return b.js.Consumer(ctx, o.Stream, made.Name)
+}
+
+func (b *asking) leave(stream, consumer string) {
+	text, err := json.Marshal(order{Consumer: &consumerOrder{Stream: stream}, Name: consumer})
+	if err == nil {
+		_ = b.conn.Publish(access.Provision+"."+b.options.user+"."+access.Leave, text)
+	}
+}
