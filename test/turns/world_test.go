@@ -3,15 +3,19 @@ package turns_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,10 +24,12 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -40,6 +46,8 @@ type world struct {
 	server *stream.Server
 	bus    *stream.Bus
 	api    *httptest.Server
+	keys   *sign.Provided // nil: nothing is signed
+	alarms []prometheus.Collector
 
 	mu      sync.Mutex
 	log     bus.Appender
@@ -309,8 +317,13 @@ func copies() reconcile.Any {
 func (w *world) decides() (stop func()) {
 	w.Helper()
 	b := w.connect(0)
-	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: []reconcile.Any{copies()}})
+	c := reconcilers.Config{Bus: b, Controllers: []reconcile.Any{copies()}}
+	if w.keys != nil {
+		c.Settings.Signatures = shell.Signatures{Sign: w.signer(w.keys.Turns), Outcomes: w.trust(w.keys.Outcomes)}
+	}
+	s, err := reconcilers.New(c)
 	w.must(err)
+	w.alarms = append(w.alarms, s.Collectors()...)
 	return w.run(b, s.Run)
 }
 
@@ -318,12 +331,52 @@ func (w *world) decides() (stop func()) {
 func (w *world) writes() (stop func()) {
 	w.Helper()
 	b := w.connect(0)
-	s, err := writer.New(writer.Config{
-		REST: &rest.Config{Host: w.api.URL}, Bus: b,
+	c := writer.Config{
+		REST: &rest.Config{Host: w.api.URL}, Bus: b, Log: slog.New(slog.DiscardHandler),
 		Controllers: []writer.Profile{{Name: copier, Allowed: func(events.Command) bool { return true }}},
-	})
+	}
+	if w.keys != nil {
+		c.Sign, c.Turns = w.signer(w.keys.Outcomes), w.trust(w.keys.Turns)
+	}
+	s, err := writer.New(c)
 	w.must(err)
+	w.alarms = append(w.alarms, s.Collectors()...)
 	return w.run(b, s.Run)
+}
+
+func (w *world) signer(p sign.Pair) *sign.Signer {
+	w.Helper()
+	s, err := sign.SignerFile(p.Private, w.warned)
+	w.must(err)
+	return s
+}
+
+func (w *world) trust(p sign.Pair) *sign.Trust {
+	w.Helper()
+	t, err := sign.TrustFile(p.Public, w.warned)
+	w.must(err)
+	return t
+}
+
+func (w *world) warned(err error) { w.Errorf("a file of keys: %v", err) }
+
+// alarmed is the sum of a counter over all services, of those series that have a label's value.
+func (w *world) alarmed(counter, value string) (sum int) {
+	w.Helper()
+	for _, c := range w.alarms {
+		r := prometheus.NewPedanticRegistry()
+		w.must(r.Register(c))
+		families, err := r.Gather()
+		w.must(err)
+		for _, family := range families {
+			for _, series := range family.GetMetric() {
+				if family.GetName() == counter && slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value }) {
+					sum += int(series.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return sum
 }
 
 func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {

@@ -67,7 +67,7 @@ func (k Key) PEM() ([]byte, error) {
 	b := &pem.Block{Type: publicBlock, Bytes: der, Headers: map[string]string{}}
 	for name, at := range map[string]time.Time{headerNotBefore: k.NotBefore, headerNotAfter: k.NotAfter, headerRevoked: k.Revoked} {
 		if !at.IsZero() {
-			b.Headers[name] = at.UTC().Format(time.RFC3339)
+			b.Headers[name] = at.UTC().Format(time.RFC3339Nano) // what was stored in the same second, before, is history
 		}
 	}
 	return pem.EncodeToMemory(b), nil

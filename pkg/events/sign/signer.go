@@ -107,3 +107,6 @@ func (s *Signer) check(p purpose, m events.Message, within time.Duration) error 
 	}
 	return nil
 }
+
+// ID names the key that it signs with now.
+func (s *Signer) ID() string { return s.id(s.file.get()) }
