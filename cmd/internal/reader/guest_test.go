@@ -34,7 +34,7 @@ func TestTheReaderMayReadAll(t *testing.T) {
 	must(t, err)
 	shop, err := recordtest.OpenShop(t.Context(), teller)
 	must(t, err)
-	key := sign(t, b)
+	key := vouch(t, b)
 	reconcilers, err := stream.Connect(t.Context(), stream.Options{URL: as("reconcilers")})
 	must(t, err)
 	t.Cleanup(func() { _ = reconcilers.Close() })
@@ -146,8 +146,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// sign has a notary sign what there is, and gives the file of its public key.
-func sign(t *testing.T, b *stream.Bus) string {
+// vouch has a notary sign what there is, and gives the file of its public key.
+func vouch(t *testing.T, b *stream.Bus) string {
 	t.Helper()
 	private, public, err := notary.Generate("notary.test")
 	must(t, err)

@@ -29,6 +29,7 @@ type verifying struct {
 	audit   string
 	witness string
 	every   bool
+	signed  signatures
 }
 
 func newVerify() *cobra.Command {
@@ -42,7 +43,8 @@ its stream and sequence, and so is what nobody has signed yet. That works offlin
 a file: --record=FILE. With --witness the newest checkpoints are remembered in a file,
 and next time a record that went back behind them is found. With --audit-log the writes
 in the API server's audit log are held against the outcomes on record. The command ends
-with an error when anything is found.`,
+with an error when anything is found. With --turn-keys-file and
+--outcome-keys-file it checks who has signed each turn and each outcome.`,
 		Example: "  millrace verify --key=notary.pub\n  millrace verify --key=notary.pub --record=incident.millrace\n" +
 			"  millrace verify --key=notary.pub --witness=checkpoints.json --audit-log=/var/log/kubernetes/audit.log",
 		Args: cobra.NoArgs, Lasting: true,
@@ -51,6 +53,7 @@ with an error when anything is found.`,
 			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, one a line")
 			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
 			f.BoolVar(&v.every, "all", v.every, "show each stream")
+			v.signed.add(f)
 			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
 		},
 		Run: func(ctx context.Context, s *Session, _ []string) error { return v.run(ctx, s) },
@@ -74,6 +77,11 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 		}
 		report.Audit, r.Findings = about, append(r.Findings, found...)
 	}
+	signed, found, err := v.signed.check(ctx, s.Bus)
+	if err != nil {
+		return err
+	}
+	report.Signatures, r.Findings = signed, append(r.Findings, found...)
 	if err := s.Print(report, func(p *Paper) { drawReport(p, report, v.every) }); err != nil {
 		return err
 	}
@@ -90,7 +98,8 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 // verified is a report, and how far an audit log was held against the record.
 type verified struct {
 	*notary.Report
-	Audit *Audited `json:"auditLog,omitempty"`
+	Audit      *Audited     `json:"auditLog,omitempty"`
+	Signatures []Signatures `json:"signatures,omitempty"`
 }
 
 // trust reads what the record is held against.
@@ -233,6 +242,7 @@ func drawReport(p *Paper, r verified, every bool) {
 	for _, f := range r.Remarks {
 		p.Line("%s", p.In(Dim, f.String()))
 	}
+	drawSignatures(p, r.Signatures)
 	for _, f := range r.Findings {
 		p.Line("%s", p.In(Red, f.String()))
 	}
