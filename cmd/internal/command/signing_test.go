@@ -1,0 +1,67 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/sign"
+)
+
+// TestNoServiceActsWithoutKeys: what orders writes or opens fences refuses to start
+// without keys, says what to do, and takes no half of them.
+func TestNoServiceActsWithoutKeys(t *testing.T) {
+	keys, err := sign.Provide(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	junk := filepath.Join(t.TempDir(), "junk")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		options signingOptions
+		acts    bool
+		wrong   string
+	}{
+		{"with both", signingOptions{key: keys.Turns.Private, keys: keys.Outcomes.Public}, true, ""},
+		{"with those of its kind, too", signingOptions{key: keys.Turns.Private, keys: keys.Outcomes.Public, kin: keys.Turns.Public}, true, ""},
+		{"with none", signingOptions{}, true, "--insecure-unsigned"},
+		{"with none, and only looking on", signingOptions{}, false, ""},
+		{"without the writers'", signingOptions{key: keys.Turns.Private}, true, "--outcome-keys-file"},
+		{"without its own", signingOptions{keys: keys.Outcomes.Public}, true, "--turn-signing-key-file"},
+		{"insecure", signingOptions{unsigned: true}, true, ""},
+		{"insecure with keys", signingOptions{unsigned: true, key: keys.Turns.Private}, true, "leave out"},
+		{"the public one as its own", signingOptions{key: keys.Turns.Public, keys: keys.Outcomes.Public}, true, "--turn-signing-key-file"},
+		{"the private one as the writers'", signingOptions{key: keys.Turns.Private, keys: keys.Outcomes.Private}, true, "the signer alone may have"},
+		{"junk", signingOptions{key: keys.Turns.Private, keys: keys.Outcomes.Public, kin: junk}, true, "--turn-keys-file"},
+	} {
+		c.options.own, c.options.theirs = "turn", "outcome"
+		s, err := c.options.load(c.acts)
+		switch {
+		case c.wrong == "" && err != nil, c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
+			t.Errorf("%s: %v, want %q", c.name, err, c.wrong)
+		case err == nil && (s.signer == nil) != (c.options.key == ""):
+			t.Errorf("%s: it signs: %v", c.name, s.signer != nil)
+		}
+	}
+}
+
+// TestKeysOfEverythingAreMadeOnce: the two ends of a process trust each other, and so do
+// those of the next one with the same data.
+func TestKeysOfEverythingAreMadeOnce(t *testing.T) {
+	data := t.TempDir()
+	deciding, writing, err := signingDir("").load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := signingDir(filepath.Join(data, "signing")).load("")
+	if err != nil || again.Sign.ID() != deciding.Sign.ID() {
+		t.Errorf("the next process signs with key %s, not %s (%v)", again.Sign.ID(), deciding.Sign.ID(), err)
+	}
+	if deciding.Outcomes == nil || deciding.Turns == nil || writing.signer == nil || writing.theirs == nil || writing.kin == nil {
+		t.Error("a key or a trust file is not used")
+	}
+}
