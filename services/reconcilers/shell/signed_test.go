@@ -1,0 +1,88 @@
+package shell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/sign"
+)
+
+// The refusal of what a forger put behind a turn that is under way does not open the
+// fence: the turn's own outcome does.
+func TestARefusedForgeryOpensNoFence(t *testing.T) {
+	o := begun(t, Settings{})
+	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
+	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
+	e := o.desk.entries[web]
+	if e.act.settled() || e.act.outcome >= 10 {
+		t.Error("the fence opened for the refusal of what is no turn of ours")
+	}
+	if e.known {
+		t.Error("the key is not recalled, although something lies behind its turn")
+	}
+	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
+	if e.act.outcome != 10 || e.act.failures != 1 {
+		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.act.outcome, e.act.failures)
+	}
+}
+
+// What is recalled of a lane: a turn that is not ours has its place and nothing more, its
+// refusal tells nothing of the turns before, and an outcome counts only if it is signed.
+func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(err)
+	deciding, err := sign.SignerFile(keys.Turns.Private, nil)
+	must(err)
+	writing, err := sign.SignerFile(keys.Outcomes.Private, nil)
+	must(err)
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	must(err)
+	refused := 0
+	by := Signatures{Sign: deciding, Outcomes: trust, Refused: func(events.Message, error) { refused++ }}
+	turn := func(signed bool) events.Message {
+		m, err := events.EncodeJSON(events.Turn{Controller: "toy", Key: web, Lane: events.Act}, events.Trace{})
+		must(err)
+		m.Sequence, m.Time = 7, time.Now()
+		m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"3"}
+		if signed {
+			deciding.Turn(m, 3, m.Time)
+		}
+		return m
+	}
+	outcome := func(signed bool, reason string) events.Message {
+		m, err := events.EncodeJSON(events.Outcome{Turn: 7, Results: []events.Result{{Status: events.Refused, Reason: reason}}}, events.Trace{})
+		must(err)
+		m.Sequence, m.Time = 9, time.Now()
+		m.Header["Nats-Msg-Id"] = []string{"7"}
+		if signed {
+			writing.Outcome(m, "7", m.Time)
+		}
+		return m
+	}
+	for _, c := range []struct {
+		name            string
+		turn, outcome   events.Message
+		knows, answered bool
+	}{
+		{"both are signed", turn(true), outcome(true, "Stale"), true, true},
+		{"an outcome of nobody", turn(true), outcome(false, "Stale"), true, false},
+		{"a turn of nobody", turn(false), outcome(true, "Stale"), false, true},
+		{"a turn of nobody, refused", turn(false), outcome(true, events.BadSignature), false, false},
+		{"a turn of ours, refused", turn(true), outcome(true, events.BadSignature), true, true},
+	} {
+		past := by.remembered(c.turn, true, c.outcome)
+		if past.Sequence != 7 || (past.Turn != nil) != c.knows || (past.Outcome != nil) != c.answered {
+			t.Errorf("%s: %+v", c.name, past)
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d outcomes were an alarm, want 1", refused)
+	}
+}
