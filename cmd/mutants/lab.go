@@ -35,6 +35,7 @@ var steps = map[string]step{
 	"daemons":  {args: []string{"./test/sim", "-run", "TestWorlds/daemons", "-sim.n=60"}},
 	"kubelets": {args: []string{"./test/sim", "-run", "TestWorlds/kubelets", "-sim.n=25"}},
 	"history":  {args: []string{"./test/history"}},
+	"forged":   {args: []string{"./test/turns", "-run", "Forged|Signing|KeysChange"}},
 	"oracle":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
 }
 
