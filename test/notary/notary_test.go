@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,8 +26,7 @@ import (
 // patience is how long anything may take, on however slow a machine.
 const patience = 2 * time.Minute
 
-// site is a NATS server with the user of deployments/nats/notary.conf, and one who may
-// do everything.
+// site is a NATS server with the accounts of deployments/nats/accounts.conf.
 type site struct {
 	*testing.T
 	options *server.Options
@@ -39,13 +37,12 @@ type site struct {
 }
 
 func start(t *testing.T) *site {
-	text, err := os.ReadFile(filepath.Join("..", "..", "deployments", "nats", "notary.conf"))
-	must(t, err)
-	t.Setenv("NOTARY_PASSWORD", "notary")
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(file, fmt.Appendf(nil, "authorization { users: [ {user: all, password: all}, {\n%s\n} ] }\n", text), 0o600))
+	for _, user := range stream.Users {
+		t.Setenv(stream.PasswordOf(user), user)
+	}
 	s := &site{T: t}
-	s.options, err = server.ProcessConfigFile(file)
+	var err error
+	s.options, err = server.ProcessConfigFile(filepath.Join("..", "..", "deployments", "nats", "accounts.conf"))
 	must(t, err)
 	s.options.Host, s.options.JetStream, s.options.StoreDir = "127.0.0.1", true, t.TempDir()
 	s.options.Port, err = port.Free() // nobody else takes it while the server is away
@@ -58,6 +55,7 @@ func start(t *testing.T) *site {
 	s.signer, s.known = signer, note.VerifierList(verifier)
 	s.serve()
 	t.Cleanup(s.stop)
+	s.provide()
 	return s
 }
 
@@ -66,6 +64,19 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// provide runs the provisioner, who makes the notary's stream, until the test ends.
+func (s *site) provide() {
+	b := s.as("provisioner")
+	ctx, cancel := context.WithCancel(s.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := b.Provide(ctx, []string{"c"}); err != nil {
+			s.Error(err)
+		}
+	})
+	s.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // serve starts the server, each time on the same port.
@@ -84,7 +95,7 @@ func (s *site) stop() { s.server.Shutdown(); s.server.WaitForShutdown() }
 
 func (s *site) as(user string) *stream.Bus {
 	s.Helper()
-	b, err := stream.Connect(s.Context(), stream.Options{URL: "nats://" + user + ":" + user + "@" + s.server.Addr().String(), Guest: user == "notary"})
+	b, err := stream.Connect(s.Context(), stream.Options{URL: "nats://" + user + ":" + user + "@" + s.server.Addr().String()})
 	must(s.T, err)
 	s.Cleanup(func() { _ = b.Close() })
 	return b
@@ -148,12 +159,12 @@ func (s *site) proven(b *stream.Bus) *notary.Report {
 	}
 }
 
-// TestTheNotarysRights: with the rights that deployments/nats/notary.conf gives, two
+// TestTheNotarysRights: with the rights that deployments/nats/accounts.conf gives, two
 // notaries sign everything, and can do nothing else. The file that is exported
 // verifies, and so it does when it was imported somewhere else.
 func TestTheNotarysRights(t *testing.T) {
 	s := start(t)
-	all, one, other := s.as("all"), s.as("notary"), s.as("notary")
+	all, one, other := s.as("millrace"), s.as("notary"), s.as("notary")
 	must(t, errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")))
 	s.sign(one)
 	s.sign(other)
@@ -172,7 +183,7 @@ func TestTheNotarysRights(t *testing.T) {
 	must(t, err)
 	f, err := archive.New("exported", bytes.NewReader(out.Bytes()), int64(out.Len()))
 	must(t, err)
-	elsewhere := start(t).as("all")
+	elsewhere := start(t).as("millrace")
 	for _, part := range f.Streams() {
 		if part.Name != subject.WakeStream {
 			must(t, elsewhere.Import(t.Context(), f, part.Name, part.Kind))
@@ -208,14 +219,14 @@ func TestTheNotarysRights(t *testing.T) {
 // anew is a break that everybody sees.
 func TestTheNotarySurvives(t *testing.T) {
 	s := start(t)
-	all := s.as("all")
+	all := s.as("millrace")
 	must(t, errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")))
 	stop := s.sign(s.as("notary"))
 	tell(t, all, 0, 20)
 	s.proven(all)
 	s.stop()
 	s.serve()
-	all = s.as("all")
+	all = s.as("millrace")
 	tell(t, all, 20, 20)
 	if r := s.proven(all); len(r.Findings) > 0 {
 		t.Errorf("found after a restart of the server: %v", r.Findings)

@@ -88,7 +88,7 @@ who run the bus cannot read the key. millrace run does the same with --notary-ke
 			if o.key == "" {
 				return errors.New("--notary-key is missing: name the file with the private key; millrace notary keys makes one")
 			}
-			bus.guest = true // deployments/nats/notary.conf gives no right to consumers
+			bus.guest = true // it has no right to consumers
 			b, err := bus.open(ctx, "notary", nil)
 			if err != nil {
 				return err

@@ -65,6 +65,11 @@ func New(controllers []string) File {
 		for _, t := range s.tells {
 			tell(others, s.account, t)
 		}
+		for _, subject := range s.says {
+			if slices.Contains(Published, subject) {
+				publish(others, s.account, subject)
+			}
+		}
 	}
 	return File{Accounts: append([]Account{main}, others...)}
 }
@@ -185,6 +190,19 @@ func tell(accounts []Account, from string, t telling) {
 			if !slices.Contains(a.Users[0].Subscribe, peer+t.topic) {
 				a.Users[0].Subscribe = append(a.Users[0].Subscribe, peer+t.topic)
 			}
+		}
+	}
+}
+
+// publish has readers and shadows hear what a service publishes. The account of the streams
+// does not pass on what it was lent.
+func publish(accounts []Account, from, subject string) {
+	for i := range accounts {
+		switch a := &accounts[i]; a.Name {
+		case from:
+			a.Exports = append(a.Exports, Export{Subject: subject, To: []string{Readers, Shadows}})
+		case Readers, Shadows:
+			a.Imports = append(a.Imports, Import{From: from, Subject: subject, Prefix: Heard})
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 			return err
 		}
 		if attempt == 10 {
-			b.options.Log.Info("Waiting for the stream of a shadow: is the watcher running, with the same --shadow?", "controller", controller)
+			b.options.Log.Info("Waiting for the stream of a shadow: is the watcher running, with the same --shadow, and a provisioner?", "controller", controller)
 		}
 		if !pause(ctx, attempt) {
 			return fmt.Errorf("wait for the stream of the shadow of %s: %w", controller, ctx.Err())
