@@ -41,7 +41,7 @@ var attacks = []string{
 	"sched.c.1._._.x", "wake.c.1._._.x", "shadow.c.act.1._._.x", "notary.EV_pods", "status.reconcilers", "status.watchers",
 	"peer.watchers", "peer.epoch", "peer.writers", "peer.writes", "peer.damage", "peer.reconcilers", "peer.heard.x", "peer.other",
 	"$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$JS.FC.TURN_c.x", "$JS.SNAPSHOT.ACK.TURN_c.x",
-	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0",
+	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0", "$JS.ACK.WAKE.d.1.1.1.1.0", access.Many + ".TURN_c",
 	"provision.watcher.forget", "provision.reconcilers.consumer", "provision.writer.consumer", "provision.notary.notary",
 }
 
@@ -52,7 +52,7 @@ var calls = []string{
 	"STREAM.PURGE.TURN_c", "STREAM.PURGE.EV_pods", "STREAM.SNAPSHOT.TURN_c", "STREAM.RESTORE.Y", "STREAM.MSG.DELETE.TURN_c",
 	"STREAM.MSG.GET.TURN_c", "STREAM.LEADER.STEPDOWN.STATE_pods", "STREAM.PEER.REMOVE.TURN_c", "DIRECT.GET.TURN_c", "DIRECT.GET.TURN_c.turn.c.x",
 	"CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.z", "CONSUMER.DURABLE.CREATE.TURN_c.z", "CONSUMER.DELETE.TURN_c.writer", "CONSUMER.NAMES.TURN_c",
-	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.OUTCOME_c.c", "CONSUMER.MSG.NEXT.WAKE.d",
+	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.OUTCOME_c.c", "CONSUMER.MSG.NEXT.WAKE.d", "CONSUMER.MSG.NEXT.EV_pods.reading",
 	"SERVER.REMOVE", "ACCOUNT.PURGE.MILLRACE", "META.LEADER.STEPDOWN", "ACCOUNT.STREAM.MOVE.MILLRACE.TURN_c",
 }
 
@@ -86,6 +86,7 @@ func newBench(t *testing.T, f access.File) (*bench, error) {
 	}
 	for _, w := range []bus.Work{
 		{Stream: subject.TurnStream("c"), Durable: "writer"}, {Stream: subject.OutcomeStream("c"), Durable: "c"}, {Stream: subject.WakeStream, Durable: "d"},
+		{Stream: subject.LogStream("pods"), Durable: "reading"},
 	} {
 		err = errors.Join(err, b.employ(w))
 	}
@@ -277,7 +278,11 @@ func (b *bench) column(user string, f access.File) []string {
 	}
 	before := b.stands()
 	for _, on := range says {
-		if !b.visitor[user].says(on) {
+		answered := b.visitor[user].says(on)
+		if strings.HasPrefix(on, "peer.") && !b.visitor[user].refused(on) {
+			can = append(can, user+" tells "+on) // which nothing answers
+		}
+		if !answered {
 			continue
 		}
 		can = append(can, user+" says "+on)
@@ -356,7 +361,10 @@ func without(f func() access.File) map[string]struct {
 		for k, e := range a.Exports {
 			for m, to := range e.To {
 				add(fmt.Sprintf("%s exports %s to %s", a.Name, e.Subject, to), []string{userOf[to]}, func(f *access.File) {
-					f.Accounts[i].Exports[k].To = slices.Delete(f.Accounts[i].Exports[k].To, m, m+1)
+					e := &f.Accounts[i].Exports[k]
+					if e.To = slices.Delete(e.To, m, m+1); len(e.To) == 0 { // to nobody would be to everybody
+						f.Accounts[i].Exports = slices.Delete(f.Accounts[i].Exports, k, k+1)
+					}
 				})
 			}
 		}
