@@ -85,7 +85,7 @@ func of[T runtime.Object](all []runtime.Object) (some []T) {
 // TestManifestsHoldFlags: every argument of a container and every setting of the
 // services is a flag of ours, with a value that it takes.
 func TestManifestsHoldFlags(t *testing.T) {
-	for _, folder := range []string{"kubernetes", "kubernetes-ha", "kubernetes-shadow", "notary"} {
+	for _, folder := range []string{"kubernetes", "kubernetes-ha", "kubernetes-shadow", "kubernetes-split", "notary"} {
 		all := manifests(t, folder)
 		var containers []corev1.Container
 		for _, s := range of[*appsv1.StatefulSet](all) {

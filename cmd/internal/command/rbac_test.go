@@ -4,13 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
 const madeBy = "# Made by: millrace rbac"
@@ -26,7 +30,7 @@ func TestRolesAreGenerated(t *testing.T) {
 		ok(t, err)
 		about, rest, generated := strings.Cut(string(text), madeBy)
 		if !generated {
-			if strings.Contains(string(text), "kind: ClusterRole\n") {
+			if strings.Contains(string(text), "\nrules:\n") {
 				t.Errorf("%s has roles, and does not say what makes them", file)
 			}
 			continue
@@ -106,5 +110,49 @@ func TestWatchersDifferInIdentityAndScope(t *testing.T) {
 	a.ServiceAccountName, b.ServiceAccountName, a.Containers[0].Args, b.Containers[0].Args = "", "", nil, nil
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("the watchers differ in more than their scope:\n%+v\n%+v", a, b)
+	}
+}
+
+// TestSplitWritersShareOutTheControllers: each controller has one writer of
+// deployments/kubernetes-split, which may act as its identity, and no other may.
+func TestSplitWritersShareOutTheControllers(t *testing.T) {
+	all := manifests(t, "kubernetes-split")
+	allowed := map[string][]string{}
+	for _, r := range of[*rbacv1.ClusterRole](all) {
+		if name, identities := strings.CutSuffix(r.Name, "-identities"); identities {
+			allowed[name] = r.Rules[0].ResourceNames
+		}
+	}
+	config := controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true}
+	writers := map[string]string{}
+	for _, d := range of[*appsv1.Deployment](all) {
+		if d.Spec.Template.Spec.ServiceAccountName != d.Name {
+			t.Errorf("%s runs as %s", d.Name, d.Spec.Template.Spec.ServiceAccountName)
+		}
+		command := subcommand(t, "writer")
+		ok(t, command.ParseFlags(d.Spec.Template.Spec.Containers[0].Args[1:]))
+		list, err := command.Flags().GetStringSlice("controllers")
+		ok(t, err)
+		chosen, err := controllers.Select(list, config)
+		ok(t, err)
+		for _, c := range chosen {
+			name, identity := c.Describe().Name, c.Describe().Identity
+			if writers[name] != "" {
+				t.Errorf("%s falls to %s and to %s", name, writers[name], d.Name)
+			}
+			writers[name] = d.Name
+			for account, identities := range allowed {
+				if slices.Contains(identities, identity) != (account == d.Name) {
+					t.Errorf("%s is carried out by %s; %s may act as %s: %t", name, d.Name, account, identity, account != d.Name)
+				}
+			}
+		}
+	}
+	every, err := controllers.Select([]string{"*"}, config)
+	ok(t, err)
+	for _, c := range every {
+		if name := c.Describe().Name; writers[name] == "" {
+			t.Errorf("%s has no writer", name)
+		}
 	}
 }

@@ -1,0 +1,231 @@
+package rights
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+const (
+	deployments = "../../deployments"
+	home        = "default"
+	patience    = 30 * time.Second
+)
+
+// site is an API server whose administrator the test is.
+type site struct {
+	kube   kubernetes.Interface
+	config *rest.Config
+	next   int
+}
+
+func begin(t *testing.T) *site {
+	t.Helper()
+	c := clustertest.Start(t, clustertest.Options{
+		Lean: true, Nodes: -1,
+		// One of the identities has a role only with them.
+		APIServerArgs: []string{"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"},
+	})
+	config, err := c.Config()
+	ok(t, err)
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	ok(t, err)
+	return &site{kube: kube, config: config}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clusterRoles are the rules of a manifest's cluster roles, by name.
+func clusterRoles(t *testing.T, folder, file string) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deployments, folder, file))
+	ok(t, err)
+	found := map[string][]rbacv1.PolicyRule{}
+	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(bytes.NewReader(text)), 4096)
+	for {
+		var role rbacv1.ClusterRole
+		if err := documents.Decode(&role); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind == "ClusterRole" {
+			found[role.Name] = role.Rules
+		}
+	}
+}
+
+// writer is an account with a writer's rights: one of its own for each set of rights, since
+// the API server goes for ten seconds by what it has once allowed to an account.
+type writer struct {
+	name   string
+	server string
+	http   *http.Client
+	token  string
+}
+
+// writer makes an account that may act as identities, and do by rules.
+func (s *site) writer(t *testing.T, identities, rules []rbacv1.PolicyRule) *writer {
+	t.Helper()
+	s.next++
+	name := fmt.Sprintf("writer-%d", s.next)
+	_, err := s.kube.CoreV1().ServiceAccounts(home).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	ok(t, err)
+	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}
+	s.role(t, name, rules, subject)
+	_, err = s.kube.RbacV1().Roles(metav1.NamespaceSystem).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: identities}, metav1.CreateOptions{})
+	ok(t, err)
+	_, err = s.kube.RbacV1().RoleBindings(metav1.NamespaceSystem).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+	}, metav1.CreateOptions{})
+	ok(t, err)
+	token, err := s.kube.CoreV1().ServiceAccounts(home).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	ok(t, err)
+	config := rest.AnonymousClientConfig(s.config)
+	client, err := rest.HTTPClientFor(config)
+	ok(t, err)
+	return &writer{name: name, server: s.config.Host, http: client, token: token.Status.Token}
+}
+
+// role binds a cluster role to somebody.
+func (s *site) role(t *testing.T, name string, rules []rbacv1.PolicyRule, to rbacv1.Subject) {
+	t.Helper()
+	_, err := s.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	ok(t, err)
+	_, err = s.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{to},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+	}, metav1.CreateOptions{})
+	ok(t, err)
+}
+
+// probe is one request: a verb on a resource of a group, or on a path.
+type probe struct{ verb, group, resource, path string }
+
+func (p probe) String() string {
+	if p.path != "" {
+		return p.verb + " " + p.path
+	}
+	resource, sub, nested := strings.Cut(p.resource, "/")
+	if p.group != "" {
+		resource += "." + p.group
+	}
+	if nested {
+		resource += "/" + sub
+	}
+	return p.verb + " " + resource
+}
+
+var methods = map[string]string{
+	"create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete,
+	"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet,
+}
+
+// address is where the request goes: the API server judges what is asked for by that alone,
+// before it looks whether there is such a thing.
+func (p probe) address() string {
+	if p.path != "" {
+		return p.path
+	}
+	resource, sub, _ := strings.Cut(p.resource, "/")
+	path := "/apis/" + p.group + "/v1"
+	if p.group == "" {
+		path = "/api/v1"
+	}
+	if resource != "namespaces" {
+		path += "/namespaces/" + home
+	}
+	path += "/" + resource
+	if !slices.Contains([]string{"create", "list", "watch"}, p.verb) {
+		path += "/there-is-none"
+		if sub != "" {
+			path += "/" + sub
+		}
+	}
+	switch p.verb {
+	case "watch":
+		return path + "?watch=true&timeoutSeconds=1"
+	case "get", "list":
+		return path
+	default:
+		return path + "?dryRun=All"
+	}
+}
+
+// The answers: it may; the controller's own role forbids it; the writer's does.
+const (
+	yes      = "yes"
+	byRole   = "role"
+	byWriter = "-"
+)
+
+// ask makes the request, as an identity or, where that is empty, as the writer itself.
+func (w *writer) ask(t *testing.T, identity string, p probe) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), methods[p.verb], w.server+p.address(), strings.NewReader("{}"))
+	ok(t, err)
+	request.Header.Set("Authorization", "Bearer "+w.token)
+	request.Header.Set("Content-Type", "application/json")
+	if p.verb == "patch" {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	if identity != "" {
+		request.Header.Set("Impersonate-User", "system:serviceaccount:"+metav1.NamespaceSystem+":"+identity)
+	}
+	response, err := w.http.Do(request)
+	ok(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusForbidden {
+		if response.StatusCode == http.StatusUnauthorized || response.StatusCode >= 500 && response.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("%v as %s: %s", p, identity, response.Status)
+		}
+		return yes
+	}
+	body, err := io.ReadAll(response.Body)
+	ok(t, err)
+	switch said := string(body); {
+	case strings.Contains(said, `User \"system:serviceaccount:`+home+":"+w.name+`\"`):
+		return byWriter
+	case strings.Contains(said, `User \"system:serviceaccount:`+metav1.NamespaceSystem+":"+identity+`\"`):
+		return byRole
+	default:
+		return yes // admission has an objection: it comes after authorization
+	}
+}
+
+// await asks until the API server has heard of the writer's roles. Whether the identity's own
+// role allows the request does not matter.
+func (w *writer) await(t *testing.T, identity string, p probe) {
+	t.Helper()
+	for until := time.Now().Add(patience); w.ask(t, identity, p) == byWriter; {
+		if time.Now().After(until) {
+			t.Fatalf("%s may not %v as %s", w.name, p, identity)
+		}
+	}
+}
