@@ -17,7 +17,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release profile image images compose-test run demo test unit sim sieve oracle system e2e observability ui torture bench mutants check lint stories tidy clean
+.PHONY: accounts help build release profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,8 +69,11 @@ sieve: ## every fault at every point of every scenario: crashes, stale views, un
 oracle: ## the same decisions as upstream's own controllers
 	cd test/oracle && GOWORK=off $(GO) test -timeout 20m ./...
 
+rbac: ## write the roles under deployments anew, from what the controllers read and promise
+	UPDATE_ROLES=1 $(GO) test ./cmd/internal/command -run TestRolesAreGenerated -count=1
+
 system: build ## real etcd, kube-apiserver and JetStream, built on first use
-	$(GO) test ./test/system/... ./test/trace/... ./test/shadow/... -p 1 -timeout 60m
+	$(GO) test ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -p 1 -timeout 60m
 
 observability: ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...

@@ -14,7 +14,8 @@
 //
 // Identity. Where Impersonate is set, a request of a controller is made as its
 // service account in kube-system, so that Kubernetes' own system:controller:*
-// roles bound what it may do. Discovery, which no controller's role need allow,
+// roles bound what it may do; in constrained impersonation the writer's own role bounds it
+// besides (docs/rights.md). Discovery, which no controller's role need allow,
 // is always done as the writer itself.
 //
 // Field manager. Writes are made as "kube-controller-manager", the name that

@@ -182,6 +182,10 @@ func (d *Door) Ready(ctx context.Context) error {
 // Do makes one request and gives its answer. It never fails: what went wrong is
 // in the answer, for the plan to judge.
 func (d *Door) Do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
+	return impersonated(a, d.do(ctx, a, r, auditID))
+}
+
+func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
 	select {
 	case d.flights <- struct{}{}:
 		defer func() { <-d.flights }()

@@ -1,0 +1,25 @@
+package apply
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// NotImpersonated is the reason of a request that the API server refused because the writer
+// may not act as the controller, or may not do this as any controller.
+const NotImpersonated = "MayNotImpersonate"
+
+// impersonated says what is missing where a request was refused for the writer's rights, and
+// not for the controller's. Where it tries both ways of impersonation in vain the API server
+// names only one of them.
+func impersonated(a Actor, r plan.Response) plan.Response {
+	if r.Code != http.StatusForbidden || !strings.Contains(r.Message, "cannot impersonate") {
+		return r
+	}
+	r.Reason = NotImpersonated
+	r.Message = "the writer may not do this as " + a.Identity +
+		": give it the roles that millrace rbac prints (with --impersonation=classic before Kubernetes 1.36); the API server says: " + r.Message
+	return r
+}

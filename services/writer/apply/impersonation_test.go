@@ -1,0 +1,30 @@
+package apply
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
+	actor := Actor{Controller: "replicaset-controller", Identity: "replicaset-controller"}
+	for _, said := range []string{
+		`serviceaccounts "replicaset-controller" is forbidden: User "w" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "kube-system"`,
+		`serviceaccounts.authentication.k8s.io "replicaset-controller" is forbidden: User "w" cannot impersonate:serviceaccount resource "serviceaccounts" in API group "authentication.k8s.io"`,
+		`pods is forbidden: User "w" cannot impersonate-on:serviceaccount:create resource "pods" in API group "" in the namespace "ns"`,
+	} {
+		got := impersonated(actor, plan.Response{Code: 403, Reason: "Forbidden", Message: said})
+		if got.Reason != NotImpersonated || !strings.Contains(got.Message, "millrace rbac") || !strings.Contains(got.Message, "as replicaset-controller") || !strings.HasSuffix(got.Message, said) {
+			t.Errorf("%s\nbecame %+v", said, got)
+		}
+	}
+	for _, r := range []plan.Response{
+		{Code: 403, Reason: "Forbidden", Message: `pods is forbidden: User "system:serviceaccount:kube-system:replicaset-controller" cannot create resource "pods"`},
+		{Code: 404, Reason: "NotFound", Message: "the user cannot impersonate"},
+	} {
+		if got := impersonated(actor, r); got.Reason != r.Reason || got.Message != r.Message {
+			t.Errorf("%+v became %+v", r, got)
+		}
+	}
+}
