@@ -113,7 +113,7 @@ func (s *site) writer(t *testing.T, identities, rules []rbacv1.PolicyRule) *writ
 	return &writer{name: name, server: s.config.Host, http: client, token: token.Status.Token}
 }
 
-// role binds a cluster role to somebody.
+// role makes a cluster role and binds a subject to it.
 func (s *site) role(t *testing.T, name string, rules []rbacv1.PolicyRule, to rbacv1.Subject) {
 	t.Helper()
 	_, err := s.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})

@@ -71,7 +71,7 @@ func User(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// Cluster gives a role in the whole cluster to somebody.
+// Cluster gives subjects a role in the whole cluster.
 func (m *Manifest) Cluster(name, about string, rules []rbacv1.PolicyRule, to ...rbacv1.Subject) {
 	const kind = "ClusterRole"
 	m.put(about, rbacv1.ClusterRole{TypeMeta: typed(kind), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules})
@@ -112,7 +112,7 @@ func (m *Manifest) Watchers(name string, other *rbacv1.Subject, who ...rbacv1.Su
 	m.Cluster(name, aboutBuiltIn, Watcher(m.Chosen, watcher.BuiltIn, m.Custom), who...)
 	rest, about := Watcher(m.Chosen, watcher.Other, m.Custom), aboutOther
 	if len(rest) == 0 {
-		return // nobody needs that
+		return // no controller needs that
 	}
 	if len(rest[0].APIGroups) == 1 && rest[0].APIGroups[0] == Any {
 		about += "\n" + aboutCustom
