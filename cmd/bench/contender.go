@@ -149,7 +149,7 @@ func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...st
 			return nil, err
 		}
 		health := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		p, err := c.Run(name, m.binary, append(slices.Clip(args), "--health-address="+health)...)
+		p, err := c.Run(name, m.binary, append(slices.Clip(args), "--health-address="+health, "--profiling")...)
 		if err != nil {
 			return nil, err
 		}

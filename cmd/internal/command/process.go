@@ -56,7 +56,7 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	defer stop(nil)
 	go boundMemory(stopping, os.LookupEnv)
 	if o.healthAddress != "" {
-		server := health.New(live, ready, registry).Notes(notes)
+		server := health.New(live, ready, registry).Notes(notes).Guard(o.access)
 		if o.profiling {
 			server.Profile()
 		}

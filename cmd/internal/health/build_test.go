@@ -14,7 +14,7 @@ import (
 
 func scrape(t *testing.T, registry *prometheus.Registry, accept string) (kind, text string) {
 	t.Helper()
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	w, r := httptest.NewRecorder(), onThisMachine("/metrics")
 	r.Header.Set("Accept", accept)
 	health.New(nil, nil, registry).Handler().ServeHTTP(w, r)
 	if w.Code != http.StatusOK {

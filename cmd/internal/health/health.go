@@ -5,6 +5,9 @@
 // would mend. All three answer 200 "ok" or 500 with the checks that failed, and
 // take ?verbose and ?exclude=NAME as Kubernetes' own components do; a check is
 // also served alone, as /readyz/NAME. With profiling on, /debug/pprof is there too.
+//
+// These three are for everyone, and a check runs once a second at most. Why a check
+// fails, metrics, profiles and all other pages are for those who may know; see [Access].
 package health
 
 import (
@@ -35,19 +38,26 @@ type Server struct {
 	notes       map[string]Check
 	registry    *prometheus.Registry
 	profiling   bool
+	access      Access
 	pages       map[string]http.Handler
 }
 
 // New makes a server. live are the checks that a restart would mend; ready are
 // all others. Names must be distinct.
 func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
-	return &Server{live: live, ready: ready, registry: registry, pages: map[string]http.Handler{}}
+	return &Server{live: cachedAll(live), ready: cachedAll(ready), registry: registry, pages: map[string]http.Handler{}}
 }
 
 // Notes makes the server show more checks with ?verbose, of which none makes the process
 // unready. Alone, as /readyz/NAME, such a check fails as any other does.
 func (s *Server) Notes(notes map[string]Check) *Server {
-	s.notes = notes
+	s.notes = cachedAll(notes)
+	return s
+}
+
+// Guard says who may ask for what; without it, this machine alone.
+func (s *Server) Guard(a Access) *Server {
+	s.access = a
 	return s
 }
 
@@ -76,28 +86,26 @@ func (s *Server) Handler() http.Handler {
 		if path == "/livez" {
 			notes = nil
 		}
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { answer(w, r, path[1:], checks, notes) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, path[1:], checks, notes) })
 		for name, check := range checks {
 			mux.HandleFunc("GET "+path+"/"+name, func(w http.ResponseWriter, r *http.Request) {
-				answer(w, r, name, map[string]Check{name: check}, nil)
+				s.answer(w, r, name, map[string]Check{name: check}, nil)
 			})
 		}
 		for name, note := range notes {
 			mux.HandleFunc("GET "+path+"/"+name, func(w http.ResponseWriter, r *http.Request) {
-				answer(w, r, name, map[string]Check{name: note}, nil)
+				s.answer(w, r, name, map[string]Check{name: note}, nil)
 			})
 		}
 	}
-	mux.Handle("GET /metrics", s.metrics())
+	mux.Handle("GET /metrics", s.access.guard(s.metrics()))
 	for path, page := range s.pages {
-		mux.Handle("GET "+path, page)
+		mux.Handle("GET "+path, s.access.guard(page))
 	}
 	if s.profiling {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		for path, page := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
+			mux.Handle("/debug/pprof/"+path, s.access.guard(page))
+		}
 	}
 	return mux
 }
@@ -126,7 +134,7 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("serve health and metrics: %w; choose another --health-address", err)
 	}
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -137,12 +145,14 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 
 // answer runs the checks and notes, and writes the verdict, which is that of the checks,
 // in the form of Kubernetes' components. Upstream: apiserver/pkg/server/healthz.
-func answer(w http.ResponseWriter, r *http.Request, what string, checks, notes map[string]Check) {
+// Those who may not know are not told why a check fails.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, checks, notes map[string]Check) {
 	excluded := r.URL.Query()["exclude"]
 	_, verbose := r.URL.Query()["verbose"]
 	var report strings.Builder
-	failed := tell(&report, checks, excluded, "[-]%s failed: %v\n")
-	tell(&report, notes, excluded, "[!]%s: %v\n")
+	known := s.access.known(r)
+	failed := tell(&report, checks, excluded, "[-]%s failed: %v\n", known)
+	tell(&report, notes, excluded, "[!]%s: %v\n", known)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {
@@ -156,15 +166,19 @@ func answer(w http.ResponseWriter, r *http.Request, what string, checks, notes m
 	}
 }
 
+var errWithheld = errors.New("reason withheld")
+
 // tell runs checks and writes what each says; a check that fails in a form of its own.
-func tell(report *strings.Builder, checks map[string]Check, excluded []string, failing string) (failed bool) {
+func tell(report *strings.Builder, checks map[string]Check, excluded []string, failing string, known bool) (failed bool) {
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if slices.Contains(excluded, name) {
 			fmt.Fprintf(report, "[+]%s excluded: ok\n", name)
 			continue
 		}
 		if err := checks[name](); err != nil {
-			failed = true
+			if failed = true; !known {
+				err = errWithheld
+			}
 			fmt.Fprintf(report, failing, name, err)
 			continue
 		}

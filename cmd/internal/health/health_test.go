@@ -42,7 +42,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			server.Handler().ServeHTTP(w, onThisMachine(tc.path))
 			body, _ := io.ReadAll(w.Result().Body)
 			if w.Code != tc.code || !strings.Contains(string(body), tc.body) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, body, tc.code, tc.body)
@@ -54,8 +54,15 @@ func TestVerdicts(t *testing.T) {
 func TestProfilingIsServedWhereItIsOn(t *testing.T) {
 	server := health.New(nil, nil, prometheus.NewRegistry()).Profile()
 	w := httptest.NewRecorder()
-	server.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/goroutine?debug=1", nil))
+	server.Handler().ServeHTTP(w, onThisMachine("/debug/pprof/goroutine?debug=1"))
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "goroutine profile") {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
+}
+
+// onThisMachine is a request of a program on the machine of the server.
+func onThisMachine(path string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:10260"+path, nil)
+	r.RemoteAddr = "127.0.0.1:4000"
+	return r
 }

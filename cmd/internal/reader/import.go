@@ -15,7 +15,7 @@ import (
 func newImport() *cobra.Command {
 	return Program{
 		Use: "import FILE", Short: "Put a record from a file into a bus of its own",
-		Long: `Makes the streams of an exported file on a bus that has none of them, with the same
+		Long: `Makes the streams of an exported file on a bus that no service uses, with the same
 sequences and times, for whoever wants to read them with tools of NATS. The commands
 that read the record need no bus: they take --record=FILE. The streams are kept for
 ever, and services refuse to work on them: this is no way to restore a bus that is in
@@ -40,6 +40,9 @@ version 2.15 or later.`,
 }
 
 func (s *Session) importAll(ctx context.Context, f *archive.File, into *stream.Bus) error {
+	if err := into.MayImport(ctx); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
 	streams, messages := 0, uint64(0)
 	for _, one := range f.Streams() {
 		if one.Name == subject.WakeStream {

@@ -1,12 +1,14 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -50,12 +52,65 @@ func recall(s *bus.State, metadata map[string]string) {
 	}
 }
 
+// ErrServed: there are streams on the bus that services made.
+var ErrServed = errors.New("services use this bus, or did: import into one of its own (millrace bus --data-dir=ANOTHER --nats-listen=127.0.0.1:4322)")
+
+// MayImport makes sure that nothing is put beside what services work with.
+//
+// Errors: [ErrServed]; the bus cannot be asked.
+func (b *Bus) MayImport(ctx context.Context) error {
+	request, done := b.guarded(ctx, "STREAM.LIST")
+	defer done()
+	list := b.js.ListStreams(request)
+	var used error
+	for info := range list.Info() {
+		if _, was := info.Config.Metadata[importedKey]; !was && used == nil {
+			used = fmt.Errorf("%w: it has the stream %s", ErrServed, info.Config.Name)
+		}
+	}
+	return cmp.Or(translated(request, list.Err()), used)
+}
+
+// importable tells whether a stream has a name that ours have, of the kind that it is of.
+func importable(name string, kind *kinds.Kind) bool {
+	if kind != nil {
+		return name == subject.LogStream(kind.Name) && plain.MatchString(kind.Name.Token())
+	}
+	for _, prefix := range []string{subject.TurnStream(""), subject.OutcomeStream(""), subject.ShadowStream("")} {
+		if controller, ours := strings.CutPrefix(name, prefix); ours {
+			return plain.MatchString(controller)
+		}
+	}
+	return name == subject.NotaryStream
+}
+
+// plain is what names of kinds and controllers consist of.
+var plain = regexp.MustCompile(`^[a-z0-9_-]{1,253}$`)
+
+// fits makes sure that a message could have been stored in a stream, and is nothing else
+// to a server than it was in the file.
+func fits(stream string, m events.Message) error {
+	if !subject.Matches(importSubject(stream), m.Subject) || strings.ContainsAny(m.Subject, "*> \t\r\n") {
+		return fmt.Errorf("message %d is on the subject %q, which %s has not", m.Sequence, m.Subject, stream)
+	}
+	for key, values := range m.Header {
+		if strings.ContainsAny(key+strings.Join(values, ""), "\r\n") {
+			return fmt.Errorf("message %d has a header of more than one line", m.Sequence)
+		}
+	}
+	return nil
+}
+
 // Import makes a stream with the messages of another one, under their sequences and
 // times, that is kept for ever, and of a log its state too. Nothing expires in it, and
 // no service will work on it.
 //
-// Errors: there is such a stream already; it cannot be read or made.
+// Errors: the name is of no stream of the record; there is such a stream already; it
+// cannot be read or made.
 func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *kinds.Kind) error {
+	if !importable(name, kind) {
+		return fmt.Errorf("import %q: it is no stream of a record", name)
+	}
 	if _, err := b.info(ctx, name); !errors.Is(err, bus.ErrNoStream) {
 		if err == nil {
 			err = fmt.Errorf("it is there already")
@@ -177,6 +232,9 @@ func (i *importing) write(ctx context.Context, to io.Writer, state bus.State) er
 	}
 	err = i.from.Read(ctx, bus.Passage{Stream: i.settings.Name}, func(batch []events.Message) error {
 		for _, m := range batch {
+			if err := fits(i.settings.Name, m); err != nil {
+				return err
+			}
 			header := rawHeader(m.Header)
 			err := entry(archive.Header{
 				Name: m.Subject, Timestamp: m.Time.UnixNano(), Sequence: m.Sequence,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -92,4 +93,67 @@ func every(t *testing.T, b bus.Archive, name string) (all []events.Message) {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// TestImportTakesOnlyARecord: a file that names other streams, or has what no stream of
+// ours holds, changes nothing on a bus.
+func TestImportTakesOnlyARecord(t *testing.T) {
+	from := memory.New(memory.Options{})
+	defer from.Close()
+	ctx := t.Context()
+	if err := errors.Join(from.EnsureKind(ctx, kinds.Pods.Kind), from.EnsureController(ctx, "c")); err != nil {
+		t.Fatal(err)
+	}
+	turn := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "k"}), Data: []byte("{}")}
+	if _, err := from.Put(ctx, turn, "1"); err != nil {
+		t.Fatal(err)
+	}
+	into := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+	for _, name := range []string{"WAKE", "KV_other", "ORDERS", "STATUS", "TURN_", "TURN_../x", "TURN_*", "TURN_c.>", "EV_pods", "OUTCOME_a b"} {
+		if err := into.Import(ctx, from, name, nil); err == nil || !strings.Contains(err.Error(), "no stream of a record") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := into.Import(ctx, from, "EV_nodes", &kinds.Pods.Kind); err == nil {
+		t.Error("a log of another kind was imported")
+	}
+	for name, change := range map[string]func(m *events.Message){
+		"another subject":       func(m *events.Message) { m.Subject = "sched.c.k" },
+		"a wildcard":            func(m *events.Message) { m.Subject = "turn.c.>" },
+		"a header of two lines": func(m *events.Message) { m.Header = map[string][]string{"A": {"b\r\nNats-TTL: 1s"}} },
+	} {
+		if err := into.Import(ctx, changed{from, change}, "TURN_c", nil); err == nil {
+			t.Errorf("%s was imported", name)
+		}
+	}
+	if err := into.MayImport(ctx); err != nil {
+		t.Errorf("after what was refused: %v", err)
+	}
+	if err := into.Import(ctx, from, "TURN_c", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := into.MayImport(ctx); err != nil {
+		t.Errorf("beside what was imported: %v", err)
+	}
+	if err := into.EnsureController(ctx, "another"); err != nil {
+		t.Fatal(err)
+	}
+	if err := into.MayImport(ctx); !errors.Is(err, stream.ErrServed) {
+		t.Errorf("into a bus that services use: %v", err)
+	}
+}
+
+// changed is a bus whose messages are others.
+type changed struct {
+	*memory.Bus
+	change func(m *events.Message)
+}
+
+func (c changed) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	return c.Bus.Read(ctx, p, func(batch []events.Message) error {
+		for i := range batch {
+			c.change(&batch[i])
+		}
+		return handle(batch)
+	})
 }

@@ -1,0 +1,117 @@
+package health_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/cmd/internal/health"
+)
+
+func ask(handler http.Handler, from, path string, headers ...string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr, r.Host = from, "10.0.0.9:10260"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+const here, elsewhere = "127.0.0.1:4000", "10.1.2.3:4000"
+
+// TestWhatIsConfidentialIsForThisMachine: metrics, profiles and the bus's own pages are
+// answered on this machine or with the token, and elsewhere only where that was asked for.
+func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := func(a health.Access) http.Handler {
+		pages := map[string]http.Handler{"/varz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})}
+		return health.New(nil, nil, prometheus.NewRegistry()).Profile().Serves(pages).Guard(a).Handler()
+	}
+	alone, token := server(health.Access{}), server(health.Access{TokenFile: file})
+	opened, missing := server(health.Access{Always: []string{"/metrics", "/debug/*"}}), server(health.Access{TokenFile: file + "-"})
+	for name, tc := range map[string]struct {
+		handler    http.Handler
+		from, path string
+		headers    []string
+		want       int
+	}{
+		"metrics here":              {alone, here, "/metrics", nil, 200},
+		"metrics here, by IPv6":     {alone, "[::1]:4000", "/metrics", nil, 200},
+		"metrics here, mapped":      {alone, "[::ffff:127.0.0.1]:4000", "/metrics", nil, 200},
+		"metrics elsewhere":         {alone, elsewhere, "/metrics", nil, 401},
+		"metrics by a proxy":        {alone, here, "/metrics", []string{"X-Forwarded-For", "10.1.2.3"}, 401},
+		"metrics by another's name": {alone, here, "/metrics", []string{"Host", "evil.example"}, 401},
+		"profiles elsewhere":        {alone, elsewhere, "/debug/pprof/goroutine", nil, 401},
+		"profiles here":             {alone, here, "/debug/pprof/goroutine", nil, 200},
+		"the bus elsewhere":         {alone, elsewhere, "/varz", nil, 401},
+		"health elsewhere":          {alone, elsewhere, "/healthz", nil, 200},
+		"with the token":            {token, elsewhere, "/metrics", []string{"Authorization", "Bearer s3cret"}, 200},
+		"with another token":        {token, elsewhere, "/metrics", []string{"Authorization", "Bearer s3cre"}, 401},
+		"with another token, here":  {token, here, "/metrics", []string{"Authorization", "Bearer x"}, 401},
+		"with an empty token":       {token, elsewhere, "/metrics", []string{"Authorization", "Bearer "}, 401},
+		"without the token's file":  {missing, elsewhere, "/metrics", []string{"Authorization", "Bearer "}, 401},
+		"what was opened":           {opened, elsewhere, "/metrics", nil, 200},
+		"all below what was opened": {opened, elsewhere, "/debug/pprof/goroutine", nil, 200},
+		"what was not opened":       {opened, elsewhere, "/varz", nil, 401},
+	} {
+		if w := ask(tc.handler, tc.from, tc.path, tc.headers...); w.Code != tc.want {
+			t.Errorf("%s: got %d %.100q, want %d", name, w.Code, w.Body, tc.want)
+		}
+	}
+}
+
+// TestAFloodOfProbesCausesOneCheck: a check runs once a second at most.
+func TestAFloodOfProbesCausesOneCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		handler := health.New(nil, map[string]health.Check{"api": func() error { runs++; return errors.New("down") }}, prometheus.NewRegistry()).Handler()
+		for range 1000 {
+			for _, path := range []string{"/readyz", "/healthz", "/readyz/api", "/readyz?verbose"} {
+				if w := ask(handler, elsewhere, path); w.Code != http.StatusInternalServerError {
+					t.Fatalf("got %d", w.Code)
+				}
+			}
+		}
+		if runs != 1 {
+			t.Errorf("it ran %d times", runs)
+		}
+		time.Sleep(time.Second) // of virtual time
+		ask(handler, elsewhere, "/readyz")
+		if runs != 2 {
+			t.Errorf("a second later it has run %d times", runs)
+		}
+	})
+}
+
+// TestStrangersAreToldNoReasons: why a check fails may name addresses.
+func TestStrangersAreToldNoReasons(t *testing.T) {
+	handler := health.New(nil, map[string]health.Check{"api": func() error { return errors.New("dial 10.9.8.7") }}, prometheus.NewRegistry()).
+		Notes(map[string]health.Check{"late": func() error { return errors.New("pods/secret-name") }}).Handler()
+	for _, path := range []string{"/readyz", "/readyz?verbose", "/readyz?verbose&exclude=api", "/healthz", "/readyz/api", "/readyz/late"} {
+		text := ask(handler, elsewhere, path).Body.String()
+		if strings.Contains(text, "10.9.8.7") || strings.Contains(text, "secret-name") {
+			t.Errorf("%s tells a stranger %q", path, text)
+		}
+	}
+	if text := ask(handler, elsewhere, "/readyz").Body.String(); !strings.Contains(text, "[-]api failed: reason withheld") {
+		t.Errorf("a stranger is told %q", text)
+	}
+	if text := ask(handler, here, "/readyz").Body.String(); !strings.Contains(text, "10.9.8.7") {
+		t.Errorf("who asks on this machine is told %q", text)
+	}
+}
