@@ -99,7 +99,7 @@ func open(ctx context.Context, dir string) (p *place, err error) {
 	if p.Shop, err = recordtest.OpenShop(ctx, teller); err != nil {
 		return nil, errors.Join(err, p.bus.Stop())
 	}
-	if p.page, err = program.Start(all.binary, "The page is at ", "ui", "--nats-url="+p.nats(), "--listen=127.0.0.1:0"); err != nil {
+	if p.page, err = program.Start(all.binary, "The page is at ", "ui", "--nats-url="+p.nats(), "--listen=127.0.0.1:0", "--no-token"); err != nil {
 		return nil, errors.Join(err, p.bus.Stop())
 	}
 	p.address = strings.TrimSuffix(p.page.Said, "/")

@@ -22,7 +22,9 @@ import (
 // uiOptions say where the web page is.
 type uiOptions struct {
 	listen string
-	hosts  []string
+	// open is true where everyone who reaches the page sees it.
+	open  bool
+	hosts []string
 }
 
 // newUI is the command of the web page.
@@ -33,8 +35,9 @@ func newUI() *cobra.Command {
 		Short: "Serve the record as a web page",
 		Long: `Serves a web page that shows what is on record: objects as they are and as they were
 at any moment, what happened and why, and what differs between two versions. It needs
-the bus and nothing else, changes nothing, and shows everything that is on the bus to
-whoever reaches it: so it listens on this machine alone unless --listen says otherwise.`,
+the bus and nothing else, changes nothing, and shows everything that is on the bus: so it
+listens on this machine alone unless --listen says otherwise, and answers only those who
+come by the address that it prints, which holds a token.`,
 		Example: "  millrace ui\n  millrace ui --listen=127.0.0.1:0 -n shop",
 		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"page"},
 		Complete: func(*reader.Session, []string, string) []string { return nil },
@@ -49,6 +52,7 @@ whoever reaches it: so it listens on this machine alone unless --listen says oth
 
 func (o *uiOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "listen", o.listen, "`address` of the page; port 0 takes any that is free")
+	f.BoolVar(&o.open, "no-token", o.open, "answer everyone who reaches the page, without a token")
 	f.StringSliceVar(&o.hosts, "host", o.hosts, "`names` under which the page may be asked for, besides localhost and addresses")
 }
 
@@ -67,15 +71,28 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	case s.URL != reader.LocalBus:
 		options.Flags = []string{"--nats-url=" + s.Redacted()}
 	}
+	query := ""
+	if !o.open {
+		options.Token = page.Token()
+		query = "?token=" + options.Token
+	}
 	server := &http.Server{
 		Handler:           page.New(s.Bus, options),
 		ReadHeaderTimeout: 10 * time.Second,
+		WriteTimeout:      2 * time.Minute, // live views set their own
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // live views end with us
 	}
 	address := listener.Addr().String()
-	s.Note("The page is at http://%s/", address)
-	if at, err := netip.ParseAddrPort(address); err == nil && !at.Addr().IsLoopback() {
-		s.Note("It asks nobody who he is: whoever reaches %s reads everything that is on record.", address)
+	at, err := netip.ParseAddrPort(address)
+	beyond := err == nil && !at.Addr().IsLoopback()
+	if err == nil && at.Addr().IsUnspecified() { // which no browser can open
+		address = fmt.Sprintf("localhost:%d", at.Port())
+	}
+	s.Note("The page is at http://%s/%s", address, query)
+	if beyond && o.open {
+		s.Note("It asks nobody who he is: whoever reaches %s reads everything that is on record.", listener.Addr())
 	}
 	return serve(ctx, server, listener)
 }

@@ -39,6 +39,13 @@ func TestThePageNeedsOnlyTheReader(t *testing.T) {
 		t.Fatalf("the page says %q (%v)", line, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, notes) }()
+	at, token, found := strings.Cut(at, "?token=")
+	if !found {
+		t.Fatalf("the address %q has no token", line)
+	}
+	if answer, err := http.Get(at + "api/overview"); err != nil || answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %v, %v", answer, err)
+	}
 	for question, says := range map[string]string{
 		"overview":                       "deployments.apps",
 		"state?kind=pods&namespace=shop": "web-1",
@@ -46,7 +53,10 @@ func TestThePageNeedsOnlyTheReader(t *testing.T) {
 		"why?kind=replicasets.apps&namespace=shop&name=web-1":   "kubectl-scale",
 		"lag": "lags",
 	} {
-		response, err := http.Get(at + "api/" + question)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+"api/"+question, nil)
+		ok(t, err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ const patience = time.Minute
 
 // answer makes a handler of what answers a question.
 func (p *page) answer(find func(ctx context.Context, a *ask) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, q *http.Request) {
+	return p.bounded(func(w http.ResponseWriter, q *http.Request) {
 		if err := p.reachable(); err != nil {
 			fail(w, err)
 			return
@@ -40,7 +40,7 @@ func (p *page) answer(find func(ctx context.Context, a *ask) (any, error)) http.
 			return
 		}
 		write(w, http.StatusOK, found)
-	}
+	})
 }
 
 // errAway: the bus does not answer.

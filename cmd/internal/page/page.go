@@ -30,6 +30,8 @@ type Options struct {
 	// Hosts are the names under which the page may be asked for, besides localhost
 	// and addresses.
 	Hosts []string
+	// Token is what one must have to see anything; empty: nothing. See [Token].
+	Token string
 }
 
 // page is the page of one record.
@@ -39,6 +41,7 @@ type page struct {
 	record  *record.Record
 	names   *directory
 	lives   chan struct{} // one for each live view
+	asked   chan struct{} // one for each question that is being answered
 }
 
 //go:embed site
@@ -46,7 +49,7 @@ var built embed.FS
 
 // New serves the page of what a bus, or a copy of one, keeps.
 func New(archive bus.Archive, options Options) http.Handler {
-	p := &page{Options: options, archive: archive, record: record.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews)}
+	p := &page{Options: options, archive: archive, record: record.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews), asked: make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
 	for at, find := range map[string]http.HandlerFunc{
 		"overview": p.answer(overview), "search": p.answer(search), "state": p.answer(state), "chronicle": p.answer(chronicle),
@@ -56,7 +59,7 @@ func New(archive bus.Archive, options Options) http.Handler {
 		mux.HandleFunc("/api/"+at, find)
 	}
 	mux.HandleFunc("/", files())
-	return guard(options.Hosts, mux)
+	return guard(options.Hosts, identified(options.Token, mux))
 }
 
 // files serves the files of the page. Their names say nothing of their version, so

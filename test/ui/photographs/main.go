@@ -71,7 +71,7 @@ func photograph(ctx context.Context, out, only string) (err error) {
 	if err != nil {
 		return fmt.Errorf("play the story: %w", err)
 	}
-	page, err := program.Start(binary, "The page is at ", "ui", "--nats-url=nats://"+nats, "--listen=127.0.0.1:0")
+	page, err := program.Start(binary, "The page is at ", "ui", "--nats-url=nats://"+nats, "--listen=127.0.0.1:0", "--no-token")
 	if err != nil {
 		return err
 	}
