@@ -9,6 +9,7 @@ PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 OUTSIDE := test/oracle test/observability/rules
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
 IMAGE ?= millrace:dev
+BINARY ?= bin/millrace
 # What the program spends its time on at work, for the compiler; make profile takes it anew.
 PROFILE := cmd/millrace/work.pgo
 SEED ?= 1
@@ -17,7 +18,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench mutants check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +28,14 @@ build: ## build bin/millrace, which is a plug-in of kubectl under another name
 	@ln -sf millrace bin/kubectl-millrace && ln -sf millrace bin/kubectl_complete-millrace
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 
-release: ## build bin/millrace as its image has it: what it does most is compiled with more care (some minutes)
+release: ## build bin/millrace as its image has it, compiled with more care (some minutes), with its SBOM and checksums
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+	@$(MAKE) --no-print-directory sbom
+	cd bin && sha256sum millrace millrace.cdx.json > SHA256SUMS
+
+sbom: ## write the list of the modules that a program is built from (CycloneDX): make sbom BINARY=bin/millrace
+	cd tools/sbom && GOWORK=off $(GO) tool cyclonedx-gomod bin -json -std -noserial -notimestamp -version '$(VERSION)' -output '$(abspath $(BINARY)).cdx.json' '$(abspath $(BINARY))'
 
 profile: build ## find out anew what millrace does most: at work, on a local control plane
 	$(GO) run ./cmd/bench --contenders=millrace --scenarios=burst,many,heal,job,statefulset,namespace --out=.millrace/bench/profiled.json --profile=$(PROFILE)
