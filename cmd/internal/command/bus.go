@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -43,6 +44,7 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			return service.run(ctx, []part{{
 				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
 				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(),
+				collectors: []prometheus.Collector{running},
 			}})
 		},
 	}.cobra()
@@ -111,7 +113,8 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	}
 	return stream.Serve(stream.ServerOptions{
 		GuestPassword: guests, Accounts: o.accounts, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
-		Log: slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
+		MaxStore: int64(o.store),
+		Log:      slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
 	})
 }
 

@@ -217,6 +217,7 @@ type serverOptions struct {
 	listen  string
 	sync    time.Duration // 0 is after every write
 	guests  string        // file with the readers' password
+	store   storeSize
 	// accounts, name and cluster are of a server in a process of its own; see addCluster.
 	accounts string // file with accounts and users
 	name     string
@@ -232,6 +233,7 @@ func (o *serverOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "nats-listen", o.listen, "`address` on which the embedded NATS server also serves other processes, such as 127.0.0.1:4222 (default none)")
 	f.StringVar(&o.guests, "reader-password-file", o.guests,
 		"`file` with the password of the user reader, who may read the record and do nothing else (nats://reader:PASSWORD@...); without it there is no such user")
+	o.store.add(f)
 	f.Var((*syncInterval)(&o.sync), "sync-interval", "how often streams are forced to disk; 'always' is after every write, which no power failure can undo")
 }
 

@@ -39,8 +39,9 @@ type ServerOptions struct {
 	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
 	SyncAlways   bool
 	SyncInterval time.Duration
-	// MaxStore and MaxMemory bound JetStream's use of disk and memory; 0: the
-	// server decides by what the machine has.
+	// MaxStore and MaxMemory bound JetStream's use of disk and memory, in bytes before
+	// they are packed; 0: three quarters of the disk that is free or used by the streams,
+	// and as much memory as the server thinks fit.
 	MaxStore, MaxMemory int64
 	// MaxPayload bounds a message; 0: 8 MiB, so that every object fits that the
 	// API server can hold.
@@ -70,6 +71,7 @@ type Server struct {
 	lock    *lock
 	options ServerOptions
 	guests  atomic.Pointer[server.Account] // nil: there are none
+	room    *room
 }
 
 // Serve starts a server on a data directory. When it returns, a server that
@@ -129,6 +131,8 @@ func (s *Server) launch() error {
 	if s.options.GuestPassword != "" {
 		settings.CustomClientAuthentication = &door{s.options.GuestPassword, s.guests.Load}
 	}
+	s.room = &room{options: s.options}
+	s.room.enlist(settings)
 	if s.nats, err = server.NewServer(settings); err != nil {
 		return err
 	}
@@ -144,6 +148,7 @@ func (s *Server) launch() error {
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
+	s.room.begin(s.nats)
 	return nil
 }
 
@@ -188,7 +193,7 @@ func (s *Server) open(expected []string, log *serverLog) error {
 func (o ServerOptions) server() (*server.Options, error) {
 	settings := &server.Options{
 		ServerName: cmp.Or(o.Name, defaultName), StoreDir: o.Dir, JetStream: true,
-		JetStreamMaxStore: o.MaxStore, JetStreamMaxMemory: o.MaxMemory,
+		JetStreamMaxStore: cmp.Or(o.MaxStore, disk(o.Dir)), JetStreamMaxMemory: o.MaxMemory,
 		SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
 		MaxPayload: o.MaxPayload, MaxPending: maxOutgoing,
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
@@ -271,6 +276,7 @@ func (s *Server) stop() error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
+		s.room.stop()
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
 	}()

@@ -1,0 +1,253 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A store that is full refuses everything, so that one tenant who rewrites one large
+// object would stop every controller. A limit on each stream is no help: the server sets
+// the limit of every stream aside when that is made, so that the store would be divided
+// among all kinds in advance, busy or not. Here the store is everybody's, and when it gets
+// scarce the largest streams are bounded, all to the same size, until there is room
+// again: first the logs, and turns and outcomes only when no log is larger than
+// [leastKept]. Whatever one kind takes up, the others keep what they have. States, wakes
+// and signatures are never bounded: what is there is not lost.
+//
+// A log that is bounded drops its oldest messages at once, as one does that is kept for
+// less time than before; its watcher says again what is still there.
+const (
+	// scarce is the part of the store from which on streams are bounded, and ample what
+	// they are bounded to.
+	scarce, ample = 0.80, 0.75
+	// leastKept is what is left to a stream in any case.
+	leastKept = 16 << 20
+	// roomEvery is how often the server looks.
+	roomEvery = 200 * time.Millisecond
+	// roomUser changes the limits where the server has users.
+	roomUser = "millrace-room"
+)
+
+// room watches over a server's store.
+type room struct {
+	server   *server.Server
+	options  ServerOptions
+	password string
+	end      context.CancelFunc
+	ended    chan struct{}
+	cut      atomic.Uint64 // how often a stream was bounded
+}
+
+// enlist makes the user that changes the limits, where nobody is let in without a name.
+func (r *room) enlist(settings *server.Options) {
+	i := slices.IndexFunc(settings.Accounts, func(a *server.Account) bool { return a.Name == r.options.account() })
+	if i < 0 {
+		return
+	}
+	r.password = rand.Text()
+	settings.Users = append(settings.Users, &server.User{Username: roomUser, Password: r.password, Account: settings.Accounts[i], Permissions: &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: []string{api + "STREAM.UPDATE.*"}},
+		Subscribe: &server.SubjectPermission{Allow: []string{nats.InboxPrefix + ">"}},
+	}})
+}
+
+// begin watches until the server is stopped.
+func (r *room) begin(s *server.Server) {
+	ctx, end := context.WithCancel(context.Background())
+	r.server, r.end, r.ended = s, end, make(chan struct{})
+	go func() {
+		defer close(r.ended)
+		tick := time.NewTicker(roomEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if err := r.make(ctx); err != nil && ctx.Err() == nil {
+					r.options.Log.Warn("cannot make room in the store", "error", err)
+				}
+			}
+		}
+	}()
+}
+
+func (r *room) stop() {
+	if r.end != nil {
+		r.end()
+		<-r.ended
+	}
+}
+
+// make bounds streams where the store is scarce.
+func (r *room) make(ctx context.Context) error {
+	used, most, err := r.store()
+	if err != nil || float64(used) < scarce*float64(most) {
+		return err
+	}
+	account, err := r.server.JszAccount(&server.JSzOptions{Account: r.options.account(), Streams: true, Config: true})
+	if err != nil {
+		return fmt.Errorf("list the streams: %w", err)
+	}
+	sizes, configs := map[string]uint64{}, map[string]server.StreamConfig{}
+	for _, d := range account.Streams {
+		sizes[d.Name] = d.State.Bytes
+		if d.Config != nil && (d.Cluster == nil || d.Cluster.Leader == r.server.Name()) {
+			configs[d.Name] = *d.Config
+		}
+	}
+	bounds := bounded(sizes, used, most)
+	if len(bounds) == 0 {
+		return nil
+	}
+	conn, err := r.connect()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		if c, mine := configs[name]; mine {
+			if err := r.bound(ctx, conn, c, bounds[name]); err != nil {
+				return err
+			}
+			r.options.Log.Warn("the store is scarce: dropped the oldest messages of a stream, and bounded it", "stream", name,
+				"bytes", sizes[name], "keeps", bounds[name], "used", used, "store", most)
+		}
+	}
+	return nil
+}
+
+// store is how much of the store is used, and how large it is.
+func (r *room) store() (used, most uint64, err error) {
+	info, err := r.server.Jsz(&server.JSzOptions{})
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at the store: %w", err)
+	}
+	return info.Store, uint64(max(info.Config.MaxStore, 0)), nil
+}
+
+func (r *room) connect() (*nats.Conn, error) {
+	options := []nats.Option{nats.InProcessServer(r.server), nats.NoReconnect(), nats.Name("room")}
+	if r.password != "" {
+		options = append(options, nats.UserInfo(roomUser, r.password))
+	}
+	conn, err := nats.Connect("", options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to bound streams: %w", err)
+	}
+	return conn, nil
+}
+
+// bound has a stream keep so many bytes at most.
+func (r *room) bound(ctx context.Context, conn *nats.Conn, c server.StreamConfig, bytes uint64) error {
+	c.MaxBytes = int64(bytes)
+	request, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write the settings of stream %s: %w", c.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	answer, err := conn.RequestWithContext(ctx, api+"STREAM.UPDATE."+c.Name, request)
+	if err != nil {
+		return fmt.Errorf("bound stream %s: %w", c.Name, err)
+	}
+	var said server.JSApiStreamUpdateResponse
+	if err := json.Unmarshal(answer.Data, &said); err != nil {
+		return fmt.Errorf("bound stream %s: read the answer: %w", c.Name, err)
+	}
+	if said.Error != nil {
+		return fmt.Errorf("bound stream %s: %w", c.Name, said.Error)
+	}
+	r.cut.Add(1)
+	return nil
+}
+
+// bounded tells how many bytes which streams may keep, so that no more than an ample part
+// of the store is used.
+func bounded(sizes map[string]uint64, used, most uint64) map[string]uint64 {
+	goal := uint64(ample * float64(most))
+	if used <= goal {
+		return nil
+	}
+	over, bounds := used-goal, map[string]uint64{}
+	for _, prefixes := range [][]string{{"EV_"}, {"TURN_", "OUTCOME_"}} {
+		var some []string
+		for name := range sizes {
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				some = append(some, name)
+			}
+		}
+		level, freed := leveled(some, sizes, over)
+		for _, name := range some {
+			if sizes[name] > level {
+				bounds[name] = level
+			}
+		}
+		if over -= min(freed, over); over == 0 {
+			break
+		}
+	}
+	return bounds
+}
+
+// leveled is the size to which the largest of some streams are cut, so that they are so
+// much smaller together, and how much that comes to.
+func leveled(some []string, sizes map[string]uint64, over uint64) (level, freed uint64) {
+	slices.SortFunc(some, func(a, b string) int { return cmp.Compare(sizes[b], sizes[a]) })
+	var total uint64
+	for i, name := range some {
+		total += sizes[name]
+		next := uint64(leastKept)
+		if i+1 < len(some) {
+			next = max(next, sizes[some[i+1]])
+		}
+		n := uint64(i + 1)
+		if reach := n * next; total > reach && total-reach >= over {
+			level = (total - over) / n
+			return level, total - n*level
+		}
+		if next == leastKept {
+			break
+		}
+	}
+	for _, name := range some {
+		freed += sizes[name] - min(sizes[name], leastKept)
+	}
+	return leastKept, freed
+}
+
+var (
+	storeUsed = prometheus.NewDesc("millrace_bus_store_bytes", "Bytes that the streams of this server take up, before they are packed.", nil, nil)
+	storeMost = prometheus.NewDesc("millrace_bus_store_limit_bytes", "Bytes that the streams of this server may take up.", nil, nil)
+	storeCuts = prometheus.NewDesc("millrace_bus_store_cuts_total", "Times this server bounded a stream because its store was scarce.", nil, nil)
+)
+
+// Describe makes a Server a [prometheus.Collector].
+func (s *Server) Describe(ch chan<- *prometheus.Desc) {
+	ch <- storeUsed
+	ch <- storeMost
+	ch <- storeCuts
+}
+
+// Collect makes a Server a [prometheus.Collector].
+func (s *Server) Collect(ch chan<- prometheus.Metric) {
+	used, most, err := s.room.store()
+	if err != nil {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(storeUsed, prometheus.GaugeValue, float64(used))
+	ch <- prometheus.MustNewConstMetric(storeMost, prometheus.GaugeValue, float64(most))
+	ch <- prometheus.MustNewConstMetric(storeCuts, prometheus.CounterValue, float64(s.room.cut.Load()))
+}

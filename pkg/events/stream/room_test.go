@@ -1,0 +1,170 @@
+package stream_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// flood appends versions of one object, each of 1 MiB that does not compress, at 50 MB/s.
+func flood(ctx context.Context, b *stream.Bus, kind kinds.Name, versions int) error {
+	a, err := b.Append(ctx, kind)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	pace := time.NewTicker(20 * time.Millisecond)
+	defer pace.Stop()
+	for i := range versions {
+		<-pace.C
+		m := events.Message{Subject: subject.Delta(events.Ref{Kind: kind, Namespace: "tenant", Name: "large"}), Data: make([]byte, 1<<20)}
+		_, _ = rand.Read(m.Data)
+		if err := errors.Join(a.Append(ctx, m), a.Flush(ctx)); err != nil {
+			return fmt.Errorf("after %d MiB: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// tenant makes a bus of 96 MiB on which one kind has 20 MiB and a controller works, and
+// has a tenant write twice the store to another kind. Turns are stored all the while.
+func tenant(t *testing.T, server *stream.Server, b *stream.Bus) {
+	t.Helper()
+	ctx := t.Context()
+	if err := errors.Join(b.EnsureKind(ctx, kinds.ConfigMaps.Kind), b.EnsureKind(ctx, kinds.Pods.Kind), b.EnsureController(ctx, "c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := flood(ctx, b, kinds.Pods.Name, 20); err != nil {
+		t.Fatal(err)
+	}
+	flooded := make(chan error, 1)
+	go func() { flooded <- flood(ctx, b, kinds.ConfigMaps.Name, 200) }()
+	var turns uint64
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
+	for over := false; !over; {
+		select {
+		case err := <-flooded:
+			if over = true; err != nil {
+				t.Errorf("the tenant's kind is not told on: %v", err)
+			}
+		case <-pace.C:
+			m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint(turns)}), Data: make([]byte, 1<<10)}
+			if _, err := b.Store(ctx, m, 0); err != nil {
+				t.Fatalf("turn %d: %v", turns, err)
+			}
+			turns++
+		}
+	}
+	for name, want := range map[string]uint64{subject.LogStream("pods"): 20, subject.TurnStream("c"): turns, subject.StateStream("configmaps"): 1} {
+		if s, err := b.StreamState(ctx, name); err != nil || s.Messages != want || s.Keeps.Bytes != 0 {
+			t.Errorf("%s has %d messages and keeps %v, want %d and no bound (%v)", name, s.Messages, s.Keeps, want, err)
+		}
+	}
+	log, err := b.StreamState(ctx, subject.LogStream("configmaps"))
+	if err != nil || log.Last != 200 || log.First == 1 || log.Keeps.Bytes < 16<<20 || log.Keeps.Bytes > 64<<20 {
+		t.Errorf("the tenant's log has messages %d to %d and keeps %v; want its newest, within a bound (%v)", log.First, log.Last, log.Keeps, err)
+	}
+	if cuts := gathered(t, server, "millrace_bus_store_cuts_total"); cuts == 0 {
+		t.Error("no metric says that a stream was bounded")
+	}
+	if used, most := gathered(t, server, "millrace_bus_store_bytes"), gathered(t, server, "millrace_bus_store_limit_bytes"); used < most/2 || used > most {
+		t.Errorf("%.0f bytes of %.0f are said to be used", used, most)
+	}
+}
+
+// TestATenantCannotFillTheStore: who writes far more than fits pushes out what he wrote
+// himself; other kinds, turns and states keep all that they have.
+func TestATenantCannotFillTheStore(t *testing.T) {
+	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20})
+	b := connect(t, stream.Options{Server: server})
+	tenant(t, server, b)
+	again := connect(t, stream.Options{Server: server, Began: time.Now().Add(time.Minute)})
+	if err := errors.Join(again.EnsureKind(t.Context(), kinds.ConfigMaps.Kind), flood(t.Context(), again, kinds.ConfigMaps.Name, 100)); err != nil {
+		t.Errorf("after a service has begun that bounds nothing: %v", err)
+	}
+}
+
+// TestATenantCannotFillAStoreWithUsers: the server bounds streams where it lets nobody in
+// without a name.
+func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "accounts.conf")
+	accounts := "accounts { MILLRACE { jetstream: enabled, users: [ { user: all, password: all } ] } }"
+	if err := os.WriteFile(file, []byte(accounts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Accounts: file, Listen: "127.0.0.1:0"})
+	tenant(t, server, connect(t, stream.Options{URL: "nats://all:all@" + server.URL()[len("nats://"):]}))
+}
+
+// TestTheStoreDoesNotShrinkWithEachStart: what the streams have counts as theirs.
+func TestTheStoreDoesNotShrinkWithEachStart(t *testing.T) {
+	dir := t.TempDir()
+	server := serve(t, stream.ServerOptions{Dir: dir})
+	before := gathered(t, server, "millrace_bus_store_limit_bytes")
+	b := connect(t, stream.Options{Server: server})
+	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), flood(t.Context(), b, kinds.Pods.Name, 100), b.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// Others write to the disk, too; what was stored here comes to 75 MiB and more.
+	if after := gathered(t, serve(t, stream.ServerOptions{Dir: dir}), "millrace_bus_store_limit_bytes"); before-after > 50<<20 {
+		t.Errorf("the store may hold %.0f MiB less than before", (before-after)/(1<<20))
+	}
+}
+
+// gathered is the value of a metric of a server.
+func gathered(t *testing.T, s *stream.Server, name string) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if m := f.GetMetric()[0]; f.GetName() == name {
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
+}
+
+// TestTheLargestAreBoundedFirst: logs before turns and outcomes, all to the same size, and
+// neither what is small nor what is there.
+func TestTheLargestAreBoundedFirst(t *testing.T) {
+	const mb = 1 << 20
+	for name, c := range map[string]struct {
+		sizes map[string]uint64
+		want  string
+	}{
+		"one log":            {map[string]uint64{"EV_a": 700 * mb, "EV_b": 200 * mb, "TURN_c": 50 * mb}, "map[EV_a:500]"},
+		"two logs":           {map[string]uint64{"EV_a": 450 * mb, "EV_b": 400 * mb, "EV_c": 100 * mb}, "map[EV_a:325 EV_b:325]"},
+		"turns":              {map[string]uint64{"EV_a": 50 * mb, "TURN_c": 600 * mb, "OUTCOME_c": 300 * mb}, "map[EV_a:16 TURN_c:434]"},
+		"more than there is": {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "STATE_a": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
+		"nothing to spare":   {map[string]uint64{"STATE_a": 900 * mb, "WAKE": 50 * mb}, "map[]"},
+	} {
+		got := stream.Bounded(c.sizes, 950*mb, 1000*mb)
+		for name := range got {
+			got[name] /= mb
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+	if got := stream.Bounded(map[string]uint64{"EV_a": 700 * mb}, 700*mb, 1000*mb); len(got) > 0 {
+		t.Errorf("where there is room %v are bounded", got)
+	}
+}
