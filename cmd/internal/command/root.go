@@ -122,7 +122,7 @@ func (p program) cobra() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return fmt.Errorf("set up logging: %w", err)
 			}
-			return p.run(cmd.Context())
+			return p.run(withoutBodies(cmd.Context()))
 		},
 	}
 	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
