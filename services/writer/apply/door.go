@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -63,6 +64,10 @@ type Config struct {
 	// Panicked is told of a fault of the door: on whose behalf, what it was, and where. The
 	// request is answered all the same; nil tells nobody.
 	Panicked func(controller string, cause any, stack []byte)
+	// Discreet are the kinds of which something is hidden: of what the API server says
+	// when it refuses a request of theirs, only code, reason, cause and field are told. Secrets
+	// always are.
+	Discreet []kinds.Name
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }

@@ -67,7 +67,7 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: "the patch cannot be written down"}
 	}
 	r.Subresource, r.Body = "", body
-	return discreet(d.send(ctx, client, r, auditID))
+	return d.send(ctx, client, r, auditID)
 }
 
 // accountOf is whose token a Secret is: the account that the live Secret names, as it is
@@ -129,11 +129,15 @@ func (f *filling) complete(secret *corev1.Secret, account mint.Subject, m *mint.
 	return err
 }
 
-// discreet leaves out what is said in words of a write: only code, reason and times are
-// told.
+// discreet leaves out what is said in words of a write: only code, reason, cause and field
+// are told.
 func discreet(r plan.Response) plan.Response {
-	if r.Message != "" {
-		r.Message = "the API server's words are left out, since they may repeat what is in the Secret"
+	if r.Message == "" || r.Code < http.StatusBadRequest {
+		return r
+	}
+	r.Message = "the API server's words are left out, since they may repeat what must not be told of the object"
+	if r.Cause != "" {
+		r.Message += ": " + r.Cause + " " + r.Field
 	}
 	return r
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -79,6 +80,9 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	carry(span, request)
 	began := time.Now()
 	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
+	if r.Kind == kinds.Secrets.Name || slices.Contains(d.config.Discreet, r.Kind) {
+		response = discreet(response)
+	}
 	response.AuditID = auditID
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	answered(span, response)
