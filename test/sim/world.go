@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -73,6 +75,7 @@ type World struct {
 	served      []kinds.Kind
 	controllers []reconcile.Any
 	promises    map[string]func(events.Command) bool
+	bounds      map[string]bounds
 
 	api      *API
 	servers  []*server
@@ -131,6 +134,9 @@ type actor interface {
 	act()
 }
 
+// bounds tells whether a command is within the promise of a turn's controller.
+type bounds func(t events.Turn, c events.Command, own func() metav1.Object) error
+
 // Epoch is when every world begins.
 var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -141,7 +147,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	o.Watchers, o.Replicas, o.Writers = max(o.Watchers, 1), max(o.Replicas, 1), max(o.Writers, 1)
 	w := &World{
 		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, served: servedBy(controllers),
-		controllers: controllers, promises: map[string]func(events.Command) bool{},
+		controllers: controllers, promises: map[string]func(events.Command) bool{}, bounds: map[string]bounds{},
 		faults: o.Faults, changes: o.Changes, horizon: 5 * time.Minute,
 	}
 	clock := func() time.Time { return w.now }
@@ -151,7 +157,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	w.servers = []*server{{api: w.api}, {api: w.api}}
 	for _, c := range controllers {
 		d := c.Describe()
-		w.promises[d.Name] = d.Writes.Allows
+		w.promises[d.Name], w.bounds[d.Name] = d.Writes.Allows, d.Fits
 		w.bus.open(d.Name, reads(c, w.served))
 	}
 	w.populate()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -113,9 +115,29 @@ func (x *writer) take(p *delivery, b *book) {
 		}
 	}
 	c := &carrying{turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p, again: again, until: p.at}
-	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused})
+	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused, Fits: x.fits(t)})
 	x.hands = append(x.hands, c)
 	x.ask(c)
+}
+
+// fits is the check of what the commands of a turn write, and where.
+func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
+	own := func() metav1.Object {
+		kind, known := kinds.Lookup(t.Kind)
+		delta, there := x.world.bus.kinds[t.Kind].live(events.Ref{Kind: t.Kind, Namespace: t.Key.Namespace, Name: t.Key.Name})
+		if !known || !there || delta.Op != events.Is {
+			return nil
+		}
+		obj, err := kinds.Decode(kind, delta.ContentType, delta.Body)
+		if err != nil {
+			panic(err) // the world wrote it
+		}
+		return obj
+	}
+	return func(c events.Command, body []byte) error {
+		c.Body = body
+		return x.world.bounds[t.Controller](t, c, own)
+	}
 }
 
 // watched tells whether nobody can have begun a turn since a moment without this

@@ -250,7 +250,11 @@ func profiles(chosen []reconcile.Any) []writer.Profile {
 	out := make([]writer.Profile, 0, len(chosen))
 	for _, c := range chosen {
 		d := c.Describe()
-		out = append(out, writer.Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Allowed: d.Writes.Allows})
+		p := writer.Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Allowed: d.Writes.Allows, Fits: d.Fits}
+		if d.Owns != nil {
+			p.Owns = d.Owns.Name
+		}
+		out = append(out, p)
 	}
 	return out
 }

@@ -117,12 +117,23 @@ func Own(kind kinds.Kind) Input {
 type Writes []Write
 
 // Write is one thing that a controller may do: a verb on a kind (or on its
-// subresource). Any stands for every kind.
+// subresource). Any stands for every kind. The rest bounds what is written, and where
+// ([Writes.Fits]).
 type Write struct {
 	Verb        events.Verb
 	Kind        kinds.Name
 	Subresource string
 	Any         bool
+	// On is how the object stands to the key; empty bounds nothing.
+	On Stand
+	// Child bounds whom a body names as the controller: the key's object.
+	Child bool
+	// Named are the names that objects may have; nil: any.
+	Named []string
+	// Fields are the paths that a body may hold beside what names its object; nil: any.
+	Fields []string
+	// Where is a field that the key's object must have; empty: none.
+	Where string
 }
 
 // Allows tells whether a command keeps the promise. Recording Events always

@@ -63,7 +63,7 @@ func (d *Desk) turn(e *entry) {
 	d.foresee(e, &a)
 	e.uncaused(&a)
 	if a.broken == "" {
-		a.broken = d.breach(a.decision)
+		a.broken = d.breach(e.key, a)
 	}
 	if a.broken != "" {
 		d.broke(e, &a)
@@ -125,10 +125,17 @@ func (d *Desk) ask(e *entry) (a answer) {
 }
 
 // breach names the command that the controller has not promised, if any.
-func (d *Desk) breach(decision reconcile.Decision) string {
-	for _, c := range decision.Commands {
+func (d *Desk) breach(key events.Key, a answer) string {
+	t := events.Turn{Key: key}
+	if a.object != nil {
+		t.Kind, t.UID = d.own(key).Kind, a.object.GetUID()
+	}
+	for _, c := range a.decision.Commands {
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
+		}
+		if err := d.described.Fits(t, c, func() metav1.Object { return a.object }); err != nil {
+			return fmt.Sprintf("%s of %v (subresource %q) is beyond what the controller may write: %v", c.Verb, c.Ref(), c.Subresource, err)
 		}
 		if d.described.Silent && c.Lane() == events.Tell {
 			return fmt.Sprintf("%s of %v (subresource %q) is a report, and the controller is to be silent", c.Verb, c.Ref(), c.Subresource)

@@ -171,3 +171,19 @@ func TestWhatWasMeantToBeBorn(t *testing.T) {
 		}
 	}
 }
+
+// A turn that names no object says that there is none.
+func TestATurnWithoutAnObjectIsStaleWhereThereIsOne(t *testing.T) {
+	turn := events.Turn{Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}
+	if Stale(turn, events.Delta{Op: events.Is, UID: "u"}, true) == (Refusal{}) {
+		t.Error("there is one, and the turn is carried out")
+	}
+	for _, live := range []struct {
+		delta events.Delta
+		known bool
+	}{{events.Delta{Op: events.Gone, UID: "u"}, true}, {events.Delta{}, false}} {
+		if refusal := Stale(turn, live.delta, live.known); refusal != (Refusal{}) {
+			t.Errorf("there is none: %+v", refusal)
+		}
+	}
+}

@@ -154,8 +154,8 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 
 // unfit is why a command is not within what the controller has promised.
 func (o Options) unfit(c events.Command, t events.Turn) error {
-	if o.Fits == nil {
-		return nil
+	if o.Fits == nil || o.Refused != (Refusal{}) {
+		return nil // of what is refused, at most it is looked for
 	}
 	return o.Fits(c, t.BodyOf(c))
 }

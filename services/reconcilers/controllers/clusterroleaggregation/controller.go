@@ -24,7 +24,7 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ClusterRoleAggregator",
 	Owns:    &kinds.ClusterRoles.Kind,
 	Inputs:  []reconcile.Input{{Kind: kinds.ClusterRoles.Kind, Keys: aggregated}},
-	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.ClusterRoles.Name}},
+	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.ClusterRoles.Name, On: reconcile.Itself, Fields: []string{".rules"}, Where: ".aggregationRule"}},
 	Observe: observe,
 	Decide:  decide,
 }

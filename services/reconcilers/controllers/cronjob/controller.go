@@ -67,9 +67,9 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Jobs.Kind, Keys: keysOfJob},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Jobs.Name},
-		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.CronJobs.Name, Subresource: "status"},
+		{Verb: events.VerbCreate, Kind: kinds.Jobs.Name, On: reconcile.Beside, Child: true},
+		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Beside},
+		{Verb: events.VerbUpdate, Kind: kinds.CronJobs.Name, Subresource: "status", On: reconcile.Itself},
 	},
 	Remembers: true,
 	Metrics:   []reconcile.Metric{skew},

@@ -47,12 +47,12 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name},
-			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name},
-			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status"},
+			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
+			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status", On: reconcile.Itself},
 		},
 		Settings: gates.Settings(),
 		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {

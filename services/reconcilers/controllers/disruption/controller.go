@@ -53,9 +53,9 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.StatefulSets.Kind, Keys: budgetsBeside},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbUpdate, Kind: kinds.PodDisruptionBudgets.Name, Subresource: "status"},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
-		{Verb: events.VerbAsk, Any: true, Subresource: scale},
+		{Verb: events.VerbUpdate, Kind: kinds.PodDisruptionBudgets.Name, Subresource: "status", On: reconcile.Itself},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Beside, Fields: []string{".status"}},
+		{Verb: events.VerbAsk, Any: true, Subresource: scale, On: reconcile.Beside},
 	},
 	Remembers: true,
 	Observe:   observe,

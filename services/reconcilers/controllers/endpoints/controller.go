@@ -40,9 +40,9 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Endpoints.Kind, Keys: touched},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Endpoints.Name},
-		{Verb: events.VerbUpdate, Kind: kinds.Endpoints.Name},
-		{Verb: events.VerbDelete, Kind: kinds.Endpoints.Name},
+		{Verb: events.VerbCreate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
+		{Verb: events.VerbUpdate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
+		{Verb: events.VerbDelete, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
 	},
 	Observe: observe,
 	Decide:  decide,

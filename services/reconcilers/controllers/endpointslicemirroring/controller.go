@@ -52,9 +52,9 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.EndpointSlices.Kind, Keys: endpoint.KeysOfSlice(manager)},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name},
-			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name},
+			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
 		},
 		Metrics:  metrics,
 		Settings: reconcile.Body(config),

@@ -26,7 +26,7 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
 	},
-	Writes:      reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name}},
+	Writes:      reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Child: true}},
 	Metrics:     metrics,
 	StatusBlind: true,
 	Remembers:   true,

@@ -38,8 +38,8 @@ var Controller = reconcile.Controller[View]{
 	Queue:    "garbage_collector_attempt_to_delete",
 	Inputs:   []reconcile.Input{{Every: true, Keys: keys}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbDelete, Any: true},
-		{Verb: events.VerbPatch, Any: true},
+		{Verb: events.VerbDelete, Any: true, On: reconcile.Itself},
+		{Verb: events.VerbPatch, Any: true, Fields: []string{".metadata.ownerReferences", ".metadata.finalizers"}},
 	},
 	Silent:  true,
 	Observe: observe,

@@ -102,9 +102,9 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.StatefulSets.Kind},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbAsk, Any: true, Subresource: events.SubReadings},
-			{Verb: events.VerbUpdate, Any: true, Subresource: scale},
-			{Verb: events.VerbUpdate, Kind: kinds.HorizontalPodAutoscalers.Name, Subresource: "status"},
+			{Verb: events.VerbAsk, Any: true, Subresource: events.SubReadings, On: reconcile.Beside},
+			{Verb: events.VerbUpdate, Any: true, Subresource: scale, On: reconcile.Beside},
+			{Verb: events.VerbUpdate, Kind: kinds.HorizontalPodAutoscalers.Name, Subresource: "status", On: reconcile.Itself},
 		},
 		Remembers: true,
 		Metrics:   metrics,

@@ -74,8 +74,8 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.ConfigMaps.Kind, Named: []string{tracking}},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name},
-			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name},
+			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Fields: []string{".metadata.labels['" + invalidSince + "']", ".type"}},
+			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself},
 		},
 		Settings: reconcile.Body(config),
 		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Period) },

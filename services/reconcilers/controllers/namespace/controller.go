@@ -46,9 +46,9 @@ var Controller = reconcile.Controller[View]{
 	Inputs:  []reconcile.Input{{Kind: kinds.Namespaces.Kind, Keys: leaving}},
 	Writes: reconcile.Writes{
 		{Verb: events.VerbAsk, Kind: kinds.Namespaces.Name, Subresource: events.SubContents},
-		{Verb: events.VerbDelete, Any: true},
-		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "status"},
-		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "finalize"},
+		{Verb: events.VerbDelete, Any: true, On: reconcile.Within},
+		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "status", On: reconcile.Itself},
+		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "finalize", On: reconcile.Itself},
 	},
 	Remembers: true,
 	Observe:   observe,

@@ -81,9 +81,9 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.Leases.Kind},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name},
-			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status"},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
+			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: []string{".spec.taints", ".metadata.labels"}},
+			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status", Fields: []string{".status.conditions"}},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status.conditions"}},
 		},
 		Remembers: true,
 		Metrics:   metrics,

@@ -58,7 +58,7 @@ func New(config Config) reconcile.Controller[View] {
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status"}},
 		},
 		Metrics:   metrics,
 		Remembers: true,

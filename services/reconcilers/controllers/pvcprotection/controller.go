@@ -53,8 +53,8 @@ func New(gates gate.Set) reconcile.Controller[View] {
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: events.SubUsers},
-			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status"},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Itself},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status", On: reconcile.Itself},
 		},
 		Remembers: true,
 		Settings:  gates.Settings(),

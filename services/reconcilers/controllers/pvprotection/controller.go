@@ -26,7 +26,7 @@ var Controller = reconcile.Controller[View]{
 	Queue:    "pvprotection",
 	Owns:     &kinds.PersistentVolumes.Kind,
 	Inputs:   []reconcile.Input{reconcile.Own(kinds.PersistentVolumes.Kind)},
-	Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name}},
+	Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself}},
 	Observe:  observe,
 	Decide:   decide,
 }

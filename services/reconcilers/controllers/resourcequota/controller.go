@@ -65,7 +65,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.DeviceClasses.Kind},
 			{Every: true, Keys: cameOrWent},
 		},
-		Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.ResourceQuotas.Name, Subresource: "status"}},
+		Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.ResourceQuotas.Name, Subresource: "status", On: reconcile.Itself}},
 		Settings: reconcile.Body(config),
 		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config) },
 		Decide:   decide,

@@ -31,7 +31,7 @@ var Controller = reconcile.Controller[View]{
 		reconcile.Own(kinds.Namespaces.Kind),
 		{Kind: kinds.ServiceAccounts.Kind, Keys: missed},
 	},
-	Writes:  reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ServiceAccounts.Name}},
+	Writes:  reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ServiceAccounts.Name, On: reconcile.Within}},
 	Observe: observe,
 	Decide:  decide,
 }

@@ -44,8 +44,8 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status"},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Itself},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}},
 		},
 		Remembers: true,
 		Metrics:   metrics,

@@ -21,7 +21,7 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ttlcontroller",
 	Owns:    &kinds.Nodes.Kind,
 	Inputs:  []reconcile.Input{reconcile.Own(kinds.Nodes.Kind)},
-	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.Nodes.Name}},
+	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, On: reconcile.Itself, Fields: []string{".metadata.annotations"}}},
 	Observe: observe,
 	Decide:  decide,
 }

@@ -18,7 +18,7 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ttl_jobs_to_delete",
 	Owns:    &kinds.Jobs.Kind,
 	Inputs:  []reconcile.Input{reconcile.Own(kinds.Jobs.Kind)},
-	Writes:  reconcile.Writes{{Verb: events.VerbDelete, Kind: kinds.Jobs.Name}},
+	Writes:  reconcile.Writes{{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Itself}},
 	Metrics: []reconcile.Metric{delay},
 	Observe: observe,
 	Decide:  decide,

@@ -30,7 +30,7 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfUser},
 		{Kind: kinds.PersistentVolumes.Kind, Keys: keysOfUser},
 	},
-	Writes:  reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.VolumeAttributesClasses.Name}},
+	Writes:  reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.VolumeAttributesClasses.Name, On: reconcile.Itself}},
 	Observe: observe,
 	Decide:  decide,
 }

@@ -26,7 +26,7 @@ var Controller = reconcile.Controller[View]{
 	Inputs: []reconcile.Input{reconcile.Own(kinds.ValidatingAdmissionPolicies.Kind)},
 	Writes: reconcile.Writes{
 		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: events.SubTypes},
-		{Verb: events.VerbUpdate, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: "status"},
+		{Verb: events.VerbUpdate, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: "status", On: reconcile.Itself},
 	},
 	Remembers: true,
 	Observe:   observe,
