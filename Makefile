@@ -18,7 +18,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench mutants check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,13 @@ torture: ## kill, stop and cut off real processes under load, and judge what cam
 
 bench: release ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
+
+fuzz: ## throw made-up messages at what reads them, every target for a share of TIME: make fuzz TIME=30m
+	@seconds=$$(echo $(TIME) | awk '/h$$/ {print $$1*3600} /m$$/ {print $$1*60} /s$$/ {print $$1+0}'); \
+	targets=$$(for d in $$(grep -rl --include=*_test.go '^func Fuzz' $(MODULES) | xargs -n1 dirname | sort -u); do \
+		$(GO) test -list '^Fuzz' ./$$d | awk -v d=$$d '/^Fuzz/ {print "./" d ":" $$1}'; done); \
+	share=$$((seconds / $$(echo $$targets | wc -w) + 1)); \
+	for t in $$targets; do $(GO) test $${t%:*} -run "^$${t#*:}$$" -fuzz "^$${t#*:}$$" -fuzztime $${share}s || exit 1; done
 
 mutants: ## break the code in five hundred small ways, one at a time: how many does a test notice?
 	nice $(GO) run ./cmd/mutants
