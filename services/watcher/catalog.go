@@ -112,12 +112,12 @@ func (s *Service) reconcile(ctx context.Context, moved <-chan struct{}) {
 	want, catalog, searched := s.wanted()
 	watched := 0
 	for _, kind := range want {
-		if s.mine(kind.Name) {
+		if s.here(kind.Name) {
 			s.start(ctx, kind)
 			watched++
 		}
 	}
-	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) })
+	s.stop(func(kind kinds.Name) bool { return !s.mine(kind) && !s.taken[kind] })
 	if watched != s.watched {
 		klog.FromContext(ctx).Info("Sharing the kinds out", "id", s.roster.ID(), "watched", watched, "left", len(want)-watched)
 		s.watched = watched
@@ -176,8 +176,8 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, era: s.era, age: defaultLogAge, hide: s.config.Hide,
 		want:    func() kinds.Kind { return s.wantedNow(kind) },
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
-		ensured: s.warm[kind.Name], tracing: newTracing(s.causes),
-		news: make(chan struct{}, 1), doubts: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
+		ensured: s.warm[kind.Name], overtaken: func() { s.yield(kind.Name) }, tracing: newTracing(s.causes),
+		news: make(chan struct{}, 1), doubts: make(chan struct{}, 1), asks: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
 	}}
 	if makers[kind.Name] {
 		r.watch.changed = func() { s.unsettle(time.Now()) }

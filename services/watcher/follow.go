@@ -34,10 +34,7 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	_, over := k.era.Now()
-	proved := make(chan error, 1)
-	if resumed {
-		k.proving(ctx, proved, false)
-	}
+	proved := k.proving(ctx, resumed, nil)
 	k.note(nil)
 	flush, keyframes := time.NewTimer(flushAfter), time.NewTimer(k.soon())
 	defer flush.Stop()
@@ -63,7 +60,9 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 			err = k.release(ctx, false)
 		case err = <-proved:
 		case <-k.doubts:
-			k.proving(ctx, proved, true)
+			k.proving(ctx, true, proved)
+		case <-k.asks:
+			err = k.show(ctx)
 		case <-flush.C:
 			err = k.flush(ctx)
 		case <-keyframes.C:
@@ -135,9 +134,17 @@ func (k *kindWatch) repeat(ctx context.Context, timer *time.Timer) error {
 	return err
 }
 
-// proving has the history of a watch proved beside it. Where there is only a claim that it
-// is another one, an answer that does not come is no reason to end the watch.
-func (k *kindWatch) proving(ctx context.Context, proved chan<- error, claimed bool) {
+// proving has the history of a watch proved beside it, where there is reason to. Where that
+// is only a claim, for which there is a channel already, an answer that does not come is no
+// reason to end the watch.
+func (k *kindWatch) proving(ctx context.Context, reason bool, proved chan error) chan error {
+	claimed := proved != nil
+	if !claimed {
+		proved = make(chan error, 1)
+	}
+	if !reason {
+		return proved
+	}
 	prove := k.proof()
 	go func() {
 		err := prove(ctx)
@@ -149,6 +156,7 @@ func (k *kindWatch) proving(ctx context.Context, proved chan<- error, claimed bo
 		case <-ctx.Done():
 		}
 	}()
+	return proved
 }
 
 // sighted notes that something has been heard of the kind just now.

@@ -21,7 +21,7 @@ func (s *Service) checkSynced() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, kind := range want {
-		if !s.mine(kind.Name) {
+		if !s.mine(kind.Name) && !s.taken[kind.Name] {
 			continue
 		}
 		r := s.kinds[kind.Name]
@@ -46,10 +46,14 @@ func (s *Service) Checks() map[string]func() error {
 		"bus":      s.config.Bus.Healthy,
 		"replicas": s.roster.Check,
 		"synced":   s.checkSynced,
+		"watched":  s.checkWatched,
 	}
 }
 
 // Collectors are the watcher's metrics.
 func (s *Service) Collectors() []prometheus.Collector {
-	return append(s.metrics.collectors(), s.causes.collectors()...)
+	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_watcher_members", Help: "Watchers that this one hears on the bus, itself among them; 33 at most.",
+	}, func() float64 { return float64(s.roster.Members()) })
+	return append(append(s.metrics.collectors(), members), s.causes.collectors()...)
 }

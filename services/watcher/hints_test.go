@@ -2,11 +2,19 @@ package watcher
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
+
+// promptly is within what a kind is watched again, whoever says what.
+const promptly = 10 * time.Second
 
 // TestForgedEpochsMakeNoRelist: a claim that the storage went back makes a watcher look,
 // and what it sees counts. A restore is found all the same.
@@ -40,6 +48,55 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 			eventually(t, b, "is a", "is a")
 			s.restore(2)
 			until(t, func() bool { return epochOf(t, b, "pods") == 1 })
+		})
+	}
+}
+
+// TestMadeUpWatchersLeaveNoKindUnwatched: kinds fall to replicas that are made up, the same
+// ones or always others, and are watched all the same.
+func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
+	resources := []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
+	many := func(c *Config) {
+		c.Kinds = nil
+		for _, name := range resources {
+			c.Kinds = append(c.Kinds, kinds.Kind{Name: name, Version: "v1", Form: kinds.Metadata})
+		}
+		c.Kinds[slices.Index(resources, "pods")] = kinds.Pods.Kind
+	}
+	for name, ghost := range map[string]func(n, i int) string{
+		"always the same":      func(_, i int) string { return fmt.Sprint("ghost-", i) },
+		"renewed continuously": func(n, i int) string { return fmt.Sprint("ghost-", n, "-", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, b := serve(t), memory.New(memory.Options{})
+			go func() {
+				for n := 0; t.Context().Err() == nil; n++ {
+					for i := range 200 {
+						_ = b.Say("watchers", fmt.Appendf(nil, `{"id":%q}`, ghost(n, i)))
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+			service, _ := start(t, s, b, "one", many)
+			began, at := time.Now(), map[kinds.Name]time.Time{}
+			for time.Since(began) < 25*time.Second {
+				for _, name := range resources {
+					if at[name].IsZero() || service.watches(name) {
+						at[name] = time.Now()
+					}
+					if time.Since(at[name]) > promptly {
+						t.Fatalf("%s is watched by nobody for %v", name, promptly)
+					}
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			for _, name := range resources {
+				s.changeOf(string(name), "ADDED", "a", func(*corev1.Pod) {})
+			}
+			until(t, func() bool {
+				return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return !service.watches(k) || lastOf(t, b, k).Op != events.Is })
+			})
 		})
 	}
 }

@@ -54,7 +54,10 @@ type kindWatch struct {
 	// 0: none yet.
 	limits [translate.Bare]int
 	marked time.Time
-	dirty  time.Time // when the oldest delta not known to be stored was received
+	showed time.Time // when it was last shown that the kind is watched
+	// overtaken is told that another watcher has appended to the log.
+	overtaken func()
+	dirty     time.Time // when the oldest delta not known to be stored was received
 	// searched: what lies before the window has been read, or will be.
 	searched bool
 
@@ -70,6 +73,7 @@ type kindWatch struct {
 	changed func()
 	news    chan struct{} // holds a token when something has been reported, found or told
 	doubts  chan struct{} // and when another process says that the storage went back
+	asks    chan struct{} // and when it is asked who watches the kind
 	bygone  chan struct{} // and when what lies before the window is to be read through
 }
 
@@ -125,6 +129,9 @@ func (k *kindWatch) run(ctx context.Context) {
 		}
 		if time.Since(began) > settledAfter {
 			p = patience{}
+		}
+		if errors.Is(err, bus.ErrOvertaken) {
+			k.overtaken()
 		}
 		k.searched = k.searched && errors.Is(err, errEnded)
 		switch {

@@ -22,6 +22,8 @@ type metrics struct {
 	undiscovered prometheus.Counter
 	// claims counts what others said of the storage's epoch, by what came of it.
 	claims *prometheus.CounterVec
+	// taken is how many kinds are watched that fall to another; see guard.go.
+	taken prometheus.Gauge
 	// active tells which kinds are this watcher's.
 	active *prometheus.GaugeVec
 }
@@ -59,6 +61,9 @@ func newMetrics() *metrics {
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
 		claims: newClaims(),
+		taken: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "millrace_watcher_taken_kinds", Help: "Kinds that this watcher watches although they fall to another one, which does not watch them.",
+		}),
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_active", Help: "1 while this watcher watches the kind.",
 		}, []string{"kind"}),
@@ -87,5 +92,5 @@ func (m *metrics) begin(kind kinds.Name) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active, m.claims}
+	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active, m.claims, m.taken}
 }

@@ -85,6 +85,8 @@ type Service struct {
 	stirred  time.Time // when a kind of which kinds are made was last seen to change
 	reminder time.Time // when a kind that is not served is to be said to be so again; zero: none is
 	kinds    map[kinds.Name]*running
+	taken    map[kinds.Name]bool // watched here although they fall to others; see guard.go
+	unshown  int                 // kinds of which nobody shows that he watches them
 
 	// missing is since when a kind has not been served, and retired what has been said
 	// of that; only the loop of Run uses them.
@@ -121,7 +123,7 @@ func New(config Config) (*Service, error) {
 	}
 	service := &Service{
 		config: config, source: s, metrics: newMetrics(), causes: newCauses(config.Trace), era: era.New(), searched: !config.Every,
-		kinds: map[kinds.Name]*running{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
+		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retirement{},
 		warm: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), stir: make(chan struct{}, 1), stirred: time.Now(),
 	}
 	service.roster = roster.New(roster.Config{
@@ -149,6 +151,8 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.discover(ctx) })
 	looking.Go(func() { s.listen(ctx) })
 	looking.Go(func() { s.share(ctx) })
+	looking.Go(func() { s.guard(ctx) })
+	looking.Go(func() { s.answer(ctx) })
 	looking.Go(func() { s.tellUnwatched(ctx) })
 	looking.Go(func() { s.causes.listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {

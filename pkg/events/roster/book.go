@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"maps"
 	"strings"
 	"time"
@@ -28,6 +29,22 @@ type beat struct {
 	Bye      bool     `json:"bye,omitempty"`
 	// Doubtful: it waits for an answer that should have come. It keeps its rank.
 	Doubtful bool `json:"doubtful,omitempty"`
+}
+
+const (
+	// most bounds the other replicas that are taken into account, and those that are
+	// remembered because they fell silent. Anybody who may publish can make one up.
+	most = 32
+	// longest bounds a heartbeat, and longestID the name in it, in bytes.
+	longest, longestID = 1024, 256
+)
+
+// decode reads a heartbeat; ok is false for anything else.
+func decode(data []byte) (b beat, ok bool) {
+	if len(data) > longest || json.Unmarshal(data, &b) != nil || b.ID == "" || len(b.ID) > longestID || b.Standing < ready || b.Standing > fresh {
+		return beat{}, false
+	}
+	return b, !strings.ContainsFunc(b.ID, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // member is another replica.
@@ -73,11 +90,19 @@ func (b *book) hear(said beat, now time.Time) (changed bool) {
 	case said.Bye:
 		delete(b.others, said.ID)
 		delete(b.silent, said.ID)
+	case !b.admits(said.ID):
+		return false
 	default:
 		b.others[said.ID] = member{standing: said.Standing, doubtful: said.Doubtful, heard: now}
 		delete(b.silent, said.ID)
 	}
 	return b.settle(now)
+}
+
+// admits tells whether there is room for a replica.
+func (b *book) admits(id string) bool {
+	_, known := b.others[id]
+	return known || len(b.others) < most
 }
 
 // turn is to be called with every heartbeat.
@@ -89,7 +114,9 @@ func (b *book) turn(now time.Time, fit bool) (changed bool) {
 		for id, m := range b.others {
 			if now.Sub(m.heard) >= silence {
 				delete(b.others, id)
-				b.silent[id] = now
+				if len(b.silent) < most {
+					b.silent[id] = now
+				}
 			}
 		}
 		maps.DeleteFunc(b.silent, func(_ string, since time.Time) bool { return now.Sub(since) >= bus.Lingering })
@@ -143,6 +170,17 @@ func (b *book) sees() bool {
 		}
 	}
 	return len(b.seen) == len(b.others)
+}
+
+// first is the replica to which a piece of work falls.
+func (b *book) first(work string) (id string) {
+	id, best := b.id, b.standing
+	for other, s := range b.seen {
+		if cmp.Or(cmp.Compare(s, best), cmp.Compare(weight(work, other), weight(work, id)), strings.Compare(other, id)) < 0 {
+			id, best = other, s
+		}
+	}
+	return id
 }
 
 // rank is the number of replicas that come before this one for a piece of work.

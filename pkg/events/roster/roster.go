@@ -163,11 +163,7 @@ func (r *Roster) say(b beat) {
 func (r *Roster) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = r.config.Bus.Listen(ctx, r.config.Service, func(data []byte) {
-			var b beat
-			if json.Unmarshal(data, &b) != nil || b.ID == "" || b.Group != r.config.Group {
-				return
-			}
-			if r.hear(b) {
+			if b, ok := decode(data); ok && b.Group == r.config.Group && r.hear(b) {
 				r.tell()
 			}
 		})
@@ -214,6 +210,21 @@ func (r *Roster) First(work string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.standing != fresh && r.book.rank(work) == 0
+}
+
+// Holder is the replica to which a piece of work falls, as far as this one has heard. It may
+// be one that somebody made up: see to it that the work is done.
+func (r *Roster) Holder(work string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.first(work)
+}
+
+// Members is the number of replicas that are there, this one among them; 33 at most.
+func (r *Roster) Members() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.book.others) + 1
 }
 
 // Others is the number of other replicas that are there and fit.
