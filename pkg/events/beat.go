@@ -36,7 +36,17 @@ func (b Beat) Encode() []byte {
 	return text
 }
 
+const (
+	// maxBeat bounds a beat, in bytes: what a writer has in hand, of all controllers.
+	maxBeat = 256 << 10
+	// maxName bounds the name that a process gives itself on a topic, in bytes.
+	maxName = 256
+)
+
 // DecodeBeat reads a beat; ok is false for anything else.
 func DecodeBeat(text []byte) (b Beat, ok bool) {
-	return b, json.Unmarshal(text, &b) == nil && b.Writer != ""
+	if len(text) > maxBeat || json.Unmarshal(text, &b) != nil {
+		return Beat{}, false
+	}
+	return b, b.Writer != "" && len(b.Writer) <= maxName
 }

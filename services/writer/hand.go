@@ -290,6 +290,10 @@ func (h *hand) give(controller string, most int) {
 	h.given[controller] = most
 }
 
+// mostOthers bounds the other writers that are remembered. Anybody who may publish can make
+// one up.
+const mostOthers = 64
+
 // hear takes in a beat, its own or another's.
 func (h *hand) hear(text []byte) {
 	b, ok := events.DecodeBeat(text)
@@ -301,6 +305,9 @@ func (h *hand) hear(text []byte) {
 	defer h.mu.Unlock()
 	if b.Writer == h.id {
 		h.confirm(b.Number, now)
+		return
+	}
+	if _, known := h.others[b.Writer]; !known && len(h.others) >= mostOthers {
 		return
 	}
 	if b.Number != h.others[b.Writer].number+1 {
