@@ -2,8 +2,12 @@ package stream
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/millrace/millrace/pkg/events/access"
@@ -39,8 +43,11 @@ func (o ServerOptions) admit(settings *server.Options) error {
 	if o.Accounts == "" {
 		return nil
 	}
-	if o.GuestPassword != "" {
+	if o.GuestPassword != "" || o.Password != "" {
 		return fmt.Errorf("both a password of readers and accounts: those in %s say who reads", o.Accounts)
+	}
+	if err := onlyAccounts(o.Accounts); err != nil {
+		return fmt.Errorf("read the accounts: %w", err)
 	}
 	file, err := server.ProcessConfigFile(o.Accounts)
 	if err != nil {
@@ -53,4 +60,24 @@ func (o ServerOptions) admit(settings *server.Options) error {
 		}
 	}
 	return fmt.Errorf("read the accounts: %s has no account %s, which has the streams", o.Accounts, MainAccount)
+}
+
+// onlyAccounts refuses a file with settings that would not be taken over: a limit or a
+// certificate that stands there and does nothing is believed to do something.
+func onlyAccounts(file string) error {
+	found, err := conf.ParseFileWithChecks(file)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		switch strings.ToLower(name) {
+		case "accounts", "system_account", "system":
+			continue
+		}
+		if token, is := found[name].(interface{ IsUsedVariable() bool }); is && token.IsUsedVariable() {
+			continue
+		}
+		return fmt.Errorf("%s has %q, and accounts, system_account and variables are all that is taken from it: the rest is said with flags of millrace bus, such as --nats-tls-cert-file", file, name)
+	}
+	return nil
 }

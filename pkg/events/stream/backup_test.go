@@ -34,6 +34,12 @@ func (h *heard) Write(line []byte) (int, error) {
 	return h.text.Write(line)
 }
 
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
 // backups counts those that the server has begun to make of a stream.
 func (h *heard) backups(name string) int {
 	h.mu.Lock()

@@ -20,9 +20,14 @@ import (
 // A stream with three copies loses nothing and goes on when one of three servers
 // is lost; when two are, it waits for one of them to come back.
 type ClusterOptions struct {
-	// Listen is a host:port for the other servers, or a URL where they must give
-	// a user and a password; empty: the server stands alone.
+	// Listen is a host:port for the other servers; empty: the server stands alone.
 	Listen string
+	// User and Password are what each server of the cluster gives to the others; empty:
+	// a server needs neither.
+	User, Password string
+	// TLS encrypts what the servers tell each other, and has each check the certificate
+	// of the other, so that there must be an authority; zero: it is not encrypted.
+	TLS TLSOptions
 	// Name of the cluster, the same for all of its servers; empty: "millrace".
 	Name string
 	// Routes are where the servers of the cluster listen for each other, as
@@ -57,8 +62,16 @@ func (o ServerOptions) join(settings *server.Options) error {
 	if err != nil {
 		return fmt.Errorf("cluster listen address: %w", err)
 	}
-	cluster := server.ClusterOpts{Name: cmp.Or(o.Cluster.Name, defaultName), Host: listen.Hostname(), Username: listen.User.Username()}
-	cluster.Password, _ = listen.User.Password()
+	cluster := server.ClusterOpts{Name: cmp.Or(o.Cluster.Name, defaultName), Host: listen.Hostname(), Username: o.Cluster.User, Password: o.Cluster.Password}
+	if (cluster.Username == "") != (cluster.Password == "") {
+		return errors.New("the servers of a cluster need both a user and a password for each other, or neither")
+	}
+	if o.Cluster.TLS.On() {
+		if cluster.TLSConfig, err = o.Cluster.TLS.routes(o.Log); err != nil {
+			return err
+		}
+		cluster.TLSTimeout = handshake
+	}
 	if cluster.Port, err = strconv.Atoi(listen.Port()); err != nil || cluster.Port <= 0 {
 		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())
 	}
@@ -69,6 +82,9 @@ func (o ServerOptions) join(settings *server.Options) error {
 		to, err := routeURL(route)
 		if err != nil {
 			return fmt.Errorf("route: %w", err)
+		}
+		if cluster.Username != "" {
+			to.User = url.UserPassword(cluster.Username, cluster.Password)
 		}
 		settings.Routes = append(settings.Routes, to)
 	}
@@ -88,6 +104,9 @@ func routeURL(text string) (*url.URL, error) {
 	}
 	if _, _, err := net.SplitHostPort(u.Host); err != nil {
 		return nil, err
+	}
+	if u.User != nil {
+		return nil, errors.New("a user and a password stand in the address, where others can read them: give them beside it")
 	}
 	return u, nil
 }

@@ -110,6 +110,7 @@ type cluster struct {
 	listen, routes []string
 	servers        []*stream.Server // nil: does not run
 	sync           bool             // always
+	secure         stream.ClusterOptions
 }
 
 // newCluster is a cluster of which nothing runs yet. The servers must know each
@@ -144,10 +145,9 @@ func serveCluster(t *testing.T) *cluster {
 }
 
 func (c *cluster) options(i int) stream.ServerOptions {
-	return stream.ServerOptions{
-		Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i),
-		Cluster: stream.ClusterOptions{Listen: c.routes[i], Routes: c.routes}, SyncAlways: c.sync,
-	}
+	joined := c.secure
+	joined.Listen, joined.Routes = c.routes[i], c.routes
+	return stream.ServerOptions{Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i), Cluster: joined, SyncAlways: c.sync}
 }
 
 func (c *cluster) start(i int) {

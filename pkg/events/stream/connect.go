@@ -85,9 +85,12 @@ func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 	}
 	for attempt := 0; ; attempt++ {
 		conn, err := nats.Connect(b.options.URL, options...)
+		err = explained(err)
 		switch {
 		case err == nil:
 			return conn, nil
+		case errors.Is(err, ErrTLS):
+			return nil, err
 		case b.options.AtOnce && absent(err) != nil:
 			return nil, fmt.Errorf("%w: %w", ErrNoServer, absent(err))
 		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !pause(ctx, attempt):

@@ -2,12 +2,13 @@ package stream
 
 import (
 	"cmp"
-	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -31,10 +32,16 @@ type Options struct {
 	// when a server syncs ([Bus.Audit]).
 	Monitoring []string
 
+	// User comes with the password in PasswordFile, which is read again at each
+	// connection; empty: the URL says who comes.
+	User, PasswordFile string
 	// Credentials is a file with the user's JWT and nkey seed; empty: none.
 	Credentials string
-	// TLS of the connection; nil: as the URL's scheme says.
-	TLS *tls.Config
+	// CAFile holds the authorities of the server's certificate, as PEM; empty: those of
+	// the machine. CAData is the same as text. Both require TLS. CertFile and KeyFile are the client's certificate and
+	// its key; empty: it has none. All are read again at each connection.
+	CAFile, CertFile, KeyFile string
+	CAData                    []byte
 	// InboxPrefix replaces "_INBOX" where users may listen to their own inbox
 	// only. For [Users] it is chosen by the user of the URL, as APIPrefix and Guest are.
 	InboxPrefix string
@@ -120,14 +127,13 @@ func (o Options) withDefaults() (Options, error) {
 	return o.introduced(), nil
 }
 
-// introduced are the options for the user of the URL, where that is one of [Users].
+// introduced are the options for the user that comes, where that is one of [Users].
 func (o Options) introduced() Options {
+	o.user = o.User
 	first, _, _ := strings.Cut(o.URL, ",")
-	u, err := url.Parse(strings.TrimSpace(first))
-	if err != nil || u.User == nil {
-		return o
+	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil && o.user == "" {
+		o.user = u.User.Username()
 	}
-	o.user = u.User.Username()
 	login, ok := access.LoginOf(o.user)
 	if !ok {
 		return o
@@ -162,13 +168,32 @@ func (o Options) nats(b *Bus) []nats.Option {
 	if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
 	}
-	if o.TLS != nil {
-		options = append(options, nats.Secure(o.TLS))
+	if o.User != "" {
+		options = append(options, nats.UserInfoHandler(o.login))
+	}
+	if len(o.CAData) > 0 {
+		options = append(options, nats.ClientTLSConfig(nil, func() (*x509.CertPool, error) { return authorities(o.CAData, "the text") }))
+	}
+	if o.CAFile != "" {
+		options = append(options, nats.RootCAs(o.CAFile))
+	}
+	if o.CertFile != "" {
+		options = append(options, nats.ClientCert(o.CertFile, o.KeyFile))
 	}
 	if o.InboxPrefix != "" {
 		options = append(options, nats.CustomInboxPrefix(o.InboxPrefix))
 	}
 	return options
+}
+
+// login reads the password. Without one nobody is named, whom a server with users refuses.
+func (o Options) login() (user, password string) {
+	text, err := os.ReadFile(o.PasswordFile)
+	if err != nil {
+		o.Log.Debug("there is no password for the bus", "error", err)
+		return "", ""
+	}
+	return o.User, strings.TrimSpace(string(text))
 }
 
 // seconds writes a time to live as the server wants it, rounded up.

@@ -27,13 +27,15 @@ type ServerOptions struct {
 	Name string
 	// Cluster makes the server one of several; zero: it stands alone.
 	Cluster ClusterOptions
-	// GuestPassword lets [GuestUser] in, who may read and do nothing else; empty:
-	// nobody is let in by name.
-	GuestPassword string
-	// Accounts is a file of NATS' own configuration with accounts and users: then
-	// nobody is let in without a name. The streams are those of [MainAccount]. Empty:
-	// there are none, and whoever gives no name may do all.
+	// GuestPassword lets [GuestUser] in, who may read and do nothing else, and Password
+	// [MainUser], who may do all; empty: there is no such user. With neither of them, and
+	// without Accounts, other processes need no user and may do all.
+	GuestPassword, Password string
+	// Accounts is a file of NATS' own configuration with accounts and users, and nothing
+	// else. The streams are those of [MainAccount].
 	Accounts string
+	// TLS encrypts the connections of other processes; zero: they are not encrypted.
+	TLS TLSOptions
 
 	// SyncAlways makes every acknowledged message survive a power failure, at
 	// a price. Otherwise the store is synced every SyncInterval; 0: 2 minutes.
@@ -128,8 +130,8 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
-	if s.options.GuestPassword != "" {
-		settings.CustomClientAuthentication = &door{s.options.GuestPassword, s.guests.Load}
+	if s.options.GuestPassword != "" || s.options.Password != "" {
+		settings.CustomClientAuthentication = &door{s.options.Password, s.options.GuestPassword, s.guests.Load}
 	}
 	s.room = &room{options: s.options}
 	s.room.enlist(settings)
@@ -200,7 +202,7 @@ func (o ServerOptions) server() (*server.Options, error) {
 		// Until everything is restored.
 		DontListen: o.Listen == "" || !o.clustered(),
 	}
-	if err := errors.Join(o.admit(settings), o.join(settings)); err != nil || o.Listen == "" {
+	if err := errors.Join(o.admit(settings), o.join(settings), o.encrypt(settings)); err != nil || o.Listen == "" {
 		return settings, err
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
@@ -215,6 +217,19 @@ func (o ServerOptions) server() (*server.Options, error) {
 		settings.Port = server.RANDOM_PORT
 	}
 	return settings, nil
+}
+
+// encrypt has the server encrypt what goes to other processes.
+func (o ServerOptions) encrypt(settings *server.Options) (err error) {
+	if !o.TLS.On() {
+		return nil
+	}
+	if settings.TLSConfig, err = o.TLS.config(o.Log); err != nil {
+		return err
+	}
+	settings.TLS, settings.TLSTimeout = true, handshake
+	settings.TLSVerify = o.TLS.ClientCAFile != ""
+	return nil
 }
 
 // complete compares the streams that are served with those on disk: the server
@@ -258,6 +273,9 @@ func (o ServerOptions) streamsOnDisk() ([]string, error) {
 func (s *Server) URL() string {
 	if s.options.Listen == "" {
 		return ""
+	}
+	if s.options.TLS.On() {
+		return "tls://" + s.nats.Addr().String()
 	}
 	return "nats://" + s.nats.Addr().String()
 }

@@ -1,0 +1,85 @@
+// Package certs makes the certificates of a bus: an authority, and what it signs.
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+// Pair is a certificate and its key, both as PEM.
+type Pair struct{ Certificate, Key []byte }
+
+// NewAuthority makes an authority, which can sign for as long as it says.
+func NewAuthority(name string, valid time.Duration) (Pair, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	return issue(template, nil, valid)
+}
+
+// Issue makes a certificate for a server under its host names and addresses. It is good for
+// a client too, since the servers of a cluster are clients of each other; without hosts it
+// is good for a client alone.
+//
+// Errors: the authority is none.
+func (p Pair) Issue(name string, hosts []string, valid time.Duration) (Pair, error) {
+	authority, err := tls.X509KeyPair(p.Certificate, p.Key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("read the authority: %w", err)
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if len(hosts) > 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	return issue(template, &authority, valid)
+}
+
+// issue signs with an authority, or with the new key where there is none.
+func issue(template *x509.Certificate, authority *tls.Certificate, valid time.Duration) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make a key: %w", err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return Pair{}, fmt.Errorf("make a serial number: %w", err)
+	}
+	// Clocks may differ by some minutes.
+	template.NotBefore = time.Now().Add(-time.Hour)
+	template.NotAfter = time.Now().Add(valid)
+	parent, signer := template, any(key)
+	if authority != nil {
+		parent, signer = authority.Leaf, authority.PrivateKey
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return Pair{}, fmt.Errorf("sign a certificate: %w", err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("write a key: %w", err)
+	}
+	return Pair{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	}, nil
+}

@@ -1,0 +1,184 @@
+package stream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TLSOptions are the files with which a server proves what it is, and with which it checks
+// its clients. They are read again when they change, so that a certificate can be replaced
+// without a restart; files that cannot be used are logged, and those before them stay in use.
+type TLSOptions struct {
+	// CertFile and KeyFile hold the server's certificate, with those that lead to its
+	// authority, and its key, as PEM; empty: connections are not encrypted.
+	CertFile, KeyFile string
+	// ClientCAFile holds the authorities of clients' certificates, as PEM: then every
+	// client must have one. Empty: clients need none.
+	ClientCAFile string
+}
+
+// On tells whether connections are encrypted.
+func (o TLSOptions) On() bool { return o != TLSOptions{} }
+
+// handshake bounds the handshake of a connection, in seconds.
+const handshake = 5
+
+// config is that of a listener, which looks at each connection whether the files have
+// changed.
+//
+// Errors: a file is missing, cannot be read, or does not hold what it should.
+func (o TLSOptions) config(log *slog.Logger) (*tls.Config, error) {
+	if o.CertFile == "" || o.KeyFile == "" {
+		return nil, errors.New("TLS needs both a certificate and its key: name the two files")
+	}
+	f := &fresh{files: o, log: log}
+	config, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	f.config = config
+	outer := config.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.now(), nil }
+	return outer, nil
+}
+
+// routes is the configuration of a listener whose clients are servers with the same files,
+// and which is a client of theirs. The authorities of a route that it opens are those of
+// the start; the certificate is always the newest.
+//
+// Errors: as of config; or there is no authority.
+func (o TLSOptions) routes(log *slog.Logger) (*tls.Config, error) {
+	if o.ClientCAFile == "" {
+		return nil, errors.New("TLS between the servers of a cluster needs the authority of their certificates: name the file of client authorities")
+	}
+	config, err := o.config(log)
+	if err != nil {
+		return nil, err
+	}
+	config.RootCAs = config.ClientCAs
+	newest := config.GetConfigForClient
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		now, err := newest(nil)
+		if err != nil {
+			return nil, err
+		}
+		return &now.Certificates[0], nil
+	}
+	return config, nil
+}
+
+// fresh is a configuration that is as new as its files.
+type fresh struct {
+	files TLSOptions
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	config *tls.Config
+	// seen is when each file was changed, as of the last look.
+	seen [3]time.Time
+}
+
+func (f *fresh) now() *tls.Config {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed() == f.seen {
+		return f.config
+	}
+	config, err := f.read()
+	if err != nil {
+		f.log.Error("the new TLS certificate cannot be used; the one before it stays in use", "error", err)
+		return f.config
+	}
+	f.log.Info("the TLS certificate was read again", "file", f.files.CertFile)
+	f.config = config
+	return config
+}
+
+// changed is when each file was changed; the zero time of one that is not there.
+func (f *fresh) changed() (times [3]time.Time) {
+	for i, file := range []string{f.files.CertFile, f.files.KeyFile, f.files.ClientCAFile} {
+		if info, err := os.Stat(file); err == nil {
+			times[i] = info.ModTime()
+		}
+	}
+	return times
+}
+
+func (f *fresh) read() (*tls.Config, error) {
+	f.seen = f.changed()
+	own, err := tls.LoadX509KeyPair(f.files.CertFile, f.files.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the TLS certificate %s and its key %s: %w", f.files.CertFile, f.files.KeyFile, err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
+	if f.files.ClientCAFile == "" {
+		return config, nil
+	}
+	if config.ClientCAs, err = ReadAuthorities(f.files.ClientCAFile); err != nil {
+		return nil, fmt.Errorf("read the authorities of clients: %w", err)
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	return config, nil
+}
+
+// ReadAuthorities reads the certificates of authorities from a PEM file.
+//
+// Errors: the file cannot be read, or holds no certificate.
+func ReadAuthorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return authorities(text, file)
+}
+
+func authorities(text []byte, from string) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", from)
+	}
+	return pool, nil
+}
+
+// ErrTLS is the error of a connection whose two ends do not trust each other, or of which
+// one wants TLS and the other has none.
+var ErrTLS = errors.New("TLS")
+
+// explained says of an error of TLS what is wrong and what to do; other errors are given
+// back as they are.
+func explained(err error) error {
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	say := func(text string) error { return fmt.Errorf("%w: %s (%w)", ErrTLS, text, err) }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown):
+		return say("the server's certificate is not of an authority that is trusted here: name that authority's certificate with --nats-ca-file")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return say("the server's certificate has expired, or is not valid yet: renew it, and check the clocks")
+	case errors.As(err, &name):
+		return say("the server's certificate is for other names: use one of them in --nats-url, or make a certificate for this one")
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return say("the server has no TLS: start it with --nats-tls-cert-file and --nats-tls-key-file, or leave out tls:// and --nats-ca-file")
+	// The alerts with which a server refuses a client have no type outside of crypto/tls.
+	case strings.Contains(err.Error(), "remote error: tls: certificate required"):
+		return say("the server asks for a certificate: give one with --nats-cert-file and --nats-key-file")
+	case strings.Contains(err.Error(), "remote error: tls: expired certificate"):
+		return say("the server finds that the certificate of --nats-cert-file has expired: renew it")
+	case strings.Contains(err.Error(), "remote error: tls: unknown certificate authority"), strings.Contains(err.Error(), "remote error: tls: bad certificate"):
+		return say("the server does not trust the certificate of --nats-cert-file: take one of the authority in its --nats-tls-client-ca-file")
+	default:
+		return err
+	}
+}
