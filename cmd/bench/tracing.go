@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -286,7 +287,7 @@ func (t *tracer) add(metrics io.Reader) error {
 
 // judged looks whether the traces of the rounds are whole.
 func (t *tracer) judged(ctx context.Context) (verdict, error) {
-	b, err := stream.Connect(ctx, stream.Options{URL: "nats://" + t.nats, Name: "bench"})
+	b, err := stream.Connect(ctx, stream.Options{URL: reader.BusURL(t.nats), Name: "bench"})
 	if err != nil {
 		return verdict{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/jaeger"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/wire"
 )
 
@@ -111,3 +112,6 @@ func Start(t testing.TB, options Options) *Cluster {
 	})
 	return cluster
 }
+
+// BusURL is where a bus of this machine is, with the login that it has left there.
+func BusURL(address string) string { return reader.BusURL(address) }

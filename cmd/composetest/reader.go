@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
@@ -20,12 +21,16 @@ func letIn(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("run reader: %w", err)
 	}
-	s.bus = string(bytes.TrimSpace(out))
-	if !strings.HasPrefix(s.bus, "nats://reader:") {
+	lines := regexp.MustCompile(`(?s)^export MILLRACE_NATS_URL='([^']*)'\s+export MILLRACE_NATS_CA_DATA='([^']*)'`).FindSubmatch(bytes.TrimSpace(out))
+	if lines == nil {
+		return "", fmt.Errorf("the reader is told %q", out)
+	}
+	s.bus, s.busCA = string(lines[1]), string(lines[2])
+	if !strings.HasPrefix(s.bus, "tls://reader:") {
 		return "", fmt.Errorf("the reader is told %q", s.bus)
 	}
 	for _, address := range []string{s.at("nats", "NATS_PORT"), strings.Replace(s.bus, "@", "x@", 1)} {
-		_, _, err := (&reader.Source{Connection: reader.Connection{URL: address}}).Open(ctx, patience)
+		_, _, err := (&reader.Source{Connection: reader.Connection{URL: address, CAData: s.busCA}}).Open(ctx, patience)
 		if err == nil || !strings.Contains(err.Error(), "uthorization") {
 			return "", fmt.Errorf("somebody without a password is told: %w", errors.Join(err, errLetIn))
 		}
@@ -38,7 +43,7 @@ var errLetIn = errors.New("the bus must send him away")
 // millrace runs a command of ours on this machine, as who only reads.
 func (s *stage) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := s.command(ctx, append([]string{filepath.Join(s.checkout, "bin", "linux", "millrace")}, args...)...)
-	cmd.Env = append(cmd.Env, "MILLRACE_NATS_URL="+s.bus)
+	cmd.Env = append(cmd.Env, "MILLRACE_NATS_URL="+s.bus, "MILLRACE_NATS_CA_DATA="+s.busCA)
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

@@ -28,6 +28,7 @@ type stage struct {
 	ports    map[string]int // by the name of their variable
 	client   *arena.Client
 	bus      string // where it is for who only reads, with his password
+	busCA    string // the authority of its certificate
 	worked   int    // namespaces in which something was played
 }
 

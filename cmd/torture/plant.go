@@ -132,7 +132,7 @@ func (p *plant) fill(name string, args []string) error {
 }
 
 func (p *plant) busArgs(b busServer) []string {
-	args := []string{"bus", "--data-dir=" + filepath.Join(p.dir, "data", b.name), "--nats-listen=" + b.clients}
+	args := []string{"bus", "--data-dir=" + filepath.Join(p.dir, "data", b.name), "--nats-listen=" + b.clients, "--insecure-bus"}
 	if p.size.buses == 1 {
 		return args
 	}

@@ -85,7 +85,7 @@ func (s *site) shadow(t *testing.T, binary string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, p.Ready(ctx, "http://"+health+"/readyz"))
-	s.bus, err = stream.Connect(t.Context(), stream.Options{URL: "nats://" + nats, Name: "shadow-test"})
+	s.bus, err = stream.Connect(t.Context(), stream.Options{URL: clustertest.BusURL(nats), Name: "shadow-test"})
 	must(t, err)
 	t.Cleanup(func() { _ = s.bus.Close() })
 }

@@ -152,7 +152,7 @@ func (s *site) nodes(t *testing.T) *nodes {
 func (n *nodes) launch(i int) {
 	n.t.Helper()
 	n.servers[i] = n.site.launch(n.t, fmt.Sprint("bus-", i), "bus", fmt.Sprint("--name=bus-", i), "--data-dir="+n.dirs[i],
-		"--nats-listen="+n.listen[i], "--cluster-listen="+n.routes[i], "--routes="+strings.Join(n.routes, ","), "--sync-interval=always")
+		"--nats-listen="+n.listen[i], "--cluster-listen="+n.routes[i], "--routes="+strings.Join(n.routes, ","), "--sync-interval=always", "--insecure-bus")
 }
 
 func (n *nodes) start(i int) { n.t.Helper(); n.launch(i) }

@@ -97,7 +97,7 @@ func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]s
 
 func (m *apart) startBus() {
 	m.owner.Helper()
-	m.bus = m.site.start(m.owner, "bus", "bus", "--data-dir="+m.dataDir, "--nats-listen="+m.nats)
+	m.bus = m.site.start(m.owner, "bus", "bus", "--data-dir="+m.dataDir, "--nats-listen="+m.nats, "--insecure-bus")
 }
 
 // add starts a replica of a service, and does not wait for it.

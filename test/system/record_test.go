@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -95,7 +96,7 @@ func (s *site) writes(t *testing.T, since int64) []write {
 // connect opens the streams of a running Millrace.
 func connect(t *testing.T, nats string) bus.Bus {
 	t.Helper()
-	b, err := stream.Connect(t.Context(), stream.Options{URL: "nats://" + nats, Name: "system-test"})
+	b, err := stream.Connect(t.Context(), stream.Options{URL: clustertest.BusURL(nats), Name: "system-test"})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

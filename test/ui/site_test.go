@@ -88,7 +88,7 @@ func open(ctx context.Context, dir string) (p *place, err error) {
 	if err := p.startBus(); err != nil {
 		return nil, err
 	}
-	b, err := stream.Connect(ctx, stream.Options{URL: p.nats(), Name: "ui-test"})
+	b, err := stream.Connect(ctx, stream.Options{URL: clustertest.BusURL(fmt.Sprintf("127.0.0.1:%d", p.port)), Name: "ui-test"})
 	if err != nil {
 		return nil, errors.Join(err, p.bus.Stop())
 	}

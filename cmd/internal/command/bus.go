@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -22,14 +21,16 @@ import (
 // of its own, for separate services without a NATS of one's own.
 func newBus() *cobra.Command {
 	server, service := newServerOptions(), newServiceOptions()
-	server.listen = "127.0.0.1:4222"
+	server.listen, server.alone = "127.0.0.1:4222", true
 	cmd := program{
 		use: "bus", aliases: []string{"nats"}, short: "Run the embedded NATS JetStream server alone",
 		long: `Runs the NATS JetStream server that "millrace run" embeds as a process of its own,
 for separate services. Alone, or as one of three that keep a copy of everything each:
 
   millrace bus --name=a --nats-listen=10.0.0.1:4222 --cluster-listen=10.0.0.1:6222 \
-    --routes=10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222 --sync-interval=always
+    --routes=10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222 --sync-interval=always \
+    --nats-accounts=accounts.conf --cluster-password-file=cluster-password \
+    --nats-tls-cert-file=tls.crt --nats-tls-key-file=tls.key --cluster-ca-file=ca.crt
 
 and so on for b and c. The services then take all three addresses in --nats-url, and
 --stream-replicas=3. A stock NATS server of version 2.12 or later does as well.`,
@@ -44,21 +45,22 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			return service.run(ctx, []part{{
 				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
 				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(),
-				collectors: []prometheus.Collector{running},
+				collectors: append(server.secure.collectors(), running),
 			}})
 		},
 	}.cobra()
-	cmd.AddCommand(newBusPasswords(), newBusAccounts())
+	cmd.AddCommand(newBusPasswords(), newBusAccounts(), newBusSecrets())
 	return cmd
 }
 
 // addCluster adds the flags of a server in a process of its own, with users, or in a cluster, in NATS' own words.
 func (o *serverOptions) addCluster(f *pflag.FlagSet) {
 	f.StringVar(&o.accounts, "nats-accounts", o.accounts,
-		"`file` of NATS' own configuration with the accounts and users of everybody on the bus, such as deployments/nats/accounts.conf; without it whoever reaches the bus may do all. Streams that were made without it are not found with it")
+		"`file` of NATS' own configuration with the accounts and users of everybody on the bus, such as deployments/nats/accounts.conf; without it the bus has the users millrace, who may do all, and reader. Streams that were made without it are not found with it")
 	f.StringVar(&o.name, "name", o.name, "name of the server in its cluster: no other has it, and it keeps it")
 	f.StringVar(&o.cluster.Listen, "cluster-listen", o.cluster.Listen,
-		"`address` for the other servers of the cluster, or a URL with the user and password that they must give; empty stands alone")
+		"`address` for the other servers of the cluster; empty stands alone")
+	o.secure.addCluster(f)
 	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on each of its servers")
 	f.StringSliceVar(&o.cluster.Routes, "routes", o.cluster.Routes,
 		"`addresses` on which the servers of the cluster listen for each other; the own one may be among them")
@@ -111,11 +113,15 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stream.Serve(stream.ServerOptions{
+	options := stream.ServerOptions{
 		GuestPassword: guests, Accounts: o.accounts, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
 		MaxStore: int64(o.store),
 		Log:      slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
-	})
+	}
+	if err := o.protect(&options); err != nil {
+		return nil, err
+	}
+	return stream.Serve(options)
 }
 
 // guestPassword is the readers'; "" lets none in.

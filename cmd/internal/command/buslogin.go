@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,8 +17,10 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
 // Who comes to a bus with users gives a password. A control plane in containers makes
@@ -52,11 +55,16 @@ func (o *busKeyOptions) write(dir string) error {
 		}
 		return nil
 	}
-	passwords, err := busPasswords(filepath.Join(dir, passwordsFile))
+	host, _, err := net.SplitHostPort(o.bus)
+	if err != nil {
+		return fmt.Errorf("read --bus: %w", err)
+	}
+	made, err := makeCredentials(dir, []string{host, "localhost", "127.0.0.1"})
 	if err != nil {
 		return err
 	}
-	if err := o.fillIn(passwords); err != nil {
+	passwords := made.passwords
+	if err := o.fillIn(made); err != nil {
 		return err
 	}
 	for _, login := range o.logins {
@@ -64,12 +72,15 @@ func (o *busKeyOptions) write(dir string) error {
 		if !named || !slices.Contains(stream.Users, user) {
 			return fmt.Errorf("read --bus-login-for: %q is not USER=DIRECTORY, with one of the users %s", login, strings.Join(stream.Users, ", "))
 		}
-		address := url.URL{Scheme: "nats", Host: o.bus, User: url.UserPassword(user, passwords[user])}
-		text, err := yaml.Marshal(loginSettings{APIVersion: settings.APIVersion, Kind: settings.Kind, Flags: loginFlags{URL: address.String()}})
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("write the login of %s: %w", user, err)
+		}
+		address := url.URL{Scheme: "tls", Host: o.bus, User: url.UserPassword(user, passwords[user])}
+		text, err := yaml.Marshal(loginSettings{APIVersion: settings.APIVersion, Kind: settings.Kind, Flags: loginFlags{URL: address.String(), CA: string(made.authority.Certificate)}})
 		if err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, loginFile), text, 0o600); err != nil {
+		if err := reader.WritePrivate(filepath.Join(dir, loginFile), text); err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
 		}
 	}
@@ -77,13 +88,16 @@ func (o *busKeyOptions) write(dir string) error {
 }
 
 // fillIn writes the accounts with the passwords in them.
-func (o *busKeyOptions) fillIn(passwords map[string]string) error {
+func (o *busKeyOptions) fillIn(made credentials) error {
 	from, to, both := strings.Cut(o.accounts, "=")
 	if !both {
 		return fmt.Errorf("read --bus-accounts: %q is one directory; name the one of the accounts and the one of the copy, as in FROM=TO", o.accounts)
 	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return fmt.Errorf("write the accounts of the bus: %w", err)
+	}
 	var words []string
-	for user, password := range passwords {
+	for user, password := range made.passwords {
 		words = append(words, "password: $"+stream.PasswordOf(user), fmt.Sprintf("password: %q", password))
 	}
 	for _, name := range accountsFiles {
@@ -92,9 +106,18 @@ func (o *busKeyOptions) fillIn(passwords map[string]string) error {
 			return fmt.Errorf("read the accounts of the bus: %w", err)
 		}
 		filled := strings.NewReplacer(words...).Replace(string(text))
-		if err := os.WriteFile(filepath.Join(to, name), []byte(filled), 0o600); err != nil {
+		if err := reader.WritePrivate(filepath.Join(to, name), []byte(filled)); err != nil {
 			return fmt.Errorf("write the accounts of the bus: %w", err)
 		}
+	}
+	return certify(to, made.server)
+}
+
+// certify writes the certificate of the bus beside its accounts.
+func certify(dir string, server certs.Pair) error {
+	err := errors.Join(reader.WritePrivate(filepath.Join(dir, "tls.crt"), server.Certificate), reader.WritePrivate(filepath.Join(dir, "tls.key"), server.Key))
+	if err != nil {
+		return fmt.Errorf("write the certificate of the bus: %w", err)
 	}
 	return nil
 }
@@ -108,10 +131,11 @@ type loginSettings struct {
 
 type loginFlags struct {
 	URL string `json:"nats-url"`
+	CA  string `json:"nats-ca-data"`
 }
 
 // busPasswords are those in a file, with new ones added for users who have none there.
-func busPasswords(file string) (map[string]string, error) {
+func busPasswords(file string, users ...string) (map[string]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the passwords of the bus: %w", err)
@@ -123,13 +147,13 @@ func busPasswords(file string) (map[string]string, error) {
 		}
 	}
 	var out strings.Builder
-	for _, user := range stream.Users {
+	for _, user := range users {
 		if passwords[user] == "" {
 			passwords[user] = newPassword()
 		}
 		fmt.Fprintf(&out, "%s %s\n", user, passwords[user])
 	}
-	if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+	if err := reader.WritePrivate(file, []byte(out.String())); err != nil {
 		return nil, fmt.Errorf("write the passwords of the bus: %w", err)
 	}
 	return passwords, nil
@@ -160,7 +184,7 @@ time: for the environment of a NATS server, or for a Secret.`,
 
 // newBusAddress is the command that tells a user of the bus where it is.
 func newBusAddress() *cobra.Command {
-	login, at := "", ""
+	login, at, export := "", "", false
 	return program{
 		use: "bus-address", short: "Print the address of the bus, with a user's password",
 		long: `Prints the address in a bus.yaml that millrace control-plane keys has written, as it
@@ -168,36 +192,58 @@ is seen from elsewhere: for --nats-url, or for MILLRACE_NATS_URL.`,
 		flags: []func(*pflag.FlagSet){func(f *pflag.FlagSet) {
 			f.StringVar(&login, "login", "", "`file` with the user's login, bus.yaml")
 			f.StringVar(&at, "bus", "", "`address` of the bus as it is seen from there (default that in the file)")
+			f.BoolVar(&export, "export", false, "print lines for a shell, with the authority of the bus's certificate too")
 		}},
 		run: func(context.Context) error {
-			address, err := busAddress(login, at)
-			if err != nil {
+			address, ca, err := busAddress(login, at)
+			switch {
+			case err != nil:
 				return err
+			case export:
+				_, err = fmt.Printf("export MILLRACE_NATS_URL='%s'\nexport MILLRACE_NATS_CA_DATA='%s'\n", address, ca)
+			default:
+				_, err = fmt.Println(address)
 			}
-			_, err = fmt.Println(address)
 			return err
 		},
 	}.cobra()
 }
 
-func busAddress(login, at string) (string, error) {
+func busAddress(login, at string) (address, ca string, err error) {
 	if login == "" {
-		return "", errors.New("--login is empty; name the bus.yaml that millrace control-plane keys has written")
+		return "", "", errors.New("--login is empty; name the bus.yaml that millrace control-plane keys has written")
 	}
 	text, err := os.ReadFile(login)
 	if err != nil {
-		return "", fmt.Errorf("read --login: %w", err)
+		return "", "", fmt.Errorf("read --login: %w", err)
 	}
 	var given loginSettings
 	if err := yaml.Unmarshal(text, &given); err != nil {
-		return "", fmt.Errorf("read --login %s: %w", login, err)
+		return "", "", fmt.Errorf("read --login %s: %w", login, err)
 	}
-	address, err := url.Parse(given.Flags.URL)
-	if err != nil || address.User == nil {
-		return "", fmt.Errorf("read --login: %s has no nats-url with a user; name the bus.yaml that millrace control-plane keys has written", login)
+	where, err := url.Parse(given.Flags.URL)
+	if err != nil || where.User == nil {
+		return "", "", fmt.Errorf("read --login: %s has no nats-url with a user; name the bus.yaml that millrace control-plane keys has written", login)
 	}
 	if at != "" {
-		address.Host = at
+		where.Host = at
 	}
-	return address.String(), nil
+	return where.String(), given.Flags.CA, nil
+}
+
+// newBusKeys is the command that makes the credentials of a bus for containers.
+func newBusKeys() *cobra.Command {
+	o, dir := busKeyOptions{}, ""
+	return program{
+		use: "bus-keys", short: "Make the passwords and the certificate of a bus, unless they are there",
+		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
+			f.StringVar(&dir, "dir", "", "`directory` in which all of them are kept")
+		}},
+		run: func(context.Context) error {
+			if dir == "" || o.accounts == "" {
+				return errors.New("name --dir and --bus-accounts: the directory of the keys, and those of the accounts")
+			}
+			return o.write(dir)
+		},
+	}.cobra()
 }

@@ -33,15 +33,16 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 		was = string(text)
 	}
 
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(filled, "accounts.conf")})
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(filled, "accounts.conf"),
+		TLS: stream.TLSOptions{CertFile: filepath.Join(filled, "tls.crt"), KeyFile: filepath.Join(filled, "tls.key")}})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, server.Close()) })
-	at := strings.TrimPrefix(server.URL(), "nats://")
+	at := strings.TrimPrefix(server.URL(), "tls://")
 	seen := map[string]bool{at: true}
 	for user, dir := range dirs {
-		address, err := busAddress(filepath.Join(dir, loginFile), at)
+		address, ca, err := busAddress(filepath.Join(dir, loginFile), at)
 		ok(t, err)
-		b, err := stream.Connect(t.Context(), stream.Options{URL: address})
+		b, err := stream.Connect(t.Context(), stream.Options{URL: address, CAData: []byte(ca)})
 		if err != nil || seen[address] {
 			t.Errorf("%s comes with %s: %v", user, address, err)
 			continue
@@ -55,7 +56,7 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 
 	flags := newReconcilers().Flags() // a service takes the file as it is
 	ok(t, settings.Fill(flags, filepath.Join(dirs["reconcilers"], loginFile), func(string) (string, bool) { return "", false }))
-	if got := flags.Lookup("nats-url").Value.String(); !strings.HasPrefix(got, "nats://reconcilers:") || !strings.HasSuffix(got, "@nats:4222") {
+	if got := flags.Lookup("nats-url").Value.String(); !strings.HasPrefix(got, "tls://reconcilers:") || !strings.HasSuffix(got, "@nats:4222") {
 		t.Errorf("the reconcilers would go to %s", got)
 	}
 }
@@ -78,7 +79,7 @@ func TestLoginsThatMakeNoSense(t *testing.T) {
 	file := filepath.Join(dir, "none.yaml")
 	ok(t, os.WriteFile(file, []byte("flags: {nats-url: nats://nats:4222}"), 0o600))
 	for says, login := range map[string]string{"--login is empty": "", "no nats-url with a user": file, "no such file": file + "x"} {
-		if _, err := busAddress(login, ""); err == nil || !strings.Contains(err.Error(), says) {
+		if _, _, err := busAddress(login, ""); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error with %q: %v", says, err)
 		}
 	}

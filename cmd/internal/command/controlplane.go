@@ -25,7 +25,7 @@ func newControlPlane() *cobra.Command {
 somebody else, such as docker-compose.yaml: for trying out, not for production.`,
 		Args: cobra.NoArgs,
 	}
-	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress())
+	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress(), newBusKeys())
 	return group
 }
 

@@ -222,6 +222,9 @@ type serverOptions struct {
 	accounts string // file with accounts and users
 	name     string
 	cluster  stream.ClusterOptions
+	// alone is a server in a process of its own.
+	alone  bool
+	secure securityOptions
 }
 
 func newServerOptions() serverOptions {
@@ -232,8 +235,9 @@ func (o *serverOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", o.dataDir, "`directory` of the streams")
 	f.StringVar(&o.listen, "nats-listen", o.listen, "`address` on which the embedded NATS server also serves other processes, such as 127.0.0.1:4222 (default none)")
 	f.StringVar(&o.guests, "reader-password-file", o.guests,
-		"`file` with the password of the user reader, who may read the record and do nothing else (nats://reader:PASSWORD@...); without it there is no such user")
+		"`file` with the password of the user reader, who may read the record and do nothing else (nats://reader:PASSWORD@...); without it one is made, in the data directory")
 	o.store.add(f)
+	o.secure.add(f)
 	f.Var((*syncInterval)(&o.sync), "sync-interval", "how often streams are forced to disk; 'always' is after every write, which no power failure can undo")
 }
 

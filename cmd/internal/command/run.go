@@ -92,6 +92,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	watching.collectors = append(watching.collectors, o.server.secure.collectors()...)
 	turns, outcomes, err := o.signing.load(o.server.dataDir)
 	if err != nil {
 		return err

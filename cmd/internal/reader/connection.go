@@ -3,12 +3,10 @@ package reader
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,9 +19,17 @@ import (
 
 // Connection says where the bus is, and who asks it.
 type Connection struct {
-	URL         string
-	Credentials string
-	CAFile      string
+	URL string
+	// User comes with the password in PasswordFile; empty: the URL says who comes.
+	User, PasswordFile string
+	Credentials        string
+	// CAFile is the certificate of the bus's authority; CertFile and KeyFile are the
+	// client's certificate and its key.
+	CAFile, CertFile, KeyFile string
+	// CAData is the same certificate as text.
+	CAData string
+	// Writes asks for the user who may do all, where a bus of this machine has left a login.
+	Writes bool
 }
 
 // Source is where the record is: on a bus, or in a file that was exported from one.
@@ -58,40 +64,83 @@ func (s *Source) Open(ctx context.Context, patience time.Duration) (bus.Archive,
 // Add adds the flags.
 func (c *Connection) Add(f *pflag.FlagSet) {
 	f.StringVar(&c.URL, "nats-url", c.URL, "`address` of the NATS server, or several with commas")
+	f.StringVar(&c.User, "nats-user", c.User, "`name` of the user with the password in --nats-password-file")
+	f.StringVar(&c.PasswordFile, "nats-password-file", c.PasswordFile, "`file` with the password of --nats-user, which is read again at each connection")
 	f.StringVar(&c.Credentials, "nats-credentials", c.Credentials, "`file` with NATS credentials (JWT and seed)")
-	f.StringVar(&c.CAFile, "nats-ca-file", c.CAFile, "`file` with the certificate authority of the NATS server")
+	f.StringVar(&c.CAFile, "nats-ca-file", c.CAFile, "`file` with the certificate authority of the NATS server; it requires TLS")
+	f.StringVar(&c.CAData, "nats-ca-data", c.CAData, "the certificate authority of the NATS server itself, as PEM, in place of --nats-ca-file")
+	f.StringVar(&c.CertFile, "nats-cert-file", c.CertFile, "`file` with the client's certificate, for a NATS server that asks for one")
+	f.StringVar(&c.KeyFile, "nats-key-file", c.KeyFile, "`file` with the key of --nats-cert-file")
 }
 
 // Options are those of a connection with a name.
 //
-// Errors: the certificate cannot be read.
+// Errors: a certificate cannot be read.
 func (c *Connection) Options(name string) (stream.Options, error) {
 	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials, Backups: true}
 	if c.guest() {
 		options.Guest, options.APIPrefix = true, stream.GuestPrefix
 	}
-	if c.CAFile == "" {
-		return options, nil
+	options.CAFile, options.CertFile, options.KeyFile = c.CAFile, c.CertFile, c.KeyFile
+	options.User, options.PasswordFile, options.CAData = c.User, c.PasswordFile, []byte(c.CAData)
+	if err := errors.Join(c.checkLogin(), c.checkCertificates()); err != nil {
+		return options, err
 	}
-	pem, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return options, fmt.Errorf("read --nats-ca-file: %w", err)
+	user := stream.MainUser
+	if name == readerName && !c.Writes {
+		user = stream.GuestUser
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return options, fmt.Errorf("read --nats-ca-file: %s holds no certificate", c.CAFile)
+	return local(options, user), nil
+}
+
+// readerName is the connection's of commands that only read.
+const readerName = "reader"
+
+// checkLogin finds a password that cannot be read before anything is connected.
+func (c *Connection) checkLogin() error {
+	if (c.User == "") != (c.PasswordFile == "") {
+		return errors.New("--nats-user and --nats-password-file belong together: name both or neither")
 	}
-	options.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	return options, nil
+	if c.PasswordFile == "" {
+		return nil
+	}
+	if _, err := os.ReadFile(c.PasswordFile); err != nil {
+		return fmt.Errorf("read --nats-password-file: %w", err)
+	}
+	return nil
+}
+
+// checkCertificates finds files that cannot be used before anything is connected.
+func (c *Connection) checkCertificates() error {
+	if c.CAFile != "" {
+		if _, err := stream.ReadAuthorities(c.CAFile); err != nil {
+			return fmt.Errorf("read --nats-ca-file: %w", err)
+		}
+	}
+	switch {
+	case c.CertFile == "" && c.KeyFile == "":
+		return nil
+	case c.CertFile == "" || c.KeyFile == "":
+		return errors.New("--nats-cert-file and --nats-key-file belong together: name both or neither")
+	}
+	if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+		return fmt.Errorf("read --nats-cert-file and --nats-key-file: %w", err)
+	}
+	return nil
 }
 
 // guest tells whether the address says that a reader or a shadow comes, who reads as a
 // guest does.
 func (c *Connection) guest() bool {
+	if c.User != "" {
+		return isGuest(c.User)
+	}
 	first, _, _ := strings.Cut(c.URL, ",")
 	u, err := url.Parse(strings.TrimSpace(first))
-	return err == nil && u.User != nil && slices.Contains([]string{stream.GuestUser, stream.ShadowUser}, u.User.Username())
+	return err == nil && u.User != nil && isGuest(u.User.Username())
 }
+
+func isGuest(user string) bool { return user == stream.GuestUser || user == stream.ShadowUser }
 
 // Redacted is the address without passwords.
 func (c *Connection) Redacted() string {
@@ -110,7 +159,7 @@ func (c *Connection) Redacted() string {
 // open connects. It waits no longer than patience, and not at all for a bus that is not
 // there: a user waits for the answer.
 func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.Bus, error) {
-	options, err := c.Options("reader")
+	options, err := c.Options(readerName)
 	if err != nil {
 		return nil, err
 	}

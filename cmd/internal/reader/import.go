@@ -22,7 +22,7 @@ ever, and services refuse to work on them: this is no way to restore a bus that 
 use. What was set to happen (WAKE) is left out, since it would. The server must be of
 version 2.15 or later.`,
 		Example: "  millrace bus --data-dir=/tmp/incident &\n  millrace import incident.millrace",
-		Args:    cobra.ExactArgs(1), Lasting: true,
+		Args:    cobra.ExactArgs(1), Lasting: true, Writes: true,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			into, is := s.Bus.(*stream.Bus)

@@ -51,6 +51,8 @@ type Program struct {
 	Outputs []string
 	// Lasting commands have no timeout unless one is asked for.
 	Lasting bool
+	// Writes is of a command that changes the bus.
+	Writes bool
 	// Complete completes the arguments; nil: by kinds and names.
 	Complete func(s *Session, args []string, toComplete string) []string
 	Run      func(ctx context.Context, s *Session, args []string) error
@@ -80,7 +82,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
 	}
-	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus}}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
+	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus, Writes: p.Writes}}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
 	if p.Lasting {
 		o.Timeout = 0
 	}

@@ -1,0 +1,164 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
+)
+
+// How long the certificates of an installation are valid. Those of servers are read again
+// when they change.
+const (
+	authorityAge = 10 * 365 * 24 * time.Hour
+	serverAge    = 5 * 365 * 24 * time.Hour
+)
+
+// credentials are what an installation needs to know whom it talks to, in a directory.
+type credentials struct {
+	authority, server certs.Pair
+	cluster           string // the password of routes
+	passwords         map[string]string
+}
+
+// makeCredentials makes what is not in a directory yet, and gives all of it. What is there
+// stays: removing server.crt has it made anew, for other hosts.
+func makeCredentials(dir string, hosts []string) (c credentials, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return c, fmt.Errorf("make the directory of credentials: %w", err)
+	}
+	if c.passwords, err = busPasswords(filepath.Join(dir, passwordsFile), stream.Users...); err != nil {
+		return c, err
+	}
+	if c.authority, err = keepPair(dir, "bus-ca", func() (certs.Pair, error) { return certs.NewAuthority("millrace-bus", authorityAge) }); err != nil {
+		return c, err
+	}
+	if c.server, err = keepPair(dir, "bus-server", func() (certs.Pair, error) { return c.authority.Issue("millrace-bus", hosts, serverAge) }); err != nil {
+		return c, err
+	}
+	routes, err := busPasswords(filepath.Join(dir, "cluster-password"), routeUser)
+	c.cluster = routes[routeUser]
+	return c, err
+}
+
+// keepPair is a certificate with its key in a directory, which is made where it is missing.
+func keepPair(dir, name string, issue func() (certs.Pair, error)) (certs.Pair, error) {
+	certificate, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	var pair certs.Pair
+	var failed [2]error
+	pair.Certificate, failed[0] = os.ReadFile(certificate)
+	pair.Key, failed[1] = os.ReadFile(key)
+	switch err := errors.Join(failed[:]...); {
+	case err == nil:
+		return pair, nil
+	case !errors.Is(failed[0], fs.ErrNotExist):
+		return pair, fmt.Errorf("read the certificate %s: %w", name, err)
+	}
+	pair, err := issue()
+	if err != nil {
+		return pair, fmt.Errorf("make the certificate %s: %w", name, err)
+	}
+	// The certificate comes last: without it both are made anew.
+	if err := errors.Join(reader.WritePrivate(key, pair.Key), reader.WritePrivate(certificate, pair.Certificate)); err != nil {
+		return pair, fmt.Errorf("write the certificate %s: %w", name, err)
+	}
+	return pair, nil
+}
+
+// variables are the passwords for --nats-passwords-file.
+func (c credentials) variables() string {
+	var text strings.Builder
+	for _, user := range stream.Users {
+		fmt.Fprintf(&text, "%s=%s\n", stream.PasswordOf(user), c.passwords[user])
+	}
+	return text.String()
+}
+
+// secrets are one Secret for each service: with its own password, and for the bus with all.
+func (c credentials) secrets(namespace string) []corev1.Secret {
+	secret := func(name string, data map[string]string) corev1.Secret {
+		return corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: metav1.ObjectMeta{Name: "millrace-" + name, Namespace: namespace},
+			Type:       corev1.SecretTypeOpaque, StringData: data,
+		}
+	}
+	all := []corev1.Secret{secret("bus", map[string]string{
+		"passwords": c.variables(), "cluster-password": c.cluster,
+		"ca.crt": string(c.authority.Certificate), "tls.crt": string(c.server.Certificate), "tls.key": string(c.server.Key),
+	})}
+	for _, user := range stream.Users {
+		all = append(all, secret(user+"-bus", map[string]string{"password": c.passwords[user], "ca.crt": string(c.authority.Certificate)}))
+	}
+	return all
+}
+
+// busHosts are the names under which clients and servers reach the bus of our manifests.
+func busHosts(namespace string) []string {
+	hosts := []string{"localhost", "127.0.0.1"}
+	for _, service := range []string{"millrace-bus", "millrace-nats"} {
+		for _, name := range []string{service, service + "." + namespace, service + "." + namespace + ".svc"} {
+			hosts = append(hosts, name)
+			if strings.Contains(name, "nats") {
+				hosts = append(hosts, "*."+name)
+			}
+		}
+	}
+	return hosts
+}
+
+// newBusSecrets is the command that makes the credentials of an installation.
+func newBusSecrets() *cobra.Command {
+	dir, namespace := "", "millrace-system"
+	var hosts []string
+	cmd := &cobra.Command{
+		Use: "secrets", Short: "Make the passwords and certificates of a bus, as one Secret for each service",
+		Long: `Makes in --dir an authority, the certificate of the bus and a password for each of its
+users, and prints a Secret for each service with what it needs and nothing else. What is
+in --dir stays as it is: a second run prints the same. Keep the directory: whoever reads it
+may do all on the bus.`,
+		Example: "  millrace bus secrets --dir=millrace-credentials | kubectl apply -f -",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return errors.New("--dir is empty: name the directory in which passwords and keys are kept")
+			}
+			c, err := makeCredentials(dir, slices.Concat(busHosts(namespace), hosts))
+			if err != nil {
+				return err
+			}
+			return writeSecrets(cmd.OutOrStdout(), c.secrets(namespace))
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", dir, "`directory` in which passwords and keys are kept")
+	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of the Secrets")
+	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "more `names` and addresses of the bus")
+	return cmd
+}
+
+func writeSecrets(to io.Writer, secrets []corev1.Secret) error {
+	for _, one := range secrets {
+		text, err := yaml.Marshal(one)
+		if err != nil {
+			return fmt.Errorf("write the Secret %s: %w", one.Name, err)
+		}
+		if _, err := fmt.Fprintf(to, "---\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

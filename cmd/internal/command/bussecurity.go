@@ -1,0 +1,168 @@
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// securityOptions say how a bus of ours is kept from those who have no business there:
+// who reaches it without a password could order what the writer does.
+type securityOptions struct {
+	tls stream.TLSOptions
+	// clusterPassword is the file with the password of the cluster's routes.
+	clusterPassword string
+	// clusterCA is the authority of their certificates, where it is not that of clients.
+	clusterCA string
+	insecure  bool
+	// passwords is the file with the variables of the accounts.
+	passwords string
+}
+
+// routeUser is whom the servers of a cluster are for each other.
+const routeUser = "route"
+
+func (o *securityOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.tls.CertFile, "nats-tls-cert-file", o.tls.CertFile, "`file` with the certificate of the embedded NATS server, which is read again when it changes")
+	f.StringVar(&o.tls.KeyFile, "nats-tls-key-file", o.tls.KeyFile, "`file` with the key of --nats-tls-cert-file")
+	f.StringVar(&o.tls.ClientCAFile, "nats-tls-client-ca-file", o.tls.ClientCAFile,
+		"`file` with the authorities of clients' certificates: then every client needs one (--nats-cert-file)")
+	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "let a bus without users, or without TLS, be reached: whoever reaches it can order what the writer does")
+}
+
+// addCluster adds the flags of a server that is one of several.
+func (o *securityOptions) addCluster(f *pflag.FlagSet) {
+	f.StringVar(&o.clusterPassword, "cluster-password-file", o.clusterPassword, "`file` with the password that the servers of the cluster give to each other")
+	f.StringVar(&o.passwords, "nats-passwords-file", o.passwords,
+		"`file` with a line NAME=PASSWORD for each variable of --nats-accounts, from millrace bus secrets (default the environment)")
+	f.StringVar(&o.clusterCA, "cluster-ca-file", o.clusterCA, "`file` with the authority of the certificates that the servers of the cluster show to each other (default that of --nats-tls-client-ca-file)")
+}
+
+// collectors tell whether the bus was made insecure.
+func (o *securityOptions) collectors() []prometheus.Collector {
+	insecure := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "millrace_bus_insecure", Help: "Whether the bus was started with --insecure-bus, and may lack users or TLS.",
+	})
+	if o.insecure {
+		insecure.Set(1)
+	}
+	return []prometheus.Collector{insecure}
+}
+
+// protect adds TLS and users to the settings of a server, and refuses those with which
+// others could order writes.
+func (o *serverOptions) protect(options *stream.ServerOptions) error {
+	options.TLS = o.secure.tls
+	if err := errors.Join(o.secure.setPasswords(), o.protectCluster(options)); err != nil || o.listen == "" {
+		return err
+	}
+	if o.secure.insecure {
+		klog.Background().Info("The bus is insecure (--insecure-bus): whoever reaches it can order what the writer does", "address", o.listen)
+		return nil
+	}
+	switch near := loopback(o.listen); {
+	case !near && o.accounts == "" && o.alone:
+		return fmt.Errorf("--nats-listen=%s is reached from other machines, and without --nats-accounts services have no users of their own: name the accounts (millrace bus secrets makes the passwords), listen on 127.0.0.1, or say --insecure-bus", o.listen)
+	case !near && !o.secure.tls.On():
+		return fmt.Errorf("--nats-listen=%s is reached from other machines, and passwords would cross the network as they are: give --nats-tls-cert-file and --nats-tls-key-file (millrace bus secrets makes them), listen on 127.0.0.1, or say --insecure-bus", o.listen)
+	case o.accounts != "":
+		return nil
+	case o.cluster.Listen != "":
+		return errors.New("the servers of a cluster need the same users: name --nats-accounts, or say --insecure-bus")
+	}
+	return o.makeUsers(options)
+}
+
+// setPasswords gives the accounts their variables, which NATS looks up in the environment;
+// that with which the process was started, which others can see, stays as it was.
+func (o *securityOptions) setPasswords() error {
+	if o.passwords == "" {
+		return nil
+	}
+	text, err := os.ReadFile(o.passwords)
+	if err != nil {
+		return fmt.Errorf("read --nats-passwords-file: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, password, is := strings.Cut(strings.TrimSpace(line), "=")
+		if !is || password == "" {
+			return fmt.Errorf("read --nats-passwords-file: a line of %s is not NAME=PASSWORD", o.passwords)
+		}
+		if err := os.Setenv(name, password); err != nil {
+			return fmt.Errorf("read --nats-passwords-file: %w", err)
+		}
+	}
+	return nil
+}
+
+// protectCluster does so for the routes between servers, which are above all accounts.
+func (o *serverOptions) protectCluster(options *stream.ServerOptions) error {
+	if o.cluster.Listen == "" {
+		return nil
+	}
+	options.Cluster.TLS = o.secure.tls
+	if o.secure.tls.On() {
+		options.Cluster.TLS.ClientCAFile = cmp.Or(o.secure.clusterCA, o.secure.tls.ClientCAFile)
+	}
+	if o.secure.clusterPassword != "" {
+		text, err := os.ReadFile(o.secure.clusterPassword)
+		if err != nil {
+			return fmt.Errorf("read --cluster-password-file: %w", err)
+		}
+		if options.Cluster.Password = strings.TrimSpace(string(text)); options.Cluster.Password == "" {
+			return fmt.Errorf("read --cluster-password-file: %s is empty", o.secure.clusterPassword)
+		}
+		options.Cluster.User = routeUser
+	}
+	switch {
+	case o.secure.insecure:
+		return nil
+	case options.Cluster.Password == "":
+		return errors.New("whoever reaches --cluster-listen could do all: give --cluster-password-file, or say --insecure-bus")
+	case !options.TLS.On() && !loopback(o.cluster.Listen):
+		return fmt.Errorf("--cluster-listen=%s is reached from other machines: give --nats-tls-cert-file, --nats-tls-key-file and --cluster-ca-file, or say --insecure-bus", o.cluster.Listen)
+	}
+	return nil
+}
+
+// loopback tells whether only this machine reaches an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && at.IsLoopback()
+}
+
+// makeUsers gives a bus without accounts its users: millrace, who may do all, and reader.
+// Their passwords are made once, in the data directory; who may read the files of this user
+// on this machine finds them by the address of the bus.
+func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
+	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	passwords, err := busPasswords(filepath.Join(o.dataDir, passwordsFile), stream.MainUser, stream.GuestUser)
+	if err != nil {
+		return err
+	}
+	options.Password = passwords[stream.MainUser]
+	options.GuestPassword = cmp.Or(options.GuestPassword, passwords[stream.GuestUser])
+	logins := map[string]string{stream.MainUser: options.Password, stream.GuestUser: options.GuestPassword}
+	if err := reader.SaveLogins(o.listen, logins); err != nil {
+		klog.Background().Error(err, "Commands on this machine need a user and a password for the bus", "passwords", filepath.Join(o.dataDir, passwordsFile))
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
+)
+
+// server are the settings of a bus, with a home of its own for logins.
+func server(t *testing.T, change func(*serverOptions)) *serverOptions {
+	t.Helper()
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	o := newServerOptions()
+	o.dataDir, o.listen, o.alone = t.TempDir(), "127.0.0.1:0", true
+	change(&o)
+	return &o
+}
+
+// TestABusBeyondLoopbackNeedsUsersAndTLS: a bus that others reach does not start without,
+// unless that was asked for, and says what to give it.
+func TestABusBeyondLoopbackNeedsUsersAndTLS(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	ok(t, os.WriteFile(password, []byte("word"), 0o600))
+	files := stream.TLSOptions{CertFile: "a", KeyFile: "b", ClientCAFile: "c"}
+	for name, k := range map[string]struct {
+		change func(*serverOptions)
+		says   string
+	}{
+		"on loopback":                  {func(*serverOptions) {}, ""},
+		"no listener":                  {func(o *serverOptions) { o.listen, o.alone = "", false }, ""},
+		"no accounts":                  {func(o *serverOptions) { o.listen, o.secure.tls = "0.0.0.0:0", files }, "--nats-accounts"},
+		"no TLS":                       {func(o *serverOptions) { o.listen, o.accounts = "0.0.0.0:0", "f" }, "--nats-tls-cert-file"},
+		"all in one, no TLS":           {func(o *serverOptions) { o.listen, o.alone = ":4222", false }, "--nats-tls-cert-file"},
+		"both":                         {func(o *serverOptions) { o.listen, o.accounts, o.secure.tls = "10.0.0.1:0", "f", files }, ""},
+		"insecure":                     {func(o *serverOptions) { o.listen, o.secure.insecure = "0.0.0.0:0", true }, ""},
+		"a cluster without a password": {func(o *serverOptions) { o.accounts, o.cluster.Listen = "f", "127.0.0.1:1" }, "--cluster-password-file"},
+		"a cluster without accounts":   {func(o *serverOptions) { o.secure.clusterPassword, o.cluster.Listen = password, "127.0.0.1:1" }, "same users"},
+		"a cluster without TLS": {func(o *serverOptions) {
+			o.accounts, o.secure.clusterPassword, o.cluster.Listen = "f", password, "0.0.0.0:1"
+		}, "--cluster-ca-file"},
+		"a cluster with an absent secret": {func(o *serverOptions) {
+			o.accounts, o.secure.clusterPassword, o.cluster.Listen = "f", "absent", "127.0.0.1:1"
+		}, "--cluster-password-file"},
+		"a cluster on loopback": {func(o *serverOptions) {
+			o.accounts, o.secure.clusterPassword, o.cluster.Listen = "f", password, "127.0.0.1:1"
+		}, ""},
+	} {
+		o := server(t, k.change)
+		var options stream.ServerOptions
+		if err := o.protect(&options); k.says == "" && err != nil || k.says != "" && (err == nil || !strings.Contains(err.Error(), k.says)) {
+			t.Errorf("%s: %v, want an error with %q", name, err, k.says)
+		}
+		if users := options.Password != "" && options.GuestPassword != ""; users != (name == "on loopback") {
+			t.Errorf("%s: users are made: %t", name, users)
+		}
+		want := 0.0
+		if o.secure.insecure {
+			want = 1
+		}
+		if got := testutil.ToFloat64(o.secure.collectors()[0]); got != want {
+			t.Errorf("%s: the metric is %v", name, got)
+		}
+	}
+}
+
+// TestCommandsFindTheLoginOfALocalBus: who gives no name finds the users of a bus on this
+// machine by its address, and they are the same after a restart; others are sent away.
+func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
+	free := server(t, func(o *serverOptions) { o.secure.insecure = true })
+	probe, err := free.start()
+	ok(t, err)
+	address := strings.TrimPrefix(probe.URL(), "nats://")
+	ok(t, probe.Close())
+	o := server(t, func(o *serverOptions) { o.listen = address })
+	was := ""
+	for range 2 {
+		running, err := o.start()
+		ok(t, err)
+		for _, name := range []string{"reader", "watcher"} {
+			at := reader.Connection{URL: "nats://" + address}
+			options, err := at.Options(name)
+			ok(t, err)
+			if guest := name == "reader"; options.Guest != guest || (options.User == stream.GuestUser) != guest {
+				t.Errorf("the %s comes as %q", name, options.User)
+			}
+			b, err := stream.Connect(t.Context(), options)
+			ok(t, err)
+			ok(t, b.Close())
+		}
+		if _, err := stream.Connect(t.Context(), stream.Options{URL: "nats://" + address}); err == nil {
+			t.Error("who gives no name is let in")
+		}
+		if url := reader.BusURL(address); was != "" && was != url {
+			t.Errorf("the login was %s and is %s", was, url)
+		} else {
+			was = url
+		}
+		ok(t, running.Close())
+	}
+	info, err := os.Stat(filepath.Join(o.dataDir, passwordsFile))
+	ok(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the passwords have mode %v", info.Mode())
+	}
+}
+
+// TestPrivateFilesStayPrivate, also where they were there with a looser mode.
+func TestPrivateFilesStayPrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	ok(t, os.WriteFile(file, []byte("something longer"), 0o644))
+	ok(t, reader.WritePrivate(file, []byte("secret")))
+	info, err := os.Stat(file)
+	ok(t, err)
+	text, err := os.ReadFile(file)
+	ok(t, err)
+	if info.Mode().Perm() != 0o600 || string(text) != "secret" {
+		t.Errorf("mode %v, %q", info.Mode(), text)
+	}
+}
+
+// TestClientFilesAreCheckedFirst: what cannot be read is named before anything connects.
+func TestClientFilesAreCheckedFirst(t *testing.T) {
+	dir := t.TempDir()
+	pair, err := certs.NewAuthority("a", 1)
+	ok(t, err)
+	ca := filepath.Join(dir, "ca.crt")
+	ok(t, os.WriteFile(ca, pair.Certificate, 0o600))
+	for says, c := range map[string]reader.Connection{
+		"--nats-ca-file": {CAFile: "absent"}, "belong together": {CertFile: ca}, "--nats-key-file": {CertFile: ca, KeyFile: ca},
+		"--nats-user and": {User: "writer"}, "--nats-password-file": {User: "writer", PasswordFile: "absent"},
+	} {
+		if _, err := c.Options("writer"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error with %q", err, says)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+// A bus of this machine that has made its own users leaves their passwords where commands of
+// the same user of the machine find them by the bus's address. Nobody else may read them.
+
+// loginsOf is the directory with the passwords of the users of the bus at an address.
+//
+// Errors: the user has no home.
+func loginsOf(address string) (string, error) {
+	base := os.Getenv("XDG_DATA_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the logins of the bus: %w", err)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("find the logins of the bus: %w", err)
+	}
+	if at, err := netip.ParseAddr(host); host == "localhost" || host == "" || err == nil && at.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return filepath.Join(base, "millrace", "logins", strings.ReplaceAll(host, ":", "_")+"_"+port), nil
+}
+
+// SaveLogins leaves the passwords of the users of the bus that listens on an address.
+//
+// Errors: the files cannot be written.
+func SaveLogins(address string, passwords map[string]string) error {
+	dir, err := loginsOf(address)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("save the logins of the bus: %w", err)
+	}
+	for user, password := range passwords {
+		if err := WritePrivate(filepath.Join(dir, user), []byte(password+"\n")); err != nil {
+			return fmt.Errorf("save the logins of the bus: %w", err)
+		}
+	}
+	return nil
+}
+
+// WritePrivate writes a file that only its owner may read, also where it was there with a
+// looser mode.
+func WritePrivate(file string, text []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	// Before there is anything to read.
+	err = errors.Join(f.Chmod(0o600), f.Truncate(0))
+	if err == nil {
+		_, err = f.Write(text)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// BusURL is the address of a bus of this machine with the login of its user who may do all,
+// as of its last start; without one it is the address alone.
+func BusURL(address string) string {
+	at := url.URL{Scheme: "nats", Host: address}
+	if dir, err := loginsOf(address); err == nil {
+		if text, err := os.ReadFile(filepath.Join(dir, stream.MainUser)); err == nil {
+			at.User = url.UserPassword(stream.MainUser, strings.TrimSpace(string(text)))
+		}
+	}
+	return at.String()
+}
+
+// local gives the options of a connection the login that a bus of this machine has left for
+// a user, where the address names none.
+func local(o stream.Options, user string) stream.Options {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.User != nil || o.User != "" || o.Credentials != "" || strings.Contains(o.URL, ",") {
+		return o
+	}
+	dir, err := loginsOf(u.Host)
+	if err != nil {
+		return o
+	}
+	file := filepath.Join(dir, user)
+	if _, err := os.Stat(file); err != nil {
+		return o
+	}
+	o.User, o.PasswordFile = user, file
+	if user == stream.GuestUser {
+		o.Guest, o.APIPrefix = true, stream.GuestPrefix
+	}
+	return o
+}
