@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -55,11 +54,11 @@ func (o *busKeyOptions) write(dir string) error {
 		}
 		return nil
 	}
-	host, _, err := net.SplitHostPort(o.bus)
-	if err != nil {
-		return fmt.Errorf("read --bus: %w", err)
+	hosts := []string{"localhost", "127.0.0.1"}
+	if host := (&url.URL{Host: o.bus}).Hostname(); host != "" && host != hosts[1] {
+		hosts = append(hosts, host)
 	}
-	made, err := makeCredentials(dir, []string{host, "localhost", "127.0.0.1"})
+	made, err := makeCredentials(dir, hosts)
 	if err != nil {
 		return err
 	}
