@@ -1,8 +1,10 @@
 package stream_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -201,6 +203,46 @@ func TestRoutesWithPasswordAndCertificate(t *testing.T) {
 		c.start(i)
 	}
 	c.await()
+	theirs := newAuthority(t)
+	theirs.issue("server", time.Hour, "127.0.0.1")
+	for name, k := range map[string]struct {
+		from  *authority
+		login string
+		in    bool
+	}{
+		"both":                  {a, `"user":"route","pass":"word",`, true},
+		"another password":      {a, `"user":"route","pass":"guess",`, false},
+		"no password":           {a, "", false},
+		"another's certificate": {theirs, `"user":"route","pass":"word",`, false},
+	} {
+		if said := route(t, c.routes[0], a, k.from, k.login); strings.Contains(said, "PONG") != k.in {
+			t.Errorf("%s: the server says %q", name, said)
+		}
+	}
+}
+
+// route is what a server answers to one that wants to join, until it hangs up or pongs.
+func route(t *testing.T, address string, trusted, from *authority, login string) (said string) {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(trusted.pair.Certificate)
+	own, err := tls.LoadX509KeyPair(from.path("server.crt"), from.path("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}})
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "CONNECT {%s\"verbose\":false,\"pedantic\":false,\"name\":\"stranger\",\"cluster\":\"millrace\"}\r\nPING\r\n", login)
+	for lines := bufio.NewScanner(conn); lines.Scan() && !strings.Contains(said, "PONG"); {
+		said += lines.Text() + "\n"
+	}
+	return said
 }
 
 // TestRoutesNeedAnAuthority: without one a server would talk to any other.
