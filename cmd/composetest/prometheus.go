@@ -18,10 +18,10 @@ func observe(ctx context.Context, s *stage) (string, error) {
 	var up, forbidden float64
 	var alerts int
 	err := poll(ctx, func() (err error) {
-		if up, err = s.query(ctx, `sum(up{job=~".*(watcher|reconcilers|writer).*"})`); err != nil {
+		if up, err = s.query(ctx, `sum(up{job=~".*(watcher|reconcilers|writer|provisioner|notary).*"})`); err != nil {
 			return err
 		}
-		if up < 3 {
+		if up < 5 {
 			return fmt.Errorf("prometheus reads %v of our services", up)
 		}
 		if alerts, err = s.rules(ctx); err != nil {

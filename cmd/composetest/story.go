@@ -37,7 +37,7 @@ func (s *stage) play(ctx context.Context, one step) error {
 var several = []string{"reconcilers", "writer"}
 
 // single are those of which there is one.
-var single = []string{"watcher", "nats", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "jaeger", "notary"}
+var single = []string{"watcher", "nats", "etcd", "kube-apiserver", "kube-scheduler", "kwok", "jaeger", "notary", "provisioner"}
 
 func story() []step {
 	steps := []step{
@@ -73,12 +73,12 @@ func start(ctx context.Context, s *stage) (string, error) {
 	if err := s.do(ctx, "up", "-d"); err != nil {
 		return "", err
 	}
-	for service, n := range map[string]int{"watcher": 1, "reconcilers": 2, "writer": 2, "notary": 1} {
+	for service, n := range map[string]int{"provisioner": 1, "watcher": 1, "reconcilers": 2, "writer": 2, "notary": 1} {
 		if err := s.healthy(ctx, service, n); err != nil {
 			return "", err
 		}
 	}
-	return "a watcher, two reconcilers, two writers and a notary are well", s.connect(ctx)
+	return "a provisioner, a watcher, two reconcilers, two writers and a notary are well", s.connect(ctx)
 }
 
 // verifyRecord has what was recorded so far held against what the notary has signed.

@@ -38,19 +38,21 @@ type busKeyOptions struct {
 	accounts string
 	bus      string
 	logins   []string
+	signing  []string
 }
 
 func (o *busKeyOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.accounts, "bus-accounts", o.accounts, "`directory=directory` of the bus's accounts, deployments/nats, and of a copy with the passwords in it (default none are made)")
 	f.StringVar(&o.bus, "bus", "nats:4222", "`address` of the bus")
 	f.StringSliceVar(&o.logins, "bus-login-for", o.logins, "`user=directory` to which the bus's address with that user's password is written, bus.yaml, for --config")
+	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the keys are written with which that user signs, and tells what is signed: reconcilers, writer, reader")
 }
 
 // write makes the passwords that are not there yet in a directory, and hands them out.
 func (o *busKeyOptions) write(dir string) error {
 	if o.accounts == "" {
-		if len(o.logins) > 0 {
-			return errors.New("--bus-login-for without --bus-accounts: name the directory of the accounts and the one of a copy with the passwords")
+		if len(o.logins)+len(o.signing) > 0 {
+			return errors.New("--bus-login-for or --signing-keys-for without --bus-accounts: name the directory of the accounts and the one of a copy with the passwords")
 		}
 		return nil
 	}
@@ -62,10 +64,14 @@ func (o *busKeyOptions) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	passwords := made.passwords
-	if err := o.fillIn(made); err != nil {
+	if err := errors.Join(o.fillIn(made), o.handOutSigningKeys(made)); err != nil {
 		return err
 	}
+	return o.writeLogins(made)
+}
+
+// writeLogins gives each user where the bus is, with his password.
+func (o *busKeyOptions) writeLogins(made credentials) error {
 	for _, login := range o.logins {
 		user, dir, named := strings.Cut(login, "=")
 		if !named || !slices.Contains(stream.Users, user) {
@@ -74,7 +80,7 @@ func (o *busKeyOptions) write(dir string) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
 		}
-		address := url.URL{Scheme: "tls", Host: o.bus, User: url.UserPassword(user, passwords[user])}
+		address := url.URL{Scheme: "tls", Host: o.bus, User: url.UserPassword(user, made.passwords[user])}
 		text, err := yaml.Marshal(loginSettings{APIVersion: settings.APIVersion, Kind: settings.Kind, Flags: loginFlags{URL: address.String(), CA: string(made.authority.Certificate)}})
 		if err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)

@@ -33,6 +33,7 @@ type credentials struct {
 	authority, server certs.Pair
 	cluster           string // the password of routes
 	passwords         map[string]string
+	signing           map[string]string // the files of the keys that sign turns and outcomes
 }
 
 // makeCredentials makes what is not in a directory yet, and gives all of it. What is there
@@ -52,6 +53,9 @@ func makeCredentials(dir string, hosts []string) (c credentials, err error) {
 	}
 	routes, err := busPasswords(filepath.Join(dir, "cluster-password"), routeUser)
 	c.cluster = routes[routeUser]
+	if err == nil {
+		c.signing, err = keepSigningKeys(filepath.Join(dir, "signing"))
+	}
 	return c, err
 }
 
@@ -102,7 +106,9 @@ func (c credentials) secrets(namespace string) []corev1.Secret {
 		"ca.crt": string(c.authority.Certificate), "tls.crt": string(c.server.Certificate), "tls.key": string(c.server.Key),
 	})}
 	for _, user := range stream.Users {
-		all = append(all, secret(user+"-bus", map[string]string{"password": c.passwords[user], "ca.crt": string(c.authority.Certificate)}))
+		data := c.signingKeysFor(user)
+		data["password"], data["ca.crt"] = c.passwords[user], string(c.authority.Certificate)
+		all = append(all, secret(user+"-bus", data))
 	}
 	return all
 }
@@ -126,11 +132,13 @@ func newBusSecrets() *cobra.Command {
 	dir, namespace := "", "millrace-system"
 	var hosts []string
 	cmd := &cobra.Command{
-		Use: "secrets", Short: "Make the passwords and certificates of a bus, as one Secret for each service",
-		Long: `Makes in --dir an authority, the certificate of the bus and a password for each of its
-users, and prints a Secret for each service with what it needs and nothing else. What is
-in --dir stays as it is: a second run prints the same. Keep the directory: whoever reads it
-may do all on the bus.`,
+		Use: "secrets", Short: "Make the passwords, certificates and signing keys of a bus, as one Secret for each service",
+		Long: `Makes in --dir an authority, the certificate of the bus, a password for each of its users
+and the keys that sign turns and outcomes, and prints a Secret for each service with what
+it needs and nothing else: reconcilers alone have the private key of turns, writers alone
+that of outcomes. What is in --dir stays as it is: a second run prints the same, and what
+was changed in signing (docs/verify.md). Keep the directory: it gives every right on the
+bus. The key of a notary is not in it: millrace notary keys makes that elsewhere.`,
 		Example: "  millrace bus secrets --dir=millrace-credentials | kubectl apply -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
