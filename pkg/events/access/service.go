@@ -45,7 +45,7 @@ func services(controllers []string) []service {
 			user: Watcher, account: Watchers, api: API, asks: consuming, many: true,
 			never:  append(nextOf(controllers...), nextOf(WriterConsumer)...),
 			says:   []string{"ev.>", "status.watchers"},
-			own:    []string{"watchers", "epoch"},
+			own:    []string{"watchers", "watched", "epoch"},
 			tells:  []telling{{"epoch", []string{Writers}}, {"heard.>", []string{Writers}}},
 			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
 		},

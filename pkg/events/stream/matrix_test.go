@@ -39,7 +39,7 @@ var identities = access.Users[1:]
 var attacks = []string{
 	"ev.pods._mark", "ev.pods.1.ns.x", "turn.c.act.1._._.x", "turn.d.act.1._._.x", "outcome.c.act.1._._.x", "outcome.d.act.1._._.x",
 	"sched.c.1._._.x", "wake.c.1._._.x", "shadow.c.act.1._._.x", "notary.EV_pods", "status.reconcilers", "status.watchers",
-	"peer.watchers", "peer.epoch", "peer.writers", "peer.writes", "peer.damage", "peer.reconcilers", "peer.heard.x", "peer.other",
+	"peer.watchers", "peer.watched", "peer.epoch", "peer.writers", "peer.writes", "peer.damage", "peer.reconcilers", "peer.heard.x", "peer.other",
 	"$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$JS.FC.TURN_c.x", "$JS.SNAPSHOT.ACK.TURN_c.x",
 	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0", "$JS.ACK.WAKE.d.1.1.1.1.0", access.Many + ".TURN_c",
 	"provision.watcher.forget", "provision.reconcilers.consumer", "provision.writer.consumer", "provision.notary.notary",
