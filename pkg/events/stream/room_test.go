@@ -97,16 +97,31 @@ func TestATenantCannotFillTheStore(t *testing.T) {
 	}
 }
 
-// TestATenantCannotFillAStoreWithUsers: the server bounds streams where it lets nobody in
-// without a name.
+// TestATenantCannotFillAStoreWithUsers: the server bounds streams where others need a name
+// and a certificate.
 func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "accounts.conf")
 	accounts := "accounts { MILLRACE { jetstream: enabled, users: [ { user: all, password: all } ] } }"
 	if err := os.WriteFile(file, []byte(accounts), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Accounts: file, Listen: "127.0.0.1:0"})
-	tenant(t, server, connect(t, stream.Options{URL: "nats://all:all@" + server.URL()[len("nats://"):]}))
+	a := newAuthority(t)
+	a.issue("server", time.Hour, "127.0.0.1")
+	a.issue("client", time.Hour)
+	files := a.server()
+	files.ClientCAFile = a.path("ca.crt")
+	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Accounts: file, Listen: "127.0.0.1:0", TLS: files})
+	tenant(t, server, connect(t, stream.Options{
+		URL:    "tls://all:all@" + server.URL()[len("tls://"):],
+		CAFile: a.path("ca.crt"), CertFile: a.path("client.crt"), KeyFile: a.path("client.key"),
+	}))
+}
+
+// TestATenantCannotFillAStoreWithAPassword: the server bounds streams where others need a
+// password and it has no accounts.
+func TestATenantCannotFillAStoreWithAPassword(t *testing.T) {
+	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Password: "all", GuestPassword: "look", Listen: "127.0.0.1:0"})
+	tenant(t, server, connect(t, stream.Options{Server: server}))
 }
 
 // TestTheStoreDoesNotShrinkWithEachStart: what the streams have counts as theirs.
