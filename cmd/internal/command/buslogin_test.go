@@ -95,7 +95,7 @@ func TestComposeLetsNobodyInWithoutAName(t *testing.T) {
 	local := envFile(t, "local.env")
 	keys := words(file.Services["keys"].Command, local)
 	for service, user := range map[string]string{
-		"watcher": "watcher", "reconcilers": "reconcilers", "writer": "writer", "notary": "notary", "verify": "reader", "ui": "reader",
+		"watcher": "watcher", "reconcilers": "reconcilers", "writer": "writer", "notary": "notary", "verify": "reader", "ui": "reader", "provisioner": "provisioner",
 	} {
 		if args := words(file.Services[service].Command, local); !slices.Contains(args, "--config=/keys/"+loginFile) {
 			t.Errorf("%s runs %v, without its login", service, args)

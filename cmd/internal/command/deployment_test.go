@@ -101,11 +101,9 @@ func TestManifestsHoldFlags(t *testing.T) {
 			}
 		}
 		for _, m := range of[*corev1.ConfigMap](all) {
-			file := filepath.Join(t.TempDir(), "services.yaml")
-			if err := os.WriteFile(file, []byte(m.Data["services.yaml"]), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			for _, service := range []string{"watcher", "reconcilers", "writer"} {
+			for service, name := range map[string]string{"watcher": "services", "reconcilers": "services", "writer": "services", "provisioner": "provisioner"} {
+				file := filepath.Join(t.TempDir(), name+".yaml")
+				ok(t, os.WriteFile(file, []byte(m.Data[name+".yaml"]), 0o600))
 				none := func(string) (string, bool) { return "", false }
 				if err := settings.Fill(subcommand(t, service).Flags(), file, none); err != nil {
 					t.Errorf("%s: %s: %v", folder, service, err)

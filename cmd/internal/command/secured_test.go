@@ -11,16 +11,19 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 // installations are the manifests that are applied together.
 var installations = map[string][]string{
 	"kubernetes": {"kubernetes", "notary"}, "kubernetes-ha": {"kubernetes", "kubernetes-ha", "notary"}, "kubernetes-shadow": {"kubernetes-shadow"},
+	"kubernetes-split": {"kubernetes", "kubernetes-split", "notary"},
 }
 
 // pods are the templates of what runs.
@@ -48,6 +51,7 @@ func flagOf(args []string, name string) string {
 func unsafe(all []runtime.Object) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	policies := of[*networkingv1.NetworkPolicy](all)
+	wrong = append(wrong, lackingParts(all, policies)...)
 	if !slices.ContainsFunc(policies, deniesAll) {
 		say("no policy denies everything by default")
 	}
@@ -64,6 +68,7 @@ func unsafe(all []runtime.Object) (wrong []string) {
 			say("%s is told of every service of the namespace", c.Name)
 		}
 		wrong = append(wrong, unsafeSecrets(c, pod.Spec.Volumes)...)
+		wrong = append(wrong, unsafeSignatures(c)...)
 		if c.Args[0] == "bus" {
 			wrong = append(wrong, unsafeBus(c.Args)...)
 		}
@@ -74,9 +79,62 @@ func unsafe(all []runtime.Object) (wrong []string) {
 		}
 	}
 	for _, m := range of[*corev1.ConfigMap](all) {
-		if text := m.Data["services.yaml"]; !strings.Contains(text, "nats-url: tls://") || !strings.Contains(text, "nats-ca-file:") || strings.Contains(text, "@") {
-			say("the services are told to talk without TLS, or a password")
+		for _, name := range []string{"services.yaml", "provisioner.yaml"} {
+			if text := m.Data[name]; !strings.Contains(text, "nats-url: tls://") || !strings.Contains(text, "nats-ca-file:") || strings.Contains(text, "@") {
+				say("the services are told to talk without TLS, or a password")
+			}
 		}
+	}
+	return wrong
+}
+
+// lackingParts says which parts are missing without which the services do nothing: whoever
+// makes streams for them, and the way to the bus.
+func lackingParts(all []runtime.Object, policies []*networkingv1.NetworkPolicy) (wrong []string) {
+	provides := func(p *corev1.PodTemplateSpec) bool {
+		c := p.Spec.Containers[0]
+		return c.Args[0] == access.Provisioner && flagOf(c.Args, "nats-user") == access.Provisioner
+	}
+	if !slices.ContainsFunc(pods(all), provides) {
+		wrong = append(wrong, "nothing makes streams: the provisioner is missing")
+	}
+	for _, pod := range pods(all) {
+		component := pod.Labels["app.kubernetes.io/component"]
+		if pod.Spec.Containers[0].Args[0] != "bus" && !letTo(policies, component, "nats") {
+			wrong = append(wrong, "no policy lets "+component+" to the bus")
+		}
+	}
+	return wrong
+}
+
+// letTo tells whether a policy lets pods of a component to a port.
+func letTo(policies []*networkingv1.NetworkPolicy, component, port string) bool {
+	names := func(from networkingv1.NetworkPolicyPeer) bool {
+		return from.PodSelector != nil && slices.ContainsFunc(from.PodSelector.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
+			return e.Key == "app.kubernetes.io/component" && e.Operator == metav1.LabelSelectorOpIn && slices.Contains(e.Values, component)
+		})
+	}
+	return slices.ContainsFunc(policies, func(p *networkingv1.NetworkPolicy) bool {
+		return slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+			return slices.ContainsFunc(r.From, names) && slices.ContainsFunc(r.Ports, func(on networkingv1.NetworkPolicyPort) bool { return on.Port.String() == port })
+		})
+	})
+}
+
+// unsafeSignatures says where a service does not sign what others act on with its own key,
+// or does not know the keys of what it acts on. A shadow stores nothing that counts.
+func unsafeSignatures(c corev1.Container) (wrong []string) {
+	asked := map[string]map[string]string{
+		"reconcilers": {"turn-signing-key-file": turnKey, "turn-keys-file": turnKey + publicKeys, "outcome-keys-file": outcomeKey + publicKeys},
+		"writer":      {"outcome-signing-key-file": outcomeKey, "outcome-keys-file": outcomeKey + publicKeys, "turn-keys-file": turnKey + publicKeys},
+	}[flagOf(c.Args, "nats-user")]
+	for flag, name := range asked {
+		if got := flagOf(c.Args, flag); got != "/etc/bus/"+name {
+			wrong = append(wrong, fmt.Sprintf("%s has --%s=%s, not the key %s of its Secret", c.Name, flag, got, name))
+		}
+	}
+	if slices.Contains(c.Args, "--insecure-unsigned") {
+		wrong = append(wrong, c.Name+" does without signatures")
 	}
 	return wrong
 }
@@ -123,6 +181,12 @@ func unsafeSecrets(c corev1.Container, volumes []corev1.Volume) (wrong []string)
 	}
 	var mounted []string
 	for _, v := range volumes {
+		if v.Secret != nil && v.Secret.SecretName == "millrace-metrics" { // a token that opens metrics alone, where there is one
+			if v.Secret.Optional == nil || !*v.Secret.Optional {
+				wrong = append(wrong, c.Name+" does not start without a token of metrics")
+			}
+			continue
+		}
 		if v.Secret != nil {
 			mounted = append(mounted, v.Secret.SecretName)
 		}
@@ -190,7 +254,31 @@ func TestUnsafeManifestsAreFound(t *testing.T) {
 		"without a user":      func(all []runtime.Object) { c := &writer(all).Spec.Containers[0]; c.Args = c.Args[:2] },
 		"its own is": func(all []runtime.Object) {
 			v := writer(all).Spec.Volumes
-			v[len(v)-1].Secret.SecretName = "millrace-bus"
+			v[slices.IndexFunc(v, func(v corev1.Volume) bool { return v.Name == "bus" })].Secret.SecretName = "millrace-bus"
+		},
+		"not the key turn.key.pub": func(all []runtime.Object) {
+			c := &writer(all).Spec.Containers[0]
+			c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--turn-keys-file") })
+		},
+		"without signatures": func(all []runtime.Object) {
+			c := &writer(all).Spec.Containers[0]
+			c.Args = append(c.Args, "--insecure-unsigned")
+		},
+		"the provisioner is missing": func(all []runtime.Object) {
+			for _, p := range pods(all) {
+				if p.Labels["app.kubernetes.io/component"] == access.Provisioner {
+					p.Spec.Containers[0].Args[0] = "notary"
+				}
+			}
+		},
+		"lets writer to the bus": func(all []runtime.Object) {
+			for _, name := range []string{"millrace-nats", "millrace-bus"} {
+				policy(all, name).Spec.Ingress[0].From[0].PodSelector.MatchExpressions[0].Values = []string{"reader"}
+			}
+		},
+		"without a token of metrics": func(all []runtime.Object) {
+			v := writer(all).Spec.Volumes
+			v[slices.IndexFunc(v, func(v corev1.Volume) bool { return v.Name == "metrics" })].Secret.Optional = nil
 		},
 		"passwords in its":          func(all []runtime.Object) { writer(all).Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{}} },
 		"is told of every service":  func(all []runtime.Object) { writer(all).Spec.EnableServiceLinks = &yes },
@@ -257,6 +345,18 @@ func TestSecrets(t *testing.T) {
 	}
 	if strings.Contains(string(first), "BEGIN EC") || strings.Contains(string(first), string(made.authority.Key)) {
 		t.Error("the key of the authority is handed out")
+	}
+	for _, secret := range made.secrets("a") {
+		for name, holder := range map[string]string{turnKey: "reconcilers", outcomeKey: "writer"} {
+			text := fmt.Sprint(secret.StringData)
+			if has := strings.Contains(text, made.signing[name]); has != (secret.Name == "millrace-"+holder+"-bus") {
+				t.Errorf("%s has %s: %t", secret.Name, name, has)
+			}
+			reads := secret.Name == "millrace-reader-bus" || secret.Name == "millrace-reconcilers-bus" || secret.Name == "millrace-writer-bus"
+			if has := secret.StringData[name+publicKeys] == made.signing[name+publicKeys]; has != reads {
+				t.Errorf("%s has the public part of %s: %t", secret.Name, name, has)
+			}
+		}
 	}
 	for _, secret := range made.secrets("a") {
 		for user, password := range made.passwords {

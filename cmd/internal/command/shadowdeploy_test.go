@@ -64,7 +64,7 @@ func TestTheShadowsUsers(t *testing.T) {
 			t.Errorf("%s has credentials of Kubernetes: %t", d.Name, !none)
 		}
 	}
-	if len(deployed) != 2 || deployed["watcher"] != "watcher" || deployed["reconcilers"] != "shadow" {
+	if len(deployed) != 3 || deployed["provisioner"] != "provisioner" || deployed["watcher"] != "watcher" || deployed["reconcilers"] != "shadow" {
 		t.Errorf("the services come to the bus as %v", deployed)
 	}
 	bus := of[*appsv1.StatefulSet](all)[0].Spec.Template.Spec.Containers[0]
