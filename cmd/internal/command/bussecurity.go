@@ -39,7 +39,7 @@ func (o *securityOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.tls.KeyFile, "nats-tls-key-file", o.tls.KeyFile, "`file` with the key of --nats-tls-cert-file")
 	f.StringVar(&o.tls.ClientCAFile, "nats-tls-client-ca-file", o.tls.ClientCAFile,
 		"`file` with the authorities of clients' certificates: then every client needs one (--nats-cert-file)")
-	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "let a bus without users, or without TLS, be reached: whoever reaches it can order what the writer does")
+	f.BoolVar(&o.insecure, "insecure-bus", o.insecure, "let a bus without users, or without TLS, be reached: any process that reaches it can order what the writer does")
 }
 
 // addCluster adds the flags of a server that is one of several.
@@ -69,7 +69,7 @@ func (o *serverOptions) protect(options *stream.ServerOptions) error {
 		return err
 	}
 	if o.secure.insecure {
-		klog.Background().Info("The bus is insecure (--insecure-bus): whoever reaches it can order what the writer does", "address", o.listen)
+		klog.Background().Info("The bus is insecure (--insecure-bus): any process that reaches it can order what the writer does", "address", o.listen)
 		return nil
 	}
 	switch near := loopback(o.listen); {
@@ -130,7 +130,7 @@ func (o *serverOptions) protectCluster(options *stream.ServerOptions) error {
 	case o.secure.insecure:
 		return nil
 	case options.Cluster.Password == "":
-		return errors.New("whoever reaches --cluster-listen could do all: give --cluster-password-file, or say --insecure-bus")
+		return errors.New("any process that reaches --cluster-listen could do all: give --cluster-password-file, or say --insecure-bus")
 	case !options.TLS.On() && !loopback(o.cluster.Listen):
 		return fmt.Errorf("--cluster-listen=%s is reached from other machines: give --nats-tls-cert-file, --nats-tls-key-file and --cluster-ca-file, or say --insecure-bus", o.cluster.Listen)
 	}

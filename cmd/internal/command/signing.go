@@ -28,7 +28,7 @@ func (o *signingOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.key, o.own+"-signing-key-file", o.key, "`file` with the private key with which every "+o.own+" is signed, from millrace signing-keys; it is read again when it changes")
 	f.StringVar(&o.keys, o.theirs+"-keys-file", o.keys, "`file` with the public keys of which one must have signed a "+o.theirs+" for it to count; it is read again when it changes")
 	f.StringVar(&o.kin, o.own+"-keys-file", o.kin, "`file` with the public keys of all who sign "+o.own+"s (default: the own key)")
-	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do without signatures: whoever may publish on the bus orders writes")
+	f.BoolVar(&o.unsigned, "insecure-unsigned", o.unsigned, "do without signatures: any user that may publish turns on the bus orders writes")
 }
 
 // signed are the keys of a service; all are nil where there are none.
@@ -47,7 +47,7 @@ func (o *signingOptions) load(acts bool) (s signed, err error) {
 		if o.key+o.keys+o.kin != "" {
 			return s, errors.New("read --insecure-unsigned: there are keys as well: leave out the one or the others")
 		}
-		klog.Background().Error(nil, "Signatures are off (--insecure-unsigned): whoever may publish on the bus orders writes", "stores", o.own)
+		klog.Background().Error(nil, "Signatures are off (--insecure-unsigned): any user that may publish turns on the bus orders writes", "stores", o.own)
 		return s, nil
 	}
 	if o.key == "" || o.keys == "" {

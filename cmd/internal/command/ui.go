@@ -92,7 +92,7 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	}
 	s.Note("The page is at http://%s/%s", address, query)
 	if beyond && o.open {
-		s.Note("It asks nobody who he is: whoever reaches %s reads everything that is on record.", listener.Addr())
+		s.Note("It asks for no token: every user who reaches %s reads everything that is on record.", listener.Addr())
 	}
 	return serve(ctx, server, listener)
 }
