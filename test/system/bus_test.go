@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/cmd/clustertest"
-	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -184,9 +183,7 @@ func (n *nodes) serve(more ...string) *apart {
 
 func (n *nodes) serveUnready(more ...string) *apart {
 	n.t.Helper()
-	keys, err := sign.Provide(n.t.TempDir())
-	must(n.t, err)
-	m := &apart{site: n.site, owner: n.t, services: map[string][]*service{}, kubeconfigs: n.site.credentials(), keys: keys}
+	m := n.site.unstarted(n.t, n.site.credentials(), time.Now())
 	for _, name := range serviceNames {
 		m.addAt(name, strings.TrimPrefix(n.url(), "nats://"), append([]string{"--stream-replicas=3"}, more...)...)
 	}

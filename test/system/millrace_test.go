@@ -71,12 +71,7 @@ func (s *site) separate(t *testing.T, replicas int, kubeconfigs map[string]strin
 // separateFrom is separate with services that insist on signatures from a moment on.
 func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]string, signed time.Time) *apart {
 	t.Helper()
-	keys, err := sign.ProvideFrom(t.TempDir(), signed)
-	must(t, err)
-	m := &apart{
-		site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t,
-		services: map[string][]*service{}, kubeconfigs: kubeconfigs, keys: keys,
-	}
+	m := s.unstarted(t, kubeconfigs, signed)
 	m.startBus()
 	names := slices.Clone(serviceNames)
 	if kubeconfigs[otherWatcher] != "" {
@@ -93,6 +88,17 @@ func (s *site) separateFrom(t *testing.T, replicas int, kubeconfigs map[string]s
 		}
 	}
 	return m
+}
+
+// unstarted is separateFrom with no process yet.
+func (s *site) unstarted(t *testing.T, kubeconfigs map[string]string, signed time.Time) *apart {
+	t.Helper()
+	keys, err := sign.ProvideFrom(t.TempDir(), signed)
+	must(t, err)
+	return &apart{
+		site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t,
+		services: map[string][]*service{}, kubeconfigs: kubeconfigs, keys: keys,
+	}
 }
 
 func (m *apart) startBus() {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -102,7 +103,7 @@ func TestTokens(t *testing.T) {
 // apartWith is separate with flags for each service.
 func (s *site) apartWith(t *testing.T, flags map[string][]string) *apart {
 	t.Helper()
-	m := &apart{site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t, services: map[string][]*service{}, kubeconfigs: s.credentials()}
+	m := s.unstarted(t, s.credentials(), time.Now())
 	m.startBus()
 	for _, name := range serviceNames {
 		m.addAt(name, m.nats, flags[name]...)

@@ -31,10 +31,7 @@ func startTraced(t *testing.T) *traced {
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{Jaeger: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Stop()) })
-	m := &apart{
-		site: s, nats: loopback(t), dataDir: t.TempDir(), owner: t,
-		services: map[string][]*service{}, kubeconfigs: s.credentials(),
-	}
+	m := s.unstarted(t, s.credentials(), time.Now())
 	m.startBus()
 	for _, name := range serviceNames {
 		m.addAt(name, m.nats, "--tracing-endpoint="+s.Collector())
