@@ -83,9 +83,6 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	if err == nil && controller != t.profile.Name {
 		err = fmt.Errorf("the turn of %s in the stream of %s", controller, t.profile.Name)
 	}
-	if err == nil && lane != events.Act && lane != events.Tell && lane != events.Park {
-		err = fmt.Errorf("there is no lane %.20q", lane)
-	}
 	if err != nil {
 		return t.hopeless(m, err) // nobody waits for an outcome under such a subject
 	}
