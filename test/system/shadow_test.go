@@ -55,12 +55,12 @@ func TestShadowInTheCluster(t *testing.T) {
 			{"shadow"}, {"history", "rs/lonely", "-n=" + shop}, {"get", "rs", "-n=" + shop},
 			{"why", "rs/lonely", "-n=" + shop}, {"lag"}, {"parked"}, {"retention"}, {"verify"},
 		} {
-			cmd := exec.CommandContext(t.Context(), s.binary, append(args, "--nats-url="+p.url(user))...)
+			cmd := exec.CommandContext(t.Context(), s.binary, append(args, "--nats-url="+p.url(user), "--nats-ca-file="+p.ca)...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: millrace %s: %v\n%s", user, strings.Join(args, " "), err, out)
 			}
 		}
-		s.tails(t, p.url(user), shop, "lonely")
+		s.tails(t, p.url(user), p.ca, shop, "lonely")
 	}
 	for _, service := range p.services {
 		if code, metrics := service.get(t, "/metrics"); code != http.StatusOK || !strings.Contains(metrics, "millrace_bus_forbidden_total 0\n") {
@@ -78,11 +78,11 @@ func TestShadowInTheCluster(t *testing.T) {
 
 // tails has a user of the bus be told of what is stored from now on: of a set that is
 // changed until that is seen. It ends when it is told to.
-func (s *site) tails(t *testing.T, url, namespace, set string) {
+func (s *site) tails(t *testing.T, url, ca, namespace, set string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, "tail", "-n="+namespace, "--kind=rs", "--name="+set, "--nats-url="+url)
+	cmd := exec.CommandContext(ctx, s.binary, "tail", "-n="+namespace, "--kind=rs", "--name="+set, "--nats-url="+url, "--nats-ca-file="+ca)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, patience
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -119,11 +119,11 @@ func (s *site) tails(t *testing.T, url, namespace, set string) {
 func (s *site) applyShadow(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "-f", filepath.Join(shadowManifests, "namespace.yaml"))
-	passwords, err := exec.CommandContext(t.Context(), s.binary, "bus", "passwords").Output()
+	secrets, err := exec.CommandContext(t.Context(), s.binary, "bus", "secrets", "--dir="+t.TempDir(), "--namespace="+shadowHome).Output()
 	must(t, err)
-	file := filepath.Join(t.TempDir(), "passwords.env")
-	must(t, os.WriteFile(file, passwords, 0o600))
-	s.kubectl(t, "create", "secret", "generic", "millrace-bus", "--namespace="+shadowHome, "--from-env-file="+file)
+	file := filepath.Join(t.TempDir(), "secrets.yaml")
+	must(t, os.WriteFile(file, secrets, 0o600))
+	s.kubectl(t, "apply", "-f", file)
 	s.kubectl(t, "apply", "-k", shadowManifests, "--dry-run=server", "--warnings-as-errors")
 	s.kubectl(t, "apply", "-k", shadowManifests)
 	t.Cleanup(func() {
@@ -159,14 +159,15 @@ func (s *site) expectPowerless(t *testing.T) {
 // shadowed are the services of the shadow, with what their pods would have.
 type shadowed struct {
 	nats     string
-	secret   map[string][]byte
+	ca       string // file with the authority of the bus's certificate
+	secrets  map[string]map[string][]byte
 	services []*service
 }
 
 func (s *site) shadowPods(t *testing.T) *shadowed {
 	t.Helper()
 	core := s.kube.CoreV1()
-	secret, err := core.Secrets(shadowHome).Get(t.Context(), "millrace-bus", metav1.GetOptions{})
+	secrets, err := core.Secrets(shadowHome).List(t.Context(), everything)
 	must(t, err)
 	maps, err := core.ConfigMaps(shadowHome).List(t.Context(), everything)
 	must(t, err)
@@ -176,19 +177,25 @@ func (s *site) shadowPods(t *testing.T) *shadowed {
 			unfold(t, dir, m)
 		}
 	}
-	p := &shadowed{nats: loopback(t), secret: secret.Data}
-	for name, password := range secret.Data {
-		t.Setenv(name, string(password))
+	p := &shadowed{nats: loopback(t), ca: filepath.Join(dir, "ca.crt"), secrets: map[string]map[string][]byte{}}
+	for _, secret := range secrets.Items {
+		p.secrets[secret.Name] = secret.Data
 	}
-	s.start(t, "shadow-bus", "bus", "--data-dir="+t.TempDir(), "--nats-listen="+p.nats, "--nats-accounts="+filepath.Join(dir, "accounts.conf"))
-	config := "--config=" + filepath.Join(dir, "services.yaml")
+	for name, text := range p.secrets["millrace-bus"] {
+		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	s.start(t, "shadow-bus", "bus", "--data-dir="+t.TempDir(), "--nats-listen="+p.nats,
+		"--nats-accounts="+filepath.Join(dir, "accounts.conf"), "--nats-passwords-file="+filepath.Join(dir, "passwords"),
+		"--nats-tls-cert-file="+filepath.Join(dir, "tls.crt"), "--nats-tls-key-file="+filepath.Join(dir, "tls.key"))
+	config := func(name string) string { return "--config=" + filepath.Join(dir, name) }
 	hour := int64(3600)
 	token, err := core.ServiceAccounts(shadowHome).CreateToken(t.Context(), "millrace-watcher",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
 	must(t, err)
 	p.services = append(p.services,
-		s.launch(t, "shadow-watcher", "watcher", config, "--nats-url="+p.url("watcher"), "--kubeconfig="+s.kubeconfig(t, s.Server, token.Status.Token)),
-		s.launch(t, "shadow-reconcilers", "reconcilers", config, "--nats-url="+p.url(stream.ShadowUser)))
+		s.launch(t, "shadow-provisioner", "provisioner", config("provisioner.yaml"), "--nats-ca-file="+p.ca, "--nats-url="+p.url("provisioner")),
+		s.launch(t, "shadow-watcher", "watcher", config("services.yaml"), "--nats-ca-file="+p.ca, "--nats-url="+p.url("watcher"), "--kubeconfig="+s.kubeconfig(t, s.Server, token.Status.Token)),
+		s.launch(t, "shadow-reconcilers", "reconcilers", config("services.yaml"), "--nats-ca-file="+p.ca, "--nats-url="+p.url(stream.ShadowUser)))
 	for _, service := range p.services {
 		service.ready(t)
 	}
@@ -205,12 +212,12 @@ func unfold(t *testing.T, dir string, m corev1.ConfigMap) {
 
 // url is the address of the bus for a user.
 func (p *shadowed) url(user string) string {
-	return fmt.Sprintf("nats://%s:%s@%s", user, p.secret[stream.PasswordOf(user)], p.nats)
+	return fmt.Sprintf("tls://%s:%s@%s", user, p.secrets["millrace-"+user+"-bus"]["password"], p.nats)
 }
 
 func (p *shadowed) connect(t *testing.T, user string) *stream.Bus {
 	t.Helper()
-	b, err := stream.Connect(t.Context(), stream.Options{URL: p.url(user), Guest: true, APIPrefix: stream.GuestPrefix})
+	b, err := stream.Connect(t.Context(), stream.Options{URL: p.url(user), CAFile: p.ca, Guest: true, APIPrefix: stream.GuestPrefix})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
