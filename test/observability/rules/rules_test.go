@@ -106,14 +106,14 @@ func TestThePodMonitorFindsThePods(t *testing.T) {
 	if !strings.Contains(monitor, "matchLabels: {app.kubernetes.io/name: millrace}") || !strings.Contains(monitor, "- port: health\n") {
 		t.Error("the PodMonitor selects by another label or port")
 	}
-	for _, service := range []string{"watcher", "watcher-other", "reconcilers", "writer"} {
+	for _, service := range []string{"provisioner", "watcher", "watcher-other", "reconcilers", "writer"} {
 		labels := "matchLabels: &" + service + " {app.kubernetes.io/name: millrace, app.kubernetes.io/component: " + service + "}"
 		if !strings.Contains(pods, labels) {
 			t.Errorf("the pods of the %s have other labels", service)
 		}
 	}
-	if got := strings.Count(pods, "ports: [{name: health, containerPort: 10260}]"); got != 4 {
-		t.Errorf("%d containers have the port, want 4", got)
+	if got := strings.Count(pods, "ports: [{name: health, containerPort: 10260}]"); got != 5 {
+		t.Errorf("%d containers have the port, want 5", got)
 	}
 }
 
