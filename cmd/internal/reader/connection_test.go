@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 // TestABusThatCannotBeReached: the error says what happened at which address and what to
@@ -59,6 +61,27 @@ func says(t *testing.T, err error, args []string, words ...string) {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("millrace %s: %v\nit does not say %q", strings.Join(args, " "), err, w)
+		}
+	}
+}
+
+// TestABusOfThisMachineLetsItsUserIn: however its address is written, a command finds the
+// login that the bus has left.
+func TestABusOfThisMachineLetsItsUserIn(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	must(t, SaveLogins("127.0.0.1:4222", map[string]string{stream.GuestUser: "a password"}))
+	for url, want := range map[string]string{
+		"nats://127.0.0.1:4222":             stream.GuestUser,
+		"nats://localhost:4222":             stream.GuestUser,
+		"127.0.0.1:4222":                    stream.GuestUser,
+		"127.0.0.1:4223":                    "",
+		"nats://other:word@127.0.0.1:4222":  "",
+		"nats://127.0.0.1:4222,nats://b:22": "",
+	} {
+		options, err := (&Connection{URL: url}).Options(readerName)
+		must(t, err)
+		if options.User != want {
+			t.Errorf("at %s the user is %q, want %q", url, options.User, want)
 		}
 	}
 }

@@ -87,7 +87,11 @@ func BusURL(address string) string {
 // local gives the options of a connection the login that a bus of this machine has left for
 // a user, where the address names none.
 func local(o stream.Options, user string) stream.Options {
-	u, err := url.Parse(o.URL)
+	address := o.URL
+	if !strings.Contains(address, "://") { // the client library takes HOST:PORT too
+		address = "nats://" + address
+	}
+	u, err := url.Parse(address)
 	if err != nil || u.User != nil || o.User != "" || o.Credentials != "" || strings.Contains(o.URL, ",") {
 		return o
 	}
