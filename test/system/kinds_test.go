@@ -35,7 +35,7 @@ const (
 // is to be done with it is done.
 func TestLargestObjects(t *testing.T) {
 	s := here(t)
-	m := s.run(t)
+	m := s.run(t, "--redact=configmaps:") // nothing of them is hidden
 	a := s.arena(t, "largest")
 	b := connect(t, m.nats)
 	owner := s.largestConfigMap(t, b, a.Namespace)
