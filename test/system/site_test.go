@@ -32,7 +32,7 @@ const patience = 10 * time.Minute
 type site struct {
 	*clustertest.Cluster
 	binary  string
-	keyless bool   // its services neither sign nor verify
+	keyless bool   // its services neither sign nor verify, and its bus has no users
 	audit   string // the API server's audit log
 	config  *rest.Config
 	kube    kubernetes.Interface

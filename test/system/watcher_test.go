@@ -253,7 +253,7 @@ func everyKindIsListed(w *watched, t *testing.T) {
 	}
 	stop()
 	w.remove(t, "first")
-	_, stop = w.watcher(t, w.bus, "first again")
+	_, stop = w.watcher(t, w.bus, "first-again")
 	if d := w.has(t, "configmaps", events.Gone, "first"); d.Sync {
 		t.Error("the delete was found by a relist; the watch should have gone on where the log ends")
 	}
