@@ -11,11 +11,19 @@ import (
 // may not act as the controller, or may not do this as any controller.
 const NotImpersonated = "MayNotImpersonate"
 
+// cannotImpersonate is what the API server says in every such refusal.
+const cannotImpersonate = "cannot impersonate"
+
+// refused tells whether a request was refused for the writer's rights.
+func refused(r plan.Response) bool {
+	return r.Code == http.StatusForbidden && strings.Contains(r.Message, cannotImpersonate)
+}
+
 // impersonated says what is missing where a request was refused for the writer's rights, and
 // not for the controller's. Where it tries both ways of impersonation in vain the API server
 // names only one of them.
 func impersonated(a Actor, r plan.Response) plan.Response {
-	if r.Code != http.StatusForbidden || !strings.Contains(r.Message, "cannot impersonate") {
+	if !refused(r) {
 		return r
 	}
 	r.Reason = NotImpersonated

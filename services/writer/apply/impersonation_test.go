@@ -28,3 +28,13 @@ func TestARefusalSaysWhetherTheWriterLacksTheRight(t *testing.T) {
 		}
 	}
 }
+
+// TestALackingRightIsToldOfWhatIsHidden: the writer's own words stay, and the API server's,
+// which may be a webhook's, do not.
+func TestALackingRightIsToldOfWhatIsHidden(t *testing.T) {
+	actor := Actor{Controller: "root-ca-certificate-publisher-controller", Identity: "root-ca-cert-publisher"}
+	got := impersonated(actor, discreet(plan.Response{Code: 403, Reason: "Forbidden", Message: "cannot impersonate, and the value is hunter2"}))
+	if got.Reason != NotImpersonated || !strings.HasPrefix(got.Message, "the writer may not do this as root-ca-cert-publisher: give it the roles") || strings.Contains(got.Message, "hunter2") {
+		t.Errorf("told is %+v", got)
+	}
+}
