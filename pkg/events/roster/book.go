@@ -41,10 +41,15 @@ const (
 
 // decode reads a heartbeat; ok is false for anything else.
 func decode(data []byte) (b beat, ok bool) {
-	if len(data) > longest || json.Unmarshal(data, &b) != nil || b.ID == "" || len(b.ID) > longestID || b.Standing < ready || b.Standing > fresh {
+	if len(data) > longest || json.Unmarshal(data, &b) != nil || !proper(b.ID) || b.Standing < ready || b.Standing > fresh {
 		return beat{}, false
 	}
-	return b, !strings.ContainsFunc(b.ID, func(r rune) bool { return r <= ' ' || r > '~' })
+	return b, true
+}
+
+// proper tells whether a text can be the ID of a replica.
+func proper(id string) bool {
+	return id != "" && len(id) <= longestID && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // member is another replica.

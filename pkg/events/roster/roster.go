@@ -87,7 +87,8 @@ type Roster struct {
 	changed chan struct{} // closed, and replaced, when the book has changed
 }
 
-// New makes the roster of a replica; it knows of nobody until it runs.
+// New makes the roster of a replica; it knows no other until it runs. An ID that the others
+// would not take, with a space in it or too long, is a panic.
 func New(config Config) *Roster {
 	if config.Fit == nil {
 		config.Fit = func() bool { return true }
@@ -97,7 +98,13 @@ func New(config Config) *Roster {
 		if err != nil {
 			host = "unknown"
 		}
-		config.ID = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
+		if !proper(host) {
+			host = "unnamed"
+		}
+		config.ID = fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), rand.Text()[:8])
+	}
+	if !proper(config.ID) { // a programming error: the replica would not hear itself
+		panic(fmt.Sprintf("a replica cannot be called %q", config.ID))
 	}
 	return &Roster{config: config, book: newBook(config.ID), company: make(chan struct{}, 1), changed: make(chan struct{})}
 }

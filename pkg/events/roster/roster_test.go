@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -305,4 +306,19 @@ func TestDeliveriesFollowTheRoster(t *testing.T) {
 		expect(first, "it can be heard again")
 		stop()
 	})
+}
+
+// TestAReplicaHasAnIDThatOthersTake: one that the others would not take is refused at the
+// start, since the replica would be alone without a word.
+func TestAReplicaHasAnIDThatOthersTake(t *testing.T) {
+	for id, taken := range map[string]bool{"": true, "a-1": true, "a 1": false, "ä": false, strings.Repeat("a", 1000): false} {
+		func() {
+			defer func() {
+				if refused := recover() != nil; refused == taken {
+					t.Errorf("%.20q: refused: %t", id, refused)
+				}
+			}()
+			New(Config{ID: id})
+		}()
+	}
 }
