@@ -71,11 +71,11 @@ func Signed(m events.Message) bool { return len(m.Header[HeaderSignature]) > 0 }
 func By(m events.Message) string { return m.Get(HeaderKey) }
 
 // set signs a message for a place. The headers of m are changed.
-func set(m events.Message, p purpose, place string, key ed25519.PrivateKey, id string, now time.Time) {
+func set(m events.Message, p purpose, place string, key identity, now time.Time) {
 	at := now.UTC().Format(time.RFC3339Nano)
-	signature := ed25519.Sign(key, statement(p, m, place, at))
+	signature := verified.sign(key.private, key.public, statement(p, m, place, at))
 	m.Header[HeaderSignature] = []string{base64.StdEncoding.EncodeToString(signature)}
-	m.Header[HeaderKey] = []string{id}
+	m.Header[HeaderKey] = []string{key.id}
 	m.Header[HeaderAt] = []string{at}
 }
 

@@ -321,13 +321,13 @@ func BenchmarkSign(b *testing.B) {
 
 func BenchmarkVerify(b *testing.B) {
 	p := newParty(b, noon)
-	for _, seen := range []bool{false, true} {
-		b.Run("seen="+strconv.FormatBool(seen), func(b *testing.B) {
+	for _, known := range []bool{false, true} {
+		b.Run("known="+strconv.FormatBool(known), func(b *testing.B) {
 			trust := trusting(b, p.public)
 			m := p.stored(noon, web, strings.Repeat("x", 2000))
 			for b.Loop() {
-				if !seen {
-					trust.seen.young, trust.seen.old = nil, nil
+				if !known {
+					verified = memo{}
 				}
 				if err := trust.Turn(m, TurnWithin); err != nil {
 					b.Fatal(err)

@@ -12,17 +12,33 @@ import (
 // Signer signs turns or outcomes with one key. Nil signs nothing. It is safe for
 // concurrent use.
 type Signer struct {
-	file *file[ed25519.PrivateKey]
+	file *file[identity]
 
 	mu  sync.Mutex
 	own map[string]ed25519.PublicKey // every key that it has signed with
+}
+
+// identity is a key with what is derived from it.
+type identity struct {
+	private ed25519.PrivateKey
+	public  ed25519.PublicKey
+	id      string
+}
+
+func parseIdentity(text []byte) (identity, error) {
+	private, err := ParsePrivate(text)
+	if err != nil {
+		return identity{}, err
+	}
+	public := private.Public().(ed25519.PublicKey)
+	return identity{private: private, public: public, id: idOf(public)}, nil
 }
 
 // NewSigner signs with a private key as PEM.
 //
 // Errors: it is none.
 func NewSigner(private []byte) (*Signer, error) {
-	key, err := ParsePrivate(private)
+	key, err := parseIdentity(private)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +50,7 @@ func NewSigner(private []byte) (*Signer, error) {
 //
 // Errors: the file cannot be read, or holds no private key.
 func SignerFile(path string, warn func(error)) (*Signer, error) {
-	f, err := open(path, ParsePrivate, warn)
+	f, err := open(path, parseIdentity, warn)
 	if err != nil {
 		return nil, err
 	}
@@ -56,20 +72,19 @@ func (s *Signer) sign(m events.Message, p purpose, place string, now time.Time) 
 	if s == nil {
 		return
 	}
-	key := s.file.get()
-	set(m, p, place, key, s.id(key), now)
+	set(m, p, place, s.key(), now)
 }
 
-func (s *Signer) id(key ed25519.PrivateKey) string {
-	public := key.Public().(ed25519.PublicKey)
-	id := idOf(public)
+// key is the present key, which is one of its own from now on.
+func (s *Signer) key() identity {
+	key := s.file.get()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.own == nil {
 		s.own = map[string]ed25519.PublicKey{}
 	}
-	s.own[id] = public
-	return id
+	s.own[key.id] = key.public
+	return key
 }
 
 // OwnTurn tells whether a turn was signed with a key of this signer, the present one or
@@ -89,7 +104,7 @@ func (s *Signer) check(p purpose, m events.Message, within time.Duration) error 
 	if err != nil {
 		return err
 	}
-	s.id(s.file.get())
+	s.key()
 	s.mu.Lock()
 	public, ok := s.own[c.key]
 	s.mu.Unlock()
@@ -102,11 +117,11 @@ func (s *Signer) check(p purpose, m events.Message, within time.Duration) error 
 	if err := p.stands(m); err != nil {
 		return err
 	}
-	if !ed25519.Verify(public, c.said, c.signature) {
+	if !verified.verify(public, c.said, c.signature) {
 		return unproven("key %s has not signed this", c.key)
 	}
 	return nil
 }
 
 // ID names the key that it signs with now.
-func (s *Signer) ID() string { return s.id(s.file.get()) }
+func (s *Signer) ID() string { return s.key().id }

@@ -1,9 +1,6 @@
 package sign
 
 import (
-	"crypto/ed25519"
-	"crypto/sha256"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -17,7 +14,6 @@ const lenience = time.Minute
 // for concurrent use.
 type Trust struct {
 	file *file[ring]
-	seen seen
 }
 
 // ring are the keys of a trust file.
@@ -114,7 +110,7 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	if err := p.stands(m); err != nil {
 		return err
 	}
-	if !t.seen.verify(key.Public, c) {
+	if !verified.verify(key.Public, c.said, c.signature) {
 		return unproven("key %s has not signed this", c.key)
 	}
 	return nil
@@ -134,42 +130,3 @@ func (k Key) counts(at time.Time) error {
 }
 
 func cut(text string) string { return text[:min(len(text), 32)] }
-
-// seen remembers what has been verified: each outcome is read more than once, and
-// arithmetic on curves is what costs.
-type seen struct {
-	mu         sync.Mutex
-	young, old map[[sha256.Size]byte]struct{}
-}
-
-// generation is how many signatures are remembered at least.
-const generation = 2048
-
-func (s *seen) verify(public ed25519.PublicKey, c claim) bool {
-	h := sha256.New()
-	h.Write(public)
-	h.Write(c.signature)
-	h.Write(c.said)
-	id := [sha256.Size]byte(h.Sum(nil))
-	if s.knows(id) {
-		return true
-	}
-	if !ed25519.Verify(public, c.said, c.signature) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.young) >= generation || s.young == nil {
-		s.old, s.young = s.young, make(map[[sha256.Size]byte]struct{}, generation)
-	}
-	s.young[id] = struct{}{}
-	return true
-}
-
-func (s *seen) knows(id [sha256.Size]byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, young := s.young[id]
-	_, old := s.old[id]
-	return young || old
-}
