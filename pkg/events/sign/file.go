@@ -40,13 +40,19 @@ func open[T any](path string, parse func([]byte) (T, error), warn func(error)) (
 	return f, nil
 }
 
-func (f *file[T]) get() T {
+func (f *file[T]) get() T { return f.within(rereads) }
+
+// fresh is what the file holds at this moment.
+func (f *file[T]) fresh() T { return f.within(0) }
+
+// within is what the file held no longer ago than age.
+func (f *file[T]) within(age time.Duration) T {
 	if f.path == "" {
 		return f.now
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); now.Sub(f.looked) >= rereads {
+	if now := time.Now(); now.Sub(f.looked) >= age {
 		f.looked = now
 		f.complain(f.load())
 	}

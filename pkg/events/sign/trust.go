@@ -98,6 +98,9 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 		return err
 	}
 	key, ok := t.file.get().keys[c.key]
+	if !ok { // the signer may have read its new key before the trust file was read again
+		key, ok = t.file.fresh().keys[c.key]
+	}
 	if !ok {
 		return unproven("key %q is not trusted", cut(c.key))
 	}
