@@ -18,7 +18,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz mutants check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz fuzz-some mutants check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ run: ## start a local control plane (or use KUBECONFIG) and Millrace on it
 demo: ## play create, heal, roll, undo and delete against what `make run` started
 	$(GO) run ./cmd/demo
 
-test: unit oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+test: unit fuzz-some oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
 unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
 	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
@@ -97,12 +97,11 @@ torture: ## kill, stop and cut off real processes under load, and judge what cam
 bench: release ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md
 
-fuzz: ## throw made-up messages at what reads them, every target for a share of TIME: make fuzz TIME=30m
-	@seconds=$$(echo $(TIME) | awk '/h$$/ {print $$1*3600} /m$$/ {print $$1*60} /s$$/ {print $$1+0}'); \
-	targets=$$(for d in $$(grep -rl --include=*_test.go '^func Fuzz' $(MODULES) | xargs -n1 dirname | sort -u); do \
-		$(GO) test -list '^Fuzz' ./$$d | awk -v d=$$d '/^Fuzz/ {print "./" d ":" $$1}'; done); \
-	share=$$((seconds / $$(echo $$targets | wc -w) + 1)); \
-	for t in $$targets; do $(GO) test $${t%:*} -run "^$${t#*:}$$" -fuzz "^$${t#*:}$$" -fuzztime $${share}s || exit 1; done
+fuzz: ## throw made-up messages at what reads them, every target for a share of TIME: make fuzz TIME=30m EVIDENCE=docs/evidence/fuzz.json
+	$(GO) run ./cmd/fuzz --time=$(TIME) --evidence=$(EVIDENCE)
+
+fuzz-some: ## the same for a minute, with the targets whose day it is
+	$(GO) run ./cmd/fuzz --time=60s --slice=6
 
 mutants: ## break the code in five hundred small ways, one at a time: how many does a test notice?
 	nice $(GO) run ./cmd/mutants

@@ -1,45 +1,195 @@
 package events_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// FuzzOutcome: no outcome or wake panics, whatever its results say.
-func FuzzOutcome(f *testing.F) {
+// readers fails where a body is read as something else by encoding/json, or is another
+// value once it has been written and read again.
+func readers[T any](t *testing.T, body []byte) (value T, ok bool) {
+	t.Helper()
+	if err := events.DecodeJSON(events.Message{Data: body}, &value); err != nil {
+		if !strings.Contains(err.Error(), "decode ") {
+			t.Errorf("%q is refused without saying what it should have been: %v", body, err)
+		}
+		return value, false
+	}
+	var other T
+	if err := json.Unmarshal(body, &other); err != nil || !reflect.DeepEqual(value, other) {
+		t.Fatalf("%q is read as\n%+v, and by encoding/json as\n%+v, %v", body, value, other, err)
+	}
+	first, err := events.EncodeJSON(value, events.Trace{})
+	if err != nil {
+		t.Fatalf("%q is read as %+v, which cannot be written: %v", body, value, err)
+	}
+	var again T
+	if err := events.DecodeJSON(first, &again); err != nil {
+		t.Fatalf("%s was written and cannot be read: %v", first.Data, err)
+	}
+	if second, err := events.EncodeJSON(again, events.Trace{}); err != nil || !bytes.Equal(first.Data, second.Data) {
+		t.Fatalf("%s is written again as %s, %v", first.Data, second.Data, err)
+	}
+	return value, true
+}
+
+// FuzzTurn: two readers understand the same, and its parts can be asked for.
+func FuzzTurn(f *testing.F) {
 	for _, seed := range []string{
-		`{"controller":"c","lane":"act","turn":1,"results":[{"command":-1,"status":"applied"}]}`,
-		`{"results":[{"command":9223372036854775807,"status":"failed","answer":{"body":{"a":1}}}],"at":"2026-11-22T16:55:37Z"}`,
-		`{"controller":"c","key":{"name":"a"},"at":"2026-11-22T16:55:37Z","because":"why"}`,
+		`{"lane":"act","shapes":[{"metadata":null}],"commands":[{"verb":"create","kind":"pods","version":"v1","name":"a","shape":1}]}`,
+		`{"Lane":"act","lane":"tell","commands":[{"shape":-1,"applied":9223372036854775807}]}`,
+		`{"now":"0000-01-01T00:00:00+23:59","wakeAt":"9999-12-31T23:59:59-23:59","seen":{"pods":18446744073709551615}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var o events.Outcome
-		if events.DecodeJSON(events.Message{Data: body}, &o) == nil {
-			o.OK()
-			o.Failure()
-			o.Answers()
+		turn, ok := readers[events.Turn](t, body)
+		if !ok {
+			return
 		}
-		var w events.Wake
-		_ = events.DecodeJSON(events.Message{Data: body}, &w)
+		for _, c := range turn.Commands {
+			turn.BodyOf(c)
+			turn.NoticeAt(c.Applied)
+			turn.NoticeAt(c.Failed)
+			_, _, _ = c.Lane(), c.Searches(), c.FillsToken()
+		}
 	})
 }
 
-// FuzzDelta: no delta panics, and one that is read says what it is.
+// FuzzOutcome: two readers understand the same, and its results can be asked for.
+func FuzzOutcome(f *testing.F) {
+	for _, seed := range []string{
+		`{"controller":"c","lane":"act","turn":1,"results":[{"command":-1,"status":"applied"}]}`,
+		`{"results":[{"command":9223372036854775807,"status":"failed","answer":{"body":{"a":1}}}],"at":"2026-11-22T16:55:37Z"}`,
+		`{"results":null,"results":[]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		o, ok := readers[events.Outcome](t, body)
+		if !ok {
+			return
+		}
+		if r, failed := o.Failure(); failed && (o.OK() || r.OK()) {
+			t.Errorf("%s is in order, and failed with %+v", body, r)
+		}
+		o.Answers()
+		o.Forged()
+	})
+}
+
+// FuzzWake: two readers understand the same.
+func FuzzWake(f *testing.F) {
+	f.Add([]byte(`{"controller":"c","key":{"name":"a"},"at":"2026-11-22T16:55:37Z","because":"why"}`))
+	f.Add([]byte(`{"key":{"Name":"a","name":"b"},"at":"1e9"}`))
+	f.Fuzz(func(t *testing.T, body []byte) { readers[events.Wake](t, body) })
+}
+
+// FuzzDelta: a delta that is read has what its operation needs, and is the same once it
+// has been written and read again. A refusal says which header it is about.
 func FuzzDelta(f *testing.F) {
-	f.Add("is", "u", "1", "", "", "", "", "", []byte(`{}`))
-	f.Add("mark", "", "18446744073709551616", "-1", "x y", "a\tb\tc", "1:2:3", "9/9", []byte(nil))
-	f.Fuzz(func(t *testing.T, op, uid, epoch, generation, sight, manager, census, after string, body []byte) {
-		m := events.Message{Data: body, Header: map[string][]string{
-			events.HeaderOp: {op}, events.HeaderUID: {uid}, events.HeaderEpoch: {epoch}, events.HeaderGeneration: {generation},
-			events.HeaderSight: {sight}, events.HeaderManager: {manager, manager}, events.HeaderCensus: {census}, events.HeaderAfter: {after},
-		}}
-		ref := events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}
+	f.Add("ev.pods.0.ns.a", []byte(`{"Millrace-Op":["is"],"Kube-Uid":["u"],"Millrace-Epoch":["1"],"Millrace-At":["2026-11-22T16:55:37Z"]}`), []byte(`{}`))
+	f.Add(subject.Delta(events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}),
+		[]byte(`{"Millrace-Op":["gone"],"Kube-Uid":["u"],"Kube-Manager":["a\tb\tc",""," ","\t\t\t"],"Millrace-Author":["proven"],"Millrace-Census":["1 2"],"Millrace-After":["9 f"]}`), []byte(nil))
+	f.Add("ev.pods._mark", []byte(`{"Millrace-Op":["mark"],"Millrace-Epoch":["18446744073709551616"],"Kube-Generation":["-1"],"Millrace-Sight":["x y"]}`), []byte(nil))
+	f.Fuzz(func(t *testing.T, at string, header, body []byte) {
+		ref, err := subject.ParseDelta(at)
+		m := events.Message{Subject: at, Data: body}
+		if err != nil || json.Unmarshal(header, &m.Header) != nil {
+			return
+		}
 		d, err := events.DecodeDelta(ref, m)
-		if err == nil && (d.Op == events.Is || d.Op == events.Gone) && (d.UID == "" || d.Ref != ref) {
+		if err != nil {
+			if !errors.Is(err, events.ErrDamaged) && !strings.Contains(err.Error(), "header ") && !strings.Contains(err.Error(), "Kube-Uid") {
+				t.Errorf("the refusal of %v names no header: %v", m.Header, err)
+			}
+			return
+		}
+		if (d.Op == events.Is || d.Op == events.Gone) && (d.UID == "" || d.Ref != ref) {
 			t.Errorf("read as %+v", d)
+		}
+		if d.At.UTC().Year() > 9999 || d.Sight.Since.UTC().Year() > 9999 || d.Sight.Until.UTC().Year() > 9999 ||
+			d.At.UTC().Year() < 0 || d.Sight.Since.UTC().Year() < 0 || d.Sight.Until.UTC().Year() < 0 {
+			return // a zone has taken it to a year that no RFC 3339 time has
+		}
+		if slices.ContainsFunc(append(d.Beside, d.By), func(m events.Manager) bool { return m.Name != "" && strings.TrimSpace(m.Name) == "" }) {
+			return // a server trims the values of headers, so nothing of such a manager need arrive
+		}
+		first := events.EncodeDelta(d)
+		again, err := events.DecodeDelta(ref, first)
+		if err != nil {
+			t.Fatalf("%v was written and cannot be read: %v", first.Header, err)
+		}
+		if second := events.EncodeDelta(again); !reflect.DeepEqual(first, second) {
+			t.Errorf("%v is written again as %v", first.Header, second.Header)
+		}
+	})
+}
+
+// FuzzBeat: what is taken for a heartbeat of a writer has a name, and is the same once it
+// has been written and read again.
+func FuzzBeat(f *testing.F) {
+	f.Add(events.Beat{Writer: "w", Number: 1, Turns: map[string][]uint64{"c": {1, 2}}, Full: []string{"c"}}.Encode())
+	for _, seed := range []string{`{"writer":"w","number":18446744073709551615}`, `{"writer":"w","turns":{"c":[-1]}}`, `null`, `{"writer":1}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b, ok := events.DecodeBeat(text)
+		if !ok {
+			return
+		}
+		if b.Writer == "" || len(b.Writer) > 256 {
+			t.Errorf("%q is taken for %+v", text, b)
+		}
+		const most = 256 << 10
+		first := b.Encode()
+		if again, fine := events.DecodeBeat(first); len(first) <= most && (!fine || !bytes.Equal(again.Encode(), first)) {
+			t.Errorf("%s cannot be read again", first)
+		}
+		for controller := range b.Turns {
+			if n := len(b.InHand(controller)); n != len(b.Turns[controller])+len(b.Waiting[controller]) {
+				t.Errorf("%d turns of %q are in flight: %s", n, controller, first)
+			}
+		}
+	})
+}
+
+// FuzzReport: what a replica says of itself stays small when it is passed on.
+func FuzzReport(f *testing.F) {
+	report, err := events.Report{Replica: "r", Controllers: []string{"c"}, Stalled: []events.Stall{{
+		Controller: "c", Condition: events.NotRead, Detail: strings.Repeat("ä", 400), Since: time.Unix(0, 0).UTC(), Work: 3,
+	}}}.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(report.Data)
+	f.Add([]byte(`{"stalled":[{"condition":"Unknown","work":-9223372036854775808}],"unwatched":[{"kind":".."}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := events.DecodeReport(events.Message{Data: body})
+		if err != nil {
+			return
+		}
+		m, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := events.DecodeReport(m)
+		if err != nil || len(again.Unwatched) > 100 || len(again.Stalled) != len(r.Stalled) {
+			t.Errorf("%s is read again as %+v, %v", m.Data, again, err)
+		}
+		for _, s := range again.Stalled {
+			if s.Condition.Reason() == "" && s.Condition != "" || len(s.Detail) > 2000 {
+				t.Errorf("%q with %d bytes of detail", s.Condition, len(s.Detail))
+			}
 		}
 	})
 }

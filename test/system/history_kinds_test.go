@@ -1,24 +1,23 @@
 package system
 
 import (
-	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/evidence"
 )
 
 var (
-	restores = flag.Int("restores", 3, "how often TestStorageLosesKinds replaces the storage")
-	evidence = flag.String("evidence", "", "file that TestStorageLosesKinds writes its figures to")
+	restores     = flag.Int("restores", 3, "how often TestStorageLosesKinds replaces the storage")
+	lossEvidence = flag.String("evidence", "", "file that TestStorageLosesKinds writes its figures to")
 )
 
 // collectedWithin is how long the collection of a Deployment may take after the storage
@@ -38,7 +37,7 @@ type loss struct {
 // must not wait for one that is not served; and it must not take that kind's absence for
 // the absence of owners.
 func TestStorageLosesKinds(t *testing.T) {
-	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output()
+	commit, err := evidence.Commit(t.Context())
 	must(t, err)
 	r := beginRestored(t)
 	m := r.run(t)
@@ -51,7 +50,7 @@ func TestStorageLosesKinds(t *testing.T) {
 		t.Logf("%s: collected %.1f s after the deletion, %.0f s after the beginning", shape, took.Seconds(), time.Since(began).Seconds())
 		found = append(found, loss{shape, took.Seconds()})
 	}
-	writeEvidence(t, string(bytes.TrimSpace(commit)), found)
+	writeEvidence(t, commit, found)
 }
 
 // loses is what happens to the storage in a round. Afterwards there is a Deployment of
@@ -181,7 +180,7 @@ func (r *restored) told(t *testing.T, m *together, args ...string) (string, erro
 // writeEvidence writes the figures to the file that was asked for.
 func writeEvidence(t *testing.T, commit string, found []loss) {
 	t.Helper()
-	if *evidence == "" {
+	if *lossEvidence == "" {
 		return
 	}
 	within := 0
@@ -190,12 +189,8 @@ func writeEvidence(t *testing.T, commit string, found []loss) {
 			within++
 		}
 	}
-	text, err := json.MarshalIndent(map[string]any{
-		"test": t.Name(), "commit": commit, "date": time.Now().UTC().Format(time.RFC3339),
-		"machine": fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
-		"seed":    "none: the order of the shapes is fixed", "limitSeconds": collectedWithin.Seconds(),
+	must(t, evidence.Write(t.Context(), *lossEvidence, map[string]any{
+		"test": t.Name(), "commit": commit, "seed": "none: the order of the shapes is fixed", "limitSeconds": collectedWithin.Seconds(),
 		"times": len(found), "within": within, "losses": found,
-	}, "", "  ")
-	must(t, err)
-	must(t, os.WriteFile(*evidence, append(text, '\n'), 0o644))
+	}))
 }

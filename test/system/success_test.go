@@ -1,18 +1,11 @@
 package system
 
 import (
-	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/cmd/evidence"
 )
 
 var (
@@ -34,9 +29,7 @@ var (
 // successes are the figures of a run of TestASuccessPolicyIsKept.
 type successes struct {
 	Commit   string `json:"commit"`
-	Date     string `json:"date"`
 	Seed     uint64 `json:"seed"`
-	Machine  string `json:"machine"`
 	Rounds   int    `json:"rounds"`
 	Kills    int    `json:"kills"` // of reconcilers and writers
 	Jobs     int    `json:"jobs"`
@@ -59,7 +52,9 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 	const namespace = "successes"
 	s.arena(t, namespace)
 	s.abandon(t, namespace)
-	found := successes{Date: time.Now().UTC().Format(time.RFC3339), Seed: *successSeed, Machine: machine(), Commit: commit(t)}
+	commit, err := evidence.Commit(t.Context())
+	must(t, err)
+	found := successes{Commit: commit, Seed: *successSeed}
 	random, longest := rand.New(rand.NewPCG(*successSeed, 16)), time.Duration(0)
 	defer func() { t.Logf("%+v", found) }()
 	for n := range *successRounds {
@@ -102,10 +97,7 @@ func (f successes) write(t *testing.T) {
 	if *successEvidence == "" {
 		return
 	}
-	text, err := json.MarshalIndent(f, "", "  ")
-	must(t, err)
-	must(t, os.MkdirAll(filepath.Dir(*successEvidence), 0o750))
-	must(t, os.WriteFile(*successEvidence, append(text, '\n'), 0o600))
+	must(t, evidence.Write(t.Context(), *successEvidence, f))
 }
 
 // leaders creates the Jobs, all at once.
@@ -237,23 +229,4 @@ func holds(job batchv1.Job, what batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Type == what && c.Status == corev1.ConditionTrue
 	})
-}
-
-func machine() string {
-	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-}
-
-// commit is what was tested.
-func commit(t *testing.T) string {
-	t.Helper()
-	git := func(args ...string) string {
-		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "git", args...).Output()
-		must(t, err)
-		return strings.TrimSpace(string(out))
-	}
-	at := git("rev-parse", "HEAD")
-	if git("status", "--porcelain", "--untracked-files=no") != "" {
-		at += ", and changes"
-	}
-	return at
 }

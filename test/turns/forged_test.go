@@ -2,7 +2,6 @@ package turns_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,14 +11,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/evidence"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -293,20 +291,8 @@ func (w *world) evidence(figures map[string]any) {
 	if *forgedEvidence == "" {
 		return
 	}
-	git := func(args ...string) string {
-		out, err := exec.CommandContext(context.WithoutCancel(w.Context()), "git", args...).Output()
-		w.must(err)
-		return strings.TrimSpace(string(out))
-	}
-	commit := git("rev-parse", "HEAD")
-	if git("status", "--porcelain", "--untracked-files=no") != "" {
-		commit += ", and changes"
-	}
-	figures["commit"], figures["date"], figures["seed"] = commit, time.Now().UTC().Format(time.RFC3339), *forgedSeed
-	figures["machine"] = fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	text, err := json.MarshalIndent(figures, "", "  ")
-	w.must(err)
-	w.must(os.WriteFile(*forgedEvidence, append(text, '\n'), 0o644))
+	figures["seed"] = *forgedSeed
+	w.must(evidence.Write(w.Context(), *forgedEvidence, figures))
 }
 
 // TestSigningBeginsOnAnUnsignedHistory: what was stored before the keys were made counts,

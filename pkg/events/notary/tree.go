@@ -14,11 +14,14 @@ type Tree struct {
 	edge map[int64]tlog.Hash
 }
 
+// maxSize is how many leaves a tree may have: twice as many have no index.
+const maxSize = 1 << 61
+
 // Continue gives the tree of a size with an edge; see [Tree.Edge].
 //
 // Errors: the edge is not one of a tree of this size.
 func Continue(size int64, edge []tlog.Hash) (*Tree, error) {
-	if size < 0 {
+	if size < 0 || size > maxSize {
 		return nil, fmt.Errorf("a tree of %d leaves", size)
 	}
 	indexes, err := edgeOf(size)

@@ -294,26 +294,6 @@ func TestProvidedKeysStay(t *testing.T) {
 	}
 }
 
-// FuzzTurn: whatever a message says, it does not count, and nothing panics.
-func FuzzTurn(f *testing.F) {
-	p := newParty(f, noon)
-	trust := trusting(f, p.public)
-	honest := p.stored(noon, web, "{}")
-	f.Add(web, []byte("{}"), "6", honest.Get(HeaderAt), "", honest.Get(HeaderSignature), uint64(7))
-	f.Add("", []byte(nil), "-1", "", "\x00", "====", uint64(0))
-	f.Add("turn", []byte("x"), "18446744073709551616", "9999-12-31T23:59:59Z", strings.Repeat("f", 99), "AAAA", ^uint64(0))
-	f.Fuzz(func(t *testing.T, subject string, body []byte, place, at, key, signature string, sequence uint64) {
-		m := events.Message{Subject: subject, Data: body, Stream: "TURN_c", Sequence: sequence, Time: noon, Header: map[string][]string{
-			headerExpect: {place}, HeaderAt: {at}, HeaderKey: {key}, HeaderSignature: {signature},
-		}}
-		if trust.Turn(m, TurnWithin) == nil || p.OwnTurn(m) == nil {
-			t.Errorf("it counts: %q %q %q", m.Subject, m.Header, m.Data)
-		}
-		_, _ = NewTrust(body)
-		_, _ = NewSigner(body)
-	})
-}
-
 func BenchmarkSign(b *testing.B) {
 	p := newParty(b, noon)
 	m := p.stored(noon, web, strings.Repeat("x", 2000))

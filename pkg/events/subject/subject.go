@@ -213,6 +213,9 @@ func unescape(token string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("token %q: %w", token, err)
 	}
+	if escape(name) != token {
+		return "", fmt.Errorf("token %q: the name %q is escaped as %q", token, name, escape(name))
+	}
 	return name, nil
 }
 

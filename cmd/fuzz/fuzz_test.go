@@ -1,0 +1,165 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+// sample is a module with a target of each sort.
+const sample = `package sample
+
+import "testing"
+
+func FuzzSound(f *testing.F) {
+	f.Add([]byte("a"))
+	f.Fuzz(func(t *testing.T, data []byte) {})
+}
+
+func FuzzCrashes(f *testing.F) {
+	f.Add([]byte("a"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 2 {
+			panic("too long")
+		}
+	})
+}
+
+func FuzzHangs(f *testing.F) {
+	f.Add([]byte("a"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 2 {
+			for {
+			}
+		}
+	})
+}
+`
+
+// A target that is sound leaves nothing behind; what crashes or hangs one is kept, and the
+// others go on.
+func TestEachTargetHasItsShare(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "sample_test.go": sample} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOWORK", "off")
+	all, err := targets(t.Context(), dir)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	program := filepath.Join(t.TempDir(), "sample.test")
+	if err := build(t.Context(), dir, ".", program); err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	for _, fuzzed := range all {
+		s := session{target: fuzzed, dir: dir, program: program, cache: cache, share: 4 * time.Second, stalled: 3 * time.Second}
+		if fuzzed.name != "FuzzSound" {
+			s.share = 2 * time.Minute // it ends with what it finds
+		}
+		f, err := s.fuzz(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := filepath.Glob(filepath.Join(dir, "testdata", "fuzz", fuzzed.name, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bad := fuzzed.name != "FuzzSound"; f.crashed != bad || (len(kept) > 0) != bad {
+			t.Errorf("%s: crashed %v, kept %v:\n%s", fuzzed.name, f.crashed, kept, f.says)
+		}
+		if !f.crashed && (f.executions == 0 || f.took < s.share) {
+			t.Errorf("%s: %d executions in %v", fuzzed.name, f.executions, f.took)
+		}
+	}
+}
+
+// Each target has its day, and no day is without.
+func TestASliceFollowsTheOther(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := targets(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Errorf("%d targets: the test has lost its point", len(all))
+	}
+	const slice = 6
+	had, day := map[target]bool{}, time.Date(2026, 2, 27, 12, 0, 0, 0, time.UTC)
+	for n := range (len(all) + slice - 1) / slice {
+		chosen := choose(all, regexp.MustCompile(""), slice, day.AddDate(0, 0, n))
+		if len(chosen) != slice {
+			t.Errorf("day %d has %d targets", n, len(chosen))
+		}
+		for _, c := range chosen {
+			had[c] = true
+		}
+	}
+	if len(had) != len(all) {
+		t.Errorf("%d of %d targets have a day", len(had), len(all))
+	}
+	if found := choose(all, regexp.MustCompile("archive:"), 0, day); len(found) != 3 || found[0].name != "FuzzFile" {
+		t.Errorf("%v", found)
+	}
+}
+
+// The seeds are small, and only of targets that are there.
+func TestSeedsAreSmall(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := targets(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, total := map[string]bool{}, int64(0)
+	for _, each := range all {
+		known[each.String()] = true
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(each.dir), "testdata", "fuzz", each.name, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			info, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += info.Size()
+		}
+	}
+	if total > 1<<20 {
+		t.Errorf("the seeds have %d bytes", total)
+	}
+	for _, p := range planters {
+		if !known[p.String()] {
+			t.Errorf("seeds are planted for %v, which is not there", p.target)
+		}
+	}
+}
+
+// The figures of a run are read from what the go command says.
+func TestFiguresAreRead(t *testing.T) {
+	var f finding
+	f.read("fuzz: elapsed: 0s, gathering baseline coverage: 0/6 completed\n" +
+		"fuzz: elapsed: 3s, execs: 1234 (411/sec), new interesting: 5 (total: 20)\n" +
+		"fuzz: elapsed: 6s, execs: 91234 (30000/sec), new interesting: 7 (total: 22)\nPASS\n")
+	if f.executions != 91234 || f.fresh != 7 || f.corpus != 22 || !strings.Contains(f.line(), "91234 execs") {
+		t.Errorf("%+v", f)
+	}
+	const line = "fuzz: elapsed: 3s, execs: 1234 (411/sec), new interesting: 5 (total: 20)"
+	if progress(line) != progress(strings.ReplaceAll(line, "3s", "6s")) || progress(line) == progress(strings.ReplaceAll(line, "1234", "1235")) {
+		t.Error("progress is not told from standing still")
+	}
+}

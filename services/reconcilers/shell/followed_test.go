@@ -1,0 +1,73 @@
+package shell
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/sign"
+)
+
+// outcomesBus is a bus with a stream of outcomes, which are followed once.
+type outcomesBus struct {
+	bus.Bus
+	said []events.Message
+}
+
+func (b *outcomesBus) StreamState(context.Context, string) (bus.State, error) { return bus.State{}, nil }
+
+func (b *outcomesBus) Follow(ctx context.Context, _ string, _ uint64, handle func([]events.Message) error) error {
+	if said := b.said; len(said) > 0 {
+		b.said = nil
+		if err := handle(said); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An outcome that was followed opens the fence only where a writer's key has signed it.
+func TestAFollowedForgeryOpensNoFence(t *testing.T) {
+	for _, signed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+			must(err)
+			writing, err := sign.SignerFile(keys.Outcomes.Private, nil)
+			must(err)
+			trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+			must(err)
+			refused := 0
+			o := begun(t, Settings{Signatures: Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}})
+			m, err := events.EncodeJSON(events.Outcome{
+				Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
+			}, events.Trace{})
+			must(err)
+			m.Sequence, m.Time, m.Header["Nats-Msg-Id"] = 3, time.Now(), []string{"10"}
+			if signed {
+				writing.Outcome(m, "10", m.Time)
+			}
+			l := NewLoop(&outcomesBus{said: []events.Message{m}}, toy(), o.memory, Settings{}, nil)
+			l.desk = o.desk
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go l.followOutcomes(ctx, func() {})
+			synctest.Wait()
+			for len(l.inbox) > 0 {
+				(<-l.inbox)()
+			}
+			if act := o.desk.entries[web].act; (act.outcome == 10) != signed || (refused == 0) != signed {
+				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, act.outcome, refused)
+			}
+		})
+	}
+}
