@@ -50,8 +50,8 @@ func Verifiers(text string) (keys []note.Verifier, err error) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if strings.HasPrefix(line, "PRIVATE+KEY+") {
-			return nil, errors.New("it is a private key, which nobody but the notary may have: name the public one")
+		if strings.Contains(line, "PRIVATE+KEY+") { // behind whatever else: an error repeats no private key
+			return nil, errors.New("it holds a private key, which the notary alone may have: name the public one")
 		}
 		key, err := note.NewVerifier(line)
 		if err != nil {

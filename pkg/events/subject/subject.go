@@ -166,7 +166,11 @@ func keyTokens(key events.Key) string {
 }
 
 func parseKey(slot []string, kind string, names []string) (key events.Key, err error) {
-	if kind != none {
+	switch kind {
+	case none:
+	case "":
+		return key, fmt.Errorf("the kind is empty: none is written %q", none)
+	default:
 		key.Kind = kinds.ParseToken(kind)
 	}
 	if key.Namespace, err = unescape(names[0]); err != nil {

@@ -17,7 +17,9 @@ type outcomesBus struct {
 	said []events.Message
 }
 
-func (b *outcomesBus) StreamState(context.Context, string) (bus.State, error) { return bus.State{}, nil }
+func (b *outcomesBus) StreamState(context.Context, string) (bus.State, error) {
+	return bus.State{}, nil
+}
 
 func (b *outcomesBus) Follow(ctx context.Context, _ string, _ uint64, handle func([]events.Message) error) error {
 	if said := b.said; len(said) > 0 {

@@ -1,8 +1,6 @@
 package shell
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -34,12 +32,13 @@ func fade(s *state) {
 // GetOwnerReferences needs no more than has been read.
 func (l *lazy) GetOwnerReferences() []metav1.OwnerReference { return l.owners }
 
-// whole is the object itself.
+// whole is the object itself; nil where only the owners can be read, which a foreign
+// publisher, or the author of a file, can cause.
 func (l *lazy) whole() metav1.Object {
 	if l.Object == nil {
 		read, err := kinds.Decode(l.kind, kinds.Protobuf, l.body)
 		if err != nil {
-			panic(fmt.Sprintf("an object of %s has owners %v that can be read, and nothing else: %v", l.kind.Name, l.owners, err))
+			return nil
 		}
 		l.Object = read
 	}
@@ -66,8 +65,11 @@ func (f *fact) glance(kind kinds.Kind) {
 	f.object = reconcile.Object{Kind: kind, Object: &lazy{owners: owners, kind: kind, body: f.delta.Body}}
 }
 
-// seen is the object as whoever looks at it has it.
-func (h *held) seen() metav1.Object { return whole(h.object.Object) }
+// seen is the object as a snapshot has it; ok is false for one that cannot be read.
+func (h *held) seen() (obj metav1.Object, ok bool) {
+	obj = whole(h.object.Object)
+	return obj, obj != nil
+}
 
 func whole(obj metav1.Object) metav1.Object {
 	if l, ok := obj.(*lazy); ok {
@@ -76,6 +78,8 @@ func whole(obj metav1.Object) metav1.Object {
 	return obj
 }
 
-func (h *held) seenAs() reconcile.Object {
-	return reconcile.Object{Kind: h.object.Kind, Object: h.seen()}
+func (h *held) seenAs() (obj reconcile.Object, ok bool) {
+	obj = reconcile.Object{Kind: h.object.Kind}
+	obj.Object, ok = h.seen()
+	return obj, ok
 }

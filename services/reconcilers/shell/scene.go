@@ -43,7 +43,7 @@ func (s scene) kind(kind kinds.Name) (*kindMemory, bool) {
 func (s scene) Get(kind kinds.Name, namespace, called string) (metav1.Object, bool) {
 	if k, ok := s.kind(kind); ok {
 		if h, ok := k.objects[name{namespace, called}]; ok {
-			return h.seen(), true
+			return h.seen()
 		}
 	}
 	return nil, false
@@ -81,7 +81,7 @@ func (s scene) Orphans(kind kinds.Name, namespace string) []metav1.Object {
 // ByUID implements [reconcile.Snapshot].
 func (s scene) ByUID(uid types.UID) (reconcile.Object, bool) {
 	if h, ok := s.memory.uids[uid]; ok && s.reader.reads(h.ref.Kind) {
-		return h.seenAs(), true
+		return h.seenAs()
 	}
 	return reconcile.Object{}, false
 }
@@ -90,8 +90,11 @@ func (s scene) ByUID(uid types.UID) (reconcile.Object, bool) {
 func (s scene) Dependents(uid types.UID) []reconcile.Object {
 	var out []reconcile.Object
 	for _, h := range s.memory.dependents.at(uid) {
-		if s.reader.reads(h.ref.Kind) {
-			out = append(out, h.seenAs())
+		if !s.reader.reads(h.ref.Kind) {
+			continue
+		}
+		if obj, ok := h.seenAs(); ok {
+			out = append(out, obj)
 		}
 	}
 	return out

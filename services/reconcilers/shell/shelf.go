@@ -140,9 +140,11 @@ func (x index[K]) at(under K) []*held {
 }
 
 func objects(items []*held) []metav1.Object {
-	out := make([]metav1.Object, len(items))
-	for i, h := range items {
-		out[i] = h.seen()
+	out := make([]metav1.Object, 0, len(items))
+	for _, h := range items {
+		if obj, ok := h.seen(); ok {
+			out = append(out, obj)
+		}
 	}
 	return out
 }
