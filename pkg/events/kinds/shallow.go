@@ -34,17 +34,20 @@ func Owners(body []byte) ([]metav1.OwnerReference, error) {
 	if !ok {
 		return nil, errors.New("read owners: the body does not begin as protobuf does")
 	}
+	var object []byte // of several the last one counts, as it does for who reads all of it
+	err := each(rest, fieldRaw, func(raw []byte) error { object = raw; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read owners: %w", err)
+	}
 	var owners []metav1.OwnerReference
-	err := each(rest, fieldRaw, func(object []byte) error {
-		return each(object, fieldMetadata, func(metadata []byte) error {
-			return each(metadata, fieldOwners, func(text []byte) error {
-				var owner metav1.OwnerReference
-				if err := owner.Unmarshal(text); err != nil {
-					return err
-				}
-				owners = append(owners, owner)
-				return nil
-			})
+	err = each(object, fieldMetadata, func(metadata []byte) error {
+		return each(metadata, fieldOwners, func(text []byte) error {
+			var owner metav1.OwnerReference
+			if err := owner.Unmarshal(text); err != nil {
+				return err
+			}
+			owners = append(owners, owner)
+			return nil
 		})
 	})
 	if err != nil {
