@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/archive"
@@ -45,7 +45,6 @@ var planters = []planter{
 	{target{"pkg/events", "FuzzTurn"}, []string{"TURN_"}, shapeOfTurn, body},
 	{target{"pkg/events", "FuzzOutcome"}, []string{"OUTCOME_"}, shapeOfOutcome, body},
 	{target{"pkg/events", "FuzzWake"}, []string{"WAKE"}, shapeOfOutcome, body},
-	{target{"pkg/events", "FuzzReport"}, []string{"STATUS"}, shapeOfOutcome, body},
 	{target{"pkg/events/notary", "FuzzPage"}, []string{"NOTARY"}, func(m events.Message) string { return m.Subject }, body},
 	{target{"pkg/events/sign", "FuzzTurn"}, []string{"TURN_"}, shapeOfTurn, signed},
 	{target{"pkg/events/subject", "FuzzSubject"}, []string{"EV_", "TURN_", "OUTCOME_", "WAKE"}, func(m events.Message) string {
@@ -126,7 +125,8 @@ func plant(ctx context.Context, root, record string) error {
 	}
 	all[target{"services/reconcilers/controllers", "FuzzDecide"}] = w.seeds()
 	total := 0
-	for t, found := range all {
+	for _, t := range slices.SortedFunc(maps.Keys(all), func(a, b target) int { return strings.Compare(a.String(), b.String()) }) {
+		found := all[t]
 		n, err := write(filepath.Join(root, filepath.FromSlash(t.dir), "testdata", "fuzz", t.name), found)
 		if err != nil {
 			return err
@@ -212,6 +212,7 @@ func corpus(values []any) []byte {
 // record.
 type cluster struct {
 	objects map[events.Ref]json.RawMessage
+	latest  time.Time
 }
 
 // take takes a delta in.
@@ -237,6 +238,9 @@ func (w *cluster) take(stream string, m events.Message) {
 		return
 	}
 	obj.SetManagedFields(nil)
+	if m.Time.After(w.latest) {
+		w.latest = m.Time
+	}
 	if text, err := json.Marshal(obj); err == nil {
 		w.objects[d.Ref] = text
 	}
@@ -277,7 +281,7 @@ func (w *cluster) seeds() map[string][]any {
 			}
 			end = max(end, 1)
 			text, _ := json.Marshal(list[:end]) // was JSON before: cannot fail
-			found[namespace+strconv.Itoa(n)] = []any{text, []byte{}, int64(metav1.Now().Unix())}
+			found[namespace+strconv.Itoa(n)] = []any{text, []byte{}, w.latest.Unix()}
 			list = list[end:]
 		}
 	}

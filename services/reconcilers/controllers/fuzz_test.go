@@ -80,14 +80,13 @@ func worldOf(text, edits []byte) (w *reconciletest.World, objects []reconcile.Ob
 	}
 	values := make([]any, len(list))
 	for i, o := range list {
-		decoder := json.NewDecoder(bytes.NewReader(o.Object))
-		decoder.UseNumber()
-		_ = decoder.Decode(&values[i])
+		values[i] = fresh(o.Object)
 	}
+	edits = edits[:min(len(edits), 60)]
 	for ; len(edits) >= 3 && len(list) > 0; edits = edits[3:] {
 		place := int(edits[0])<<8 | int(edits[1])
 		which := place % len(list)
-		value := absurd[int(edits[2])%len(absurd)]
+		value := fresh(absurd[int(edits[2])%len(absurd)])
 		n := place / len(list)
 		if size := count(values[which]); size > 0 {
 			n %= size
@@ -111,6 +110,18 @@ func worldOf(text, edits []byte) (w *reconciletest.World, objects []reconcile.Ob
 		objects = append(objects, reconcile.Object{Kind: kind, Object: obj})
 	}
 	return w, objects
+}
+
+// fresh is a copy of a value, as JSON has it.
+func fresh(value any) (copied any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	_ = decoder.Decode(&copied)
+	return copied
 }
 
 // count is how many values there are in one, with itself.

@@ -219,9 +219,13 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 		change func(*fakeserver.Server)
 		signed bool
 	}{
-		"as it should be":      {func(*fakeserver.Server) {}, true},
-		"no uid yet":           {other("builder", ""), true},
-		"another account":      {other("low", "b"), false},
+		"as it should be": {func(*fakeserver.Server) {}, true},
+		"no uid yet":      {other("builder", ""), true},
+		"another account": {other("low", "b"), false},
+		"another that is there": {func(s *fakeserver.Server) {
+			other("low", "b")(s)
+			s.Put(strings.Replace(accountPath, "builder", "low", 1), "b", map[string]any{})
+		}, false},
 		"another uid":          {other("builder", "before"), false},
 		"no account":           {other("", ""), false},
 		"the account is gone":  {func(s *fakeserver.Server) { s.Remove(accountPath) }, false},
