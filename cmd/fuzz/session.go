@@ -22,7 +22,7 @@ const (
 	// stalled is how long a target may take for one input before it counts as hung.
 	stalled = 30 * time.Second
 	// minimize bounds the search for a smaller input that does the same.
-	minimize = "10s"
+	minimize = "2s"
 )
 
 // instrument has the compiler count what is reached in our own packages alone. Inputs are
