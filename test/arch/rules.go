@@ -173,7 +173,7 @@ var layers = []Layer{
 	{
 		Name: "notary (L2)", Packages: []string{"pkg/events/notary"},
 		May: list(vocabulary, apiTypes, []string{
-			"pkg/events/bus", "pkg/events/archive", "pkg/events/stream/memory", "golang.org/x/mod/sumdb/...",
+			"pkg/events/bus", "pkg/events/archive", "pkg/events/sign", "pkg/events/stream/memory", "golang.org/x/mod/sumdb/...",
 		}),
 		Because: "who vouches for a record, and who verifies it, knows what a record is and nothing of who made it",
 	},

@@ -36,9 +36,10 @@ func TestNotaryKeysAreMadeOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given, err := notary.Verifiers(string(read(public, "notary.key.pub")))
-	if err != nil || len(given) != 1 || given[0].KeyHash() != own.KeyHash() {
-		t.Errorf("the public part is not that of the key: %v, %v", given, err)
+	given := &notary.Keys{}
+	err = given.Read(string(read(public, "notary.key.pub")))
+	if v, unknown := given.Verifier(own.Name(), own.KeyHash()); err != nil || unknown != nil || v.KeyHash() != own.KeyHash() {
+		t.Errorf("the public part is not that of the key: %v, %v", err, unknown)
 	}
 	if names, _ := filepath.Glob(filepath.Join(public, "*")); len(names) != 1 {
 		t.Errorf("verifiers are given %v", names)

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -49,24 +48,23 @@ func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read --notary-key: %s: %w", o.key, err)
 	}
-	known := []note.Verifier{own}
+	known := &notary.Keys{}
+	known.Add(own)
 	for _, file := range o.known {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read --notary-known: %w", err)
 		}
-		keys, err := notary.Verifiers(string(text))
-		if err != nil {
+		if err := known.Read(string(text)); err != nil {
 			return nil, fmt.Errorf("read --notary-known: %s: %w", file, err)
 		}
-		known = append(known, keys...)
 	}
 	state, err := o.state.open(o.key)
 	if err != nil {
 		return nil, err
 	}
 	n := notary.New(b, notary.Options{
-		Signer: signer, Known: note.VerifierList(known...), Every: o.every, Log: logger("notary"), Memory: state, BeginAnew: o.state.begin,
+		Signer: signer, Known: known, Every: o.every, Log: logger("notary"), Memory: state, BeginAnew: o.state.begin,
 	})
 	return []part{{
 		name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}, collectors: []prometheus.Collector{goneMetric(n)},

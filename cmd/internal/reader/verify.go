@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/notary"
@@ -50,7 +49,7 @@ with an error when anything is found. With --turn-keys-file and
 		Args: cobra.NoArgs, Lasting: true,
 		Complete: func(*Session, []string, string) []string { return nil },
 		Flags: func(f *pflag.FlagSet) {
-			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, one a line")
+			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, and when each counts")
 			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
 			f.BoolVar(&v.every, "all", v.every, "show each stream")
 			v.signed.add(f)
@@ -104,20 +103,18 @@ type verified struct {
 
 // trust reads what the record is held against.
 func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
-	var keys []note.Verifier
+	keys := &notary.Keys{}
 	for _, name := range v.keys {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return t, fmt.Errorf("read --key: %w", err)
 		}
-		found, err := notary.Verifiers(string(text))
-		if err != nil {
+		if err := keys.Read(string(text)); err != nil {
 			return t, fmt.Errorf("read --key: %s: %w", name, err)
 		}
-		keys = append(keys, found...)
 	}
-	if len(keys) > 0 {
-		t.Known = note.VerifierList(keys...)
+	if !keys.Empty() {
+		t.Known = keys
 	}
 	t.Now = time.Now()
 	if f, is := s.Bus.(*archive.File); is {

@@ -59,9 +59,10 @@ func FuzzKeys(f *testing.F) {
 	f.Add("# a comment\n\n" + public + "\n" + public)
 	f.Add(private)
 	f.Fuzz(func(t *testing.T, text string) {
-		keys, err := notary.Verifiers(text)
-		if err == nil && len(keys) == 0 || err != nil && strings.Contains(err.Error(), "PRIVATE+KEY+") {
-			t.Errorf("%d keys, %v", len(keys), err)
+		var keys notary.Keys
+		err := keys.Read(text)
+		if err == nil && keys.Empty() || err != nil && strings.Contains(err.Error(), "PRIVATE+KEY+") {
+			t.Errorf("no key: %t, %v", keys.Empty(), err)
 		}
 		signer, verifier, err := notary.Signer(text)
 		if err != nil {

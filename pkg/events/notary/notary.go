@@ -319,6 +319,9 @@ func openMessage(m events.Message, name string, known note.Verifiers) (*Page, er
 	if err == nil && p.Stream != name {
 		err = fmt.Errorf("it is about %s", p.Stream)
 	}
+	if err == nil {
+		err = counts(known, p.by, p.Time, m.Time)
+	}
 	return p, err
 }
 

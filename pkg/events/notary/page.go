@@ -57,6 +57,8 @@ type Page struct {
 	Before  int64
 	Edge    []tlog.Hash
 	Entries []Entry
+
+	by []note.Signature
 }
 
 // origin is the first line of a checkpoint.
@@ -217,7 +219,7 @@ func Open(stored []byte, known note.Verifiers) (*Page, error) {
 	if err := exact(n); err != nil {
 		return nil, err
 	}
-	p := &Page{}
+	p := &Page{by: n.Sigs}
 	var sum []byte
 	if p.Checkpoint, sum, err = parseCheckpoint(n.Text); err != nil {
 		return nil, err

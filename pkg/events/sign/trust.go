@@ -1,6 +1,7 @@
 package sign
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -104,7 +105,7 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	if !ok {
 		return unproven("key %q is not trusted", cut(c.key))
 	}
-	if err := key.counts(m.Time); err != nil {
+	if err := key.Counts(m.Time); err != nil {
 		return err
 	}
 	if err := c.together(m, within); err != nil {
@@ -119,15 +120,17 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	return nil
 }
 
-// counts tells whether the key counts for what was stored at a moment.
-func (k Key) counts(at time.Time) error {
+// Counts tells whether the key counts for what was stored at a moment.
+//
+// Errors: [ErrUnproven], of which [ErrRevoked] is one.
+func (k Key) Counts(at time.Time) error {
 	switch {
 	case at.Before(k.NotBefore.Add(-lenience)):
 		return unproven("key %s counts only from %v on", k.ID, k.NotBefore.UTC().Format(time.RFC3339))
 	case !k.NotAfter.IsZero() && at.After(k.NotAfter):
 		return unproven("key %s counted only until %v", k.ID, k.NotAfter.UTC().Format(time.RFC3339))
 	case !k.Revoked.IsZero() && !at.Before(k.Revoked):
-		return ErrRevoked
+		return fmt.Errorf("%w: key %s counted until it was revoked, %v", ErrRevoked, k.ID, k.Revoked.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
