@@ -213,12 +213,7 @@ func (s *scan) open(stored []events.Message) {
 		s.join(p, m.Sequence)
 		s.pages = append(s.pages, p)
 	}
-	for _, p := range s.pages {
-		s.entries = append(s.entries, p.Entries...)
-		for range p.Entries {
-			s.keeps = append(s.keeps, p.Keeps)
-		}
-	}
+	s.take()
 	if len(s.pages) == 0 && s.Last > 0 {
 		s.find(0, "there is no page that could be trusted: nobody vouches for any of it")
 	}
@@ -231,15 +226,35 @@ func (s *scan) open(stored []events.Message) {
 	}
 	s.beginning()
 	s.witness()
-	for i := len(s.keeps) - 2; i >= 0; i-- { // the least that was kept since
-		s.keeps[i] = lesser(s.keeps[i], s.keeps[i+1])
+}
+
+// take has the entries of all pages, and of each the least that was kept since, also as a page
+// without entries says.
+func (s *scan) take() {
+	least := make([]bus.Retention, len(s.pages))
+	for i := len(s.pages) - 1; i >= 0; i-- {
+		if least[i] = s.pages[i].Keeps; i+1 < len(s.pages) {
+			least[i] = lesser(least[i], least[i+1])
+		}
+	}
+	for i, p := range s.pages {
+		s.entries = append(s.entries, p.Entries...)
+		for range p.Entries {
+			s.keeps = append(s.keeps, least[i])
+		}
 	}
 }
 
 // beginning looks at the first page of a tree: what was there before a notary first looked
 // is vouched for as it was then.
 func (s *scan) beginning() {
-	if len(s.pages) == 0 || s.pages[0].Number != 1 {
+	if len(s.pages) == 0 {
+		return
+	}
+	if p := s.pages[0]; p.Number > 1 {
+		if p.Keeps == (bus.Retention{}) && s.state.Whole == 0 {
+			s.find(0, "the front is cut off with the pages about it, up to message %d, though all is kept", p.First-1)
+		}
 		return
 	}
 	first := s.pages[0]

@@ -1,0 +1,72 @@
+package notary_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// keeping is a bus whose streams keep so much.
+type keeping struct {
+	bus.Notarized
+	keeps bus.Retention
+}
+
+func (k *keeping) StreamState(ctx context.Context, name string) (bus.State, error) {
+	state, err := k.Notarized.StreamState(ctx, name)
+	state.Keeps = k.keeps
+	return state, err
+}
+
+// TestALimitOfAQuietStreamCounts: a stream that is bounded while nothing is stored in it may
+// lose its front; the page that says so has no message.
+func TestALimitOfAQuietStreamCounts(t *testing.T) {
+	live(t, 12, memory.Options{}, func(w *world) {
+		w.steps(60)
+		on := &keeping{w.bus, bus.Retention{Bytes: 16 << 20}}
+		w.must(notary.New(on, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
+		var out bytes.Buffer
+		_, err := archive.Export(w.Context(), on, &out, archive.Selection{})
+		w.must(err)
+		f := readFile(w, out.Bytes())
+		f.messages["TURN_"+controller] = f.messages["TURN_"+controller][3:]
+		whole(t, f.verify(t, w.known), false)
+	})
+}
+
+// TestAFrontIsMissedWithItsPages: of a log that keeps everything the front cannot be removed
+// together with the pages about it.
+func TestAFrontIsMissedWithItsPages(t *testing.T) {
+	live(t, 13, memory.Options{}, func(w *world) {
+		forever := &keeping{w.bus, bus.Retention{}}
+		signing := notary.New(forever, notary.Options{Signer: w.signer, Known: w.known})
+		for range 3 {
+			time.Sleep(time.Second) // of virtual time
+			w.turn()
+			w.must(signing.Round(w.Context()))
+		}
+		var out bytes.Buffer
+		_, err := archive.Export(w.Context(), forever, &out, archive.Selection{})
+		w.must(err)
+		f, name := readFile(w, out.Bytes()), "TURN_"+controller
+		whole(t, f.verify(t, w.known), true)
+		f.messages[name] = f.messages[name][1:]
+		pages := f.messages[subject.NotaryStream]
+		at := slices.IndexFunc(pages, func(m events.Message) bool { return m.Subject == subject.Notary(name) })
+		f.messages[subject.NotaryStream] = slices.Delete(pages, at, at+1)
+		r := f.verify(t, w.known)
+		if len(r.Findings) != 1 || r.Findings[0].Stream != name || !strings.Contains(r.Findings[0].What, "front is cut off") {
+			t.Errorf("found: %v", r.Findings)
+		}
+	})
+}
