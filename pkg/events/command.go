@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
 
 	"github.com/cespare/xxhash/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -157,3 +158,7 @@ func Digest(commands []Command) uint64 {
 	}
 	return h.Sum64()
 }
+
+// ErrSuperseded is why a command cannot be compared with the object that its turn is about:
+// what is known is another version of that than the turn saw. It is no fault of the turn.
+var ErrSuperseded = errors.New("the object has changed since")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,7 +67,7 @@ func (p *Profile) fits(turn events.Turn, own events.Delta) func(events.Command, 
 	if p.Fits == nil {
 		return nil
 	}
-	object := func() metav1.Object {
+	object := sync.OnceValue(func() metav1.Object {
 		kind, known := kinds.Lookup(own.Kind)
 		if !known || own.Op != events.Is {
 			return nil
@@ -77,7 +78,7 @@ func (p *Profile) fits(turn events.Turn, own events.Delta) func(events.Command, 
 			return nil // what cannot be read proves nothing
 		}
 		return decoded
-	}
+	})
 	return func(c events.Command, body []byte) error {
 		c.Body = body
 		return p.Fits(turn, c, object)

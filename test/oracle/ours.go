@@ -37,12 +37,34 @@ func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time
 	if !ok {
 		return nil, nil
 	}
+	if err := promised(c.Describe(), key, seen, decision); err != nil {
+		return nil, err
+	}
 	for _, command := range decision.Commands {
 		if err := current(command, world); err != nil {
 			return nil, err
 		}
 	}
 	return effectsOf(decision)
+}
+
+// promised gives an error if a decision is beyond what the controller has promised.
+func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, decision reconcile.Decision) error {
+	t := events.Turn{Controller: d.Name, Key: key}
+	kind := key.Kind
+	if kind == "" && d.Owns != nil {
+		kind = d.Owns.Name
+	}
+	own, there := seen.Get(kind, key.Namespace, key.Name)
+	if there {
+		t.Kind, t.UID, t.ResourceVersion = kind, own.GetUID(), own.GetResourceVersion()
+	}
+	for _, command := range decision.Commands {
+		if err := d.Fits(t, command, func() metav1.Object { return own }); err != nil {
+			return fmt.Errorf("%s of %v is beyond the promise: %w", command.Verb, command.Ref(), err)
+		}
+	}
+	return nil
 }
 
 func effectsOf(decision reconcile.Decision) ([]Effect, error) {

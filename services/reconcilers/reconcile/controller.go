@@ -41,6 +41,8 @@ type Controller[V any] struct {
 	Inputs []Input
 	// Writes is the promise: everything it may do.
 	Writes Writes
+	// Tells is the promise of what it says in Events; nil: it makes none.
+	Tells Tells
 	// StatusBlind says that it has decisions that rest on nothing in its own object's
 	// status and say so ([Decision].StatusBlind), so that it is asked while a report is
 	// under way, too.
@@ -113,43 +115,6 @@ func Own(kind kinds.Kind) Input {
 	}}
 }
 
-// Writes is the promise of a controller.
-type Writes []Write
-
-// Write is one thing that a controller may do: a verb on a kind (or on its
-// subresource). Any stands for every kind. The rest bounds what is written, and where
-// ([Writes.Fits]).
-type Write struct {
-	Verb        events.Verb
-	Kind        kinds.Name
-	Subresource string
-	Any         bool
-	// On is how the object stands to the key; empty bounds nothing.
-	On Stand
-	// Child bounds whom a body names as the controller: the key's object.
-	Child bool
-	// Named are the names that objects may have; nil: any.
-	Named []string
-	// Fields are the paths that a body may hold beside what names its object; nil: any.
-	Fields []string
-	// Where is a field that the key's object must have; empty: none.
-	Where string
-}
-
-// Allows tells whether a command keeps the promise. Recording Events always
-// does.
-func (w Writes) Allows(c events.Command) bool {
-	if c.Verb == events.VerbRecord {
-		return true
-	}
-	for _, p := range w {
-		if p.Verb == c.Verb && (p.Any || p.Kind == c.Kind) && p.Subresource == c.Subresource {
-			return true
-		}
-	}
-	return false
-}
-
 // Any is a controller whose view type is forgotten, as the catalogue, the shell
 // and the tests hold it.
 type Any interface {
@@ -171,17 +136,20 @@ type Description struct {
 	Owns                          *kinds.Kind
 	Inputs                        []Input
 	Writes                        Writes
+	Tells                         Tells
 	StatusBlind, Remembers        bool
 	Silent                        bool
 	Metrics                       []Metric
 	Settings                      json.RawMessage
+
+	promises []promise // Writes, with their paths read
 }
 
 // Describe gives the description, defaults filled in.
 func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
-		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes,
+		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes, Tells: c.Tells, promises: c.Writes.read(),
 		StatusBlind: c.StatusBlind, Remembers: c.Remembers, Silent: c.Silent, Metrics: c.Metrics, Settings: c.Settings,
 	}
 	if d.Identity == "" {

@@ -1,223 +1,246 @@
 package reconcile
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// Stand says how the object that a command is about stands to the key of its turn.
-type Stand string
-
-// The stands. The zero value bounds nothing.
-const (
-	// Itself is the key's object.
-	Itself Stand = "the object of the key"
-	// Namesake has the key's namespace and name.
-	Namesake Stand = "of the key's namespace and name"
-	// Beside is in the key's namespace.
-	Beside Stand = "in the key's namespace"
-	// Within is in the namespace that the key names.
-	Within Stand = "in the namespace that is the key"
-)
-
 // conditions are paths that every body may hold: they name the object.
 var conditions = []string{".apiVersion", ".kind", ".metadata.name", ".metadata.namespace", ".metadata.uid", ".metadata.resourceVersion"}
 
-// Fits tells whether a command of a turn, which has its body, is within the promise: about
-// which object it is, what its body holds, and whom that says to be the controller. own
-// gives the key's own object as it is known, or nil.
-//
-// Errors: why it is not.
-func (w Writes) Fits(owns *kinds.Kind, t events.Turn, c events.Command, own func() metav1.Object) error {
-	if c.Verb == events.VerbRecord {
-		return told(t, c)
-	}
-	err := fmt.Errorf("the controller never promised to %s %s", c.Verb, c.Kind)
-	for _, p := range w {
-		if !(Writes{p}).Allows(c) {
-			continue
+// untold are what an update of the key's object says of it that is not the controller's:
+// the API server sets it.
+var untold = []string{".apiVersion", ".kind", ".metadata.resourceVersion", ".metadata.generation", ".metadata.managedFields", ".status"}
+
+// promise is a [Write] with its paths read.
+type promise struct {
+	Write
+	fields, changes []redact.Path
+	where, namedBy  redact.Path
+	values          []value
+	copies          []copied
+	most            *copied
+	absentBy        redact.Path
+}
+
+type value struct {
+	path redact.Path
+	one  []string
+}
+
+// copied is a [Copy] with its paths read.
+type copied struct {
+	to, from redact.Path
+	but      []redact.Path
+	plus     []string
+}
+
+func (w Writes) read() []promise {
+	all := make([]promise, 0, len(w))
+	for _, one := range w {
+		p := promise{Write: one, where: path(one.Where), namedBy: path(one.NamedBy)}
+		if one.Fields != nil {
+			p.fields = paths(slices.Concat(conditions, one.Fields))
 		}
-		if err = p.fits(owns, t, c, own); err == nil {
-			return told(t, c)
+		if one.Changes != nil {
+			p.changes = paths(slices.Concat(untold, one.Changes))
+		}
+		for _, v := range one.Values {
+			p.values = append(p.values, value{path(v.Path), v.One})
+		}
+		for _, c := range one.Copies {
+			p.copies = append(p.copies, c.read())
+		}
+		if one.Most != nil {
+			p.most = new(one.Most.read())
+		}
+		if one.Absent != nil {
+			p.absentBy = path(one.Absent.NamedBy)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func (c Copy) read() copied {
+	return copied{path(c.To), path(c.From), paths(c.But), c.Plus}
+}
+
+func path(text string) redact.Path {
+	if text == "" {
+		return nil
+	}
+	return redact.MustParsePath(text)
+}
+
+func paths(texts []string) []redact.Path {
+	all := make([]redact.Path, 0, len(texts))
+	for _, text := range texts {
+		all = append(all, path(text))
+	}
+	return all
+}
+
+// Fits tells whether a command of a turn, which has its body, is within the promise: about
+// which object it is, on which conditions, what its body holds, and which Events go with it.
+// own gives the key's own object as it is known, or nil. It is called at most once.
+//
+// Errors: why it is not; [events.ErrSuperseded] where that may be so only because the key's
+// object is not known as the turn saw it.
+func (d Description) Fits(t events.Turn, c events.Command, own func() metav1.Object) error {
+	if err := d.Tells.fit(d.Owns, t, c); err != nil || c.Verb == events.VerbRecord {
+		return err
+	}
+	known := &known{turn: t, read: own}
+	err := fmt.Errorf("the controller never promised to %s %s", c.Verb, c.Kind)
+	for i := range d.promises {
+		if p := &d.promises[i]; p.allows(c) {
+			if err = p.fits(d.Owns, t, c, known); err == nil {
+				return nil
+			}
 		}
 	}
 	return err
 }
 
-// Fits is [Writes.Fits] of the controller's promise.
-func (d Description) Fits(t events.Turn, c events.Command, own func() metav1.Object) error {
-	return d.Writes.Fits(d.Owns, t, c, own)
-}
-
-func (w Write) fits(owns *kinds.Kind, t events.Turn, c events.Command, own func() metav1.Object) error {
-	if kind, known := kinds.Lookup(w.Kind); known && !w.Any && c.Version != kind.Version {
-		return fmt.Errorf("%s are written in version %s, not %.40q", w.Kind, kind.Version, c.Version)
+func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *known) error {
+	if kind, known := kinds.Lookup(p.Kind); known && !p.Any && c.Version != kind.Version {
+		return fmt.Errorf("%s are written in version %s, not %.40q", p.Kind, kind.Version, c.Version)
 	}
-	if err := w.stands(owns, t, c); err != nil {
+	if err := p.about(owns, t, c); err != nil {
 		return err
 	}
-	if len(w.Named) > 0 && !slices.Contains(w.Named, c.Name) {
-		return fmt.Errorf("of %s only %s may be written", w.Kind, strings.Join(w.Named, ", "))
+	if err := p.conditional(c); err != nil {
+		return err
 	}
-	if w.Where != "" && !has(own(), w.Where) {
-		return fmt.Errorf("the key's object has no %s", w.Where)
+	if err := p.against(t, c, own); err != nil {
+		return err
 	}
-	if w.Fields == nil && !w.Child {
+	if !p.reads() {
 		return nil
 	}
-	var body any
-	if err := json.Unmarshal(c.Body, &body); err != nil {
-		return fmt.Errorf("the body is no JSON: %w", err)
+	body, err := open(c.Body)
+	if err != nil {
+		return fmt.Errorf("the body is no object: %w", err)
 	}
-	object, ok := body.(map[string]any)
-	if !ok {
-		return fmt.Errorf("the body is no object")
-	}
-	if w.Child {
-		if err := child(owns, t, c, object); err != nil {
+	if p.Child {
+		if err := child(owns, t, c, body["metadata"]); err != nil {
 			return err
 		}
 	}
-	if w.Fields != nil {
-		return within(object, nil, paths(append(slices.Clone(conditions), w.Fields...)))
+	return p.holds(t, c, body, own)
+}
+
+// reads tells whether the body matters.
+func (p *promise) reads() bool {
+	return p.Child || p.fields != nil || len(p.values)+len(p.copies) > 0 || p.changes != nil || p.most != nil || p.Removes
+}
+
+// about tells whether the object of a command is one that it may be about.
+func (p *promise) about(owns *kinds.Kind, t events.Turn, c events.Command) error {
+	if !p.On.holds(kindOf(owns, t), t.Key, c.Ref()) || p.On == Itself && t.UID != "" && c.If != nil && c.If.UID != "" && c.If.UID != t.UID {
+		return fmt.Errorf("%v is not %s, %v", c.Ref(), p.On, t.Key)
+	}
+	if !p.Name.holds(c.Name, t.Key.Name) {
+		return fmt.Errorf("%v is not %s, %v", c.Ref(), p.Name, t.Key)
+	}
+	if len(p.Named) > 0 && !slices.Contains(p.Named, c.Name) {
+		return fmt.Errorf("of %s only %s may be written", p.Kind, strings.Join(p.Named, ", "))
 	}
 	return nil
 }
 
-func (w Write) stands(owns *kinds.Kind, t events.Turn, c events.Command) error {
-	kind := t.Key.Kind
-	if kind == "" && owns != nil {
-		kind = owns.Name
+// kindOf is the kind of the key's object.
+func kindOf(owns *kinds.Kind, t events.Turn) kinds.Name {
+	if t.Key.Kind == "" && owns != nil {
+		return owns.Name
 	}
-	var so bool
-	switch w.On {
+	return t.Key.Kind
+}
+
+func (s Stand) holds(kind kinds.Name, key events.Key, ref events.Ref) bool {
+	switch s {
 	case Itself:
-		so = c.Kind == kind && c.Namespace == t.Key.Namespace && c.Name == t.Key.Name &&
-			(t.UID == "" || c.If == nil || c.If.UID == "" || c.If.UID == t.UID)
+		return ref.Kind == kind && ref.Namespace == key.Namespace && ref.Name == key.Name
 	case Namesake:
-		so = c.Namespace == t.Key.Namespace && c.Name == t.Key.Name
+		return ref.Namespace == key.Namespace && ref.Name == key.Name
 	case Beside:
-		so = c.Namespace == t.Key.Namespace
+		return ref.Namespace == key.Namespace
 	case Within:
-		so = c.Namespace == t.Key.Name && c.Namespace != ""
+		return ref.Namespace == key.Name && ref.Namespace != ""
 	default:
-		so = true
+		return true
 	}
-	if !so {
-		return fmt.Errorf("%v is not %s, %v", c.Ref(), w.On, t.Key)
-	}
-	return nil
 }
 
-// child tells whether the controller that a body names is the key's object. What is
-// created or replaced must name it; a patch may leave the owners alone or end them.
-func child(owns *kinds.Kind, t events.Turn, c events.Command, body map[string]any) error {
-	meta, _ := body["metadata"].(map[string]any)
-	owners, _ := meta["ownerReferences"].([]any)
+// conditional tells whether a command has the conditions and options that it is to have.
+func (p *promise) conditional(c events.Command) error {
+	when := events.If{}
+	if c.If != nil {
+		when = *c.If
+	}
+	changes := c.Verb == events.VerbUpdate || c.Verb == events.VerbPatch || c.Verb == events.VerbDelete
+	switch {
+	case changes && when.UID == "":
+		return fmt.Errorf("it does not say which uid it means")
+	case (p.Unchanged || c.Verb == events.VerbUpdate) && when.ResourceVersion == "":
+		return fmt.Errorf("it does not say which version it means")
+	case c.Verb == events.VerbPatch && !slices.Contains(orStrategic(p.How), c.PatchType):
+		return fmt.Errorf("a patch of type %.40q is not promised", c.PatchType)
+	case c.GraceSeconds != nil && (!p.AtOnce || *c.GraceSeconds != 0):
+		return fmt.Errorf("it gives %d s to end, which is not promised", *c.GraceSeconds)
+	case c.Propagation != "" && !slices.Contains(p.Propagation, c.Propagation):
+		return fmt.Errorf("the propagation %.40q is not promised", c.Propagation)
+	case p.Absent != nil && !slices.ContainsFunc(when.Absent, func(r metav1.OwnerReference) bool { return r.Kind == p.Absent.Kind }):
+		return fmt.Errorf("it does not depend on the absence of its %s", p.Absent.Kind)
+	default:
+		return nil
+	}
+}
+
+func orStrategic(how []types.PatchType) []types.PatchType {
+	if how == nil {
+		return strategic
+	}
+	return how
+}
+
+var strategic = []types.PatchType{types.StrategicMergePatchType}
+
+// child tells whether the controller that a body's metadata names is the key's object. What
+// is created or replaced must name it; a patch may leave the owners alone or end them.
+func child(owns *kinds.Kind, t events.Turn, c events.Command, text json.RawMessage) error {
+	meta, err := open(text)
+	if err != nil {
+		return fmt.Errorf("the body's metadata is no object: %w", err)
+	}
+	var owners []map[string]any // by exact names, as the API server reads them
+	if refs := meta["ownerReferences"]; len(refs) > 0 {
+		if err := json.Unmarshal(refs, &owners); err != nil {
+			return fmt.Errorf("the body's owners cannot be read: %w", err)
+		}
+	}
 	named := 0
 	for _, o := range owners {
-		owner, _ := o.(map[string]any)
-		if owner["controller"] != true || owner["$patch"] == "delete" {
+		if o["controller"] != true || o["$patch"] == "delete" {
 			continue
 		}
 		named++
-		if owns == nil || owner["kind"] != owns.Kind || owner["apiVersion"] != owns.APIVersion() || owner["name"] != t.Key.Name || t.UID == "" || owner["uid"] != string(t.UID) {
-			return fmt.Errorf("the body names the controller %.60v %.60v, which is not the key's object", owner["kind"], owner["name"])
+		if owns == nil || o["kind"] != owns.Kind || o["apiVersion"] != owns.APIVersion() || o["name"] != t.Key.Name || t.UID == "" || o["uid"] != string(t.UID) {
+			return fmt.Errorf("the body names the controller %.60v %.60v, which is not the key's object", o["kind"], o["name"])
 		}
 	}
 	if named == 0 && c.Verb != events.VerbPatch {
 		return fmt.Errorf("the body does not name the key's object as the controller")
 	}
 	return nil
-}
-
-// within tells whether a body holds nothing but what paths lead to.
-func within(body map[string]any, at redact.Path, allowed []redact.Path) error {
-	for name, value := range body {
-		if directive, field, ok := strings.Cut(name, "/"); ok && strings.HasPrefix(directive, "$") {
-			name = field // of a strategic merge: what it does with a list
-		}
-		here := append(slices.Clone(at), redact.Step{Name: name})
-		if slices.ContainsFunc(allowed, func(p redact.Path) bool { return p.Covers(here) }) {
-			continue
-		}
-		deeper := slices.ContainsFunc(allowed, func(p redact.Path) bool { return len(p) > len(here) && here.Covers(p) })
-		inner, object := value.(map[string]any)
-		if !deeper || !object {
-			return fmt.Errorf("the body holds %.80s, which is not promised", here)
-		}
-		if err := within(inner, here, allowed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func paths(texts []string) []redact.Path {
-	all := make([]redact.Path, 0, len(texts))
-	for _, text := range texts {
-		all = append(all, redact.MustParsePath(text))
-	}
-	return all
-}
-
-// has tells whether an object has something at a field of the first level.
-func has(obj metav1.Object, field string) bool {
-	if obj == nil {
-		return false
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	return err == nil && content[strings.TrimPrefix(field, ".")] != nil
-}
-
-// told tells whether the notices of a command are about objects of the key's or the
-// command's namespace, or of none.
-func told(t events.Turn, c events.Command) error {
-	for _, n := range []*events.Notice{t.NoticeAt(c.Applied), t.NoticeAt(c.Failed), c.OnApplied, c.OnFailed} {
-		if n == nil || slices.Contains([]string{"", t.Key.Namespace, c.Namespace}, n.About.Namespace) || t.Key.Namespace == "" {
-			continue
-		}
-		return fmt.Errorf("a notice is about an object of namespace %.63q, and the turn about %v", n.About.Namespace, t.Key)
-	}
-	return nil
-}
-
-// String is the promise as the documents have it.
-func (w Write) String() string {
-	var b bytes.Buffer
-	what := string(w.Kind)
-	if w.Any {
-		what = "any kind"
-	}
-	if w.Subresource != "" {
-		what += "/" + w.Subresource
-	}
-	fmt.Fprintf(&b, "%s %s", w.Verb, what)
-	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	if len(w.Named) > 0 {
-		add(" named %s", strings.Join(w.Named, ", "))
-	}
-	if w.On != "" {
-		add(", %s", w.On)
-	}
-	if w.Child {
-		add(", with the key's object as its controller")
-	}
-	if w.Fields != nil {
-		add(", only %s", strings.Join(w.Fields, ", "))
-	}
-	if w.Where != "" {
-		add(", where the key's object has %s", w.Where)
-	}
-	return b.String()
 }

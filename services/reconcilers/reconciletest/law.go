@@ -129,6 +129,13 @@ func faithful[V any](_ *rapid.T, c reconcile.Controller[V], view V, now time.Tim
 			return fmt.Errorf("%s %s: %w", command.Verb, command.Ref(), err)
 		}
 	}
+	text, err := json.Marshal(view)
+	if err != nil {
+		return fmt.Errorf("write the view down: %w", err)
+	}
+	if err := Promised(c.Describe(), text, d); err != nil {
+		return err
+	}
 	for _, f := range d.Figures {
 		if err := fits(c.Metrics, d.Commands, f); err != nil {
 			return fmt.Errorf("it gives a figure of %q, %w", f.Metric, err)

@@ -60,7 +60,11 @@ func play[V any](c reconcile.Controller[V], text []byte) (told []byte, diff stri
 	if err != nil {
 		return nil, "", fmt.Errorf("read decision.yaml: %w", err)
 	}
-	if s.Decision, err = story.Render(c.Decide(view, s.Now)); err != nil {
+	wanted := c.Decide(view, s.Now)
+	if err := Promised(c.Describe(), reconcile.Body(view), wanted); err != nil {
+		return nil, "", err
+	}
+	if s.Decision, err = story.Render(wanted); err != nil {
 		return nil, "", err
 	}
 	return s.Format(), difference(want, string(s.Decision)), nil

@@ -37,6 +37,7 @@ func toy() reconcile.Controller[toyView] {
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
 		},
+		Tells: reconcile.Tells{{Kind: kinds.ReplicaSets.Kind, On: reconcile.Itself}},
 		Metrics: []reconcile.Metric{
 			{Name: "asked", Sort: reconcile.Counter}, {Name: "born", Sort: reconcile.Counter},
 			{Name: "unborn", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
@@ -102,7 +103,7 @@ func toyDecide(v toyView, now time.Time) reconcile.Decision {
 		birth := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
 		d.Commands = append(d.Commands, birth)
 		if v.Set.Annotations["toy"] == "announces" {
-			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{Reason: "Birth"}))
+			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, v.Set), Reason: "Birth"}))
 		}
 		d.Figures = append(d.Figures, reconcile.Figure{Metric: "born", Value: 1, Of: birth.Ref()}, reconcile.Figure{Metric: "unborn", Value: 1, Of: birth.Ref(), Failed: true})
 	}

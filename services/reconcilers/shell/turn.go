@@ -128,7 +128,7 @@ func (d *Desk) ask(e *entry) (a answer) {
 func (d *Desk) breach(key events.Key, a answer) string {
 	t := events.Turn{Key: key}
 	if a.object != nil {
-		t.Kind, t.UID = d.own(key).Kind, a.object.GetUID()
+		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
 	}
 	for _, c := range a.decision.Commands {
 		if !d.described.Writes.Allows(c) {

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"errors"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -117,6 +119,7 @@ func New(t events.Turn, o Options) *Plan {
 // needs no request or may not have one.
 func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds map[int]mould) *deed {
 	d := &deed{at: i, command: c}
+	unfit := o.unfit(c, t)
 	switch {
 	case o.Off:
 		d.refuse("Off", "the writer is switched off")
@@ -124,8 +127,10 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		d.refuse(NotPromised, "the controller never promised to "+VerbOf(c.Verb)+" "+string(c.Kind))
 	case c.Verb != events.VerbRecord && fault(c) != "":
 		d.refuse("Malformed", fault(c))
-	case o.unfit(c, t) != nil:
-		d.refuse(NotPromised, o.unfit(c, t).Error())
+	case errors.Is(unfit, events.ErrSuperseded):
+		d.refuse("Stale", unfit.Error())
+	case unfit != nil:
+		d.refuse(NotPromised, unfit.Error())
 	case c.Verb == events.VerbRecord:
 		d.end(Response{}, events.Applied)
 		if o.DryRun {
@@ -154,7 +159,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 
 // unfit is why a command is not within what the controller has promised.
 func (o Options) unfit(c events.Command, t events.Turn) error {
-	if o.Fits == nil || o.Refused != (Refusal{}) {
+	if o.Fits == nil || o.Off || o.Refused != (Refusal{}) {
 		return nil // of what is refused, at most it is looked for
 	}
 	return o.Fits(c, t.BodyOf(c))

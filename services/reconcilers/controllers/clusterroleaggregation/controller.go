@@ -24,7 +24,9 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ClusterRoleAggregator",
 	Owns:    &kinds.ClusterRoles.Kind,
 	Inputs:  []reconcile.Input{{Kind: kinds.ClusterRoles.Kind, Keys: aggregated}},
-	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.ClusterRoles.Name, On: reconcile.Itself, Fields: []string{".rules"}, Where: ".aggregationRule"}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbPatch, Kind: kinds.ClusterRoles.Name, On: reconcile.Itself, Fields: []string{".rules"}, How: []types.PatchType{types.ApplyPatchType}, Where: ".aggregationRule"},
+	},
 	Observe: observe,
 	Decide:  decide,
 }

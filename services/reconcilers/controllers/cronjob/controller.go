@@ -49,10 +49,12 @@ import (
 	"encoding/json"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -67,9 +69,13 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Jobs.Kind, Keys: keysOfJob},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Jobs.Name, On: reconcile.Beside, Child: true},
-		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Beside},
+		{Verb: events.VerbCreate, Kind: kinds.Jobs.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: template.Made,
+			Copies: []reconcile.Copy{{To: ".spec", From: ".spec.jobTemplate.spec"}, {To: ".metadata.labels", From: ".spec.jobTemplate.metadata.labels"}}},
+		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Beside, Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationBackground}},
 		{Verb: events.VerbUpdate, Kind: kinds.CronJobs.Name, Subresource: "status", On: reconcile.Itself},
+	},
+	Tells: reconcile.Tells{
+		{Kind: kinds.CronJobs.Kind, On: reconcile.Itself},
 	},
 	Remembers: true,
 	Metrics:   []reconcile.Metric{skew},

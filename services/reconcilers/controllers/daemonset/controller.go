@@ -17,7 +17,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -27,6 +29,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -57,14 +60,21 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true},
+			template.Births([]string{
+				".metadata.labels['" + hashLabel + "']", ".metadata.labels['" + extensionsv1beta1.DaemonSetTemplateGenerationKey + "']",
+				".metadata.annotations['" + failuresNote + "']", ".spec.affinity", ".spec.tolerations",
+			}, nil),
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.labels['" + hashLabel + "']"}},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Fields: []string{".metadata.labels['" + hashLabel + "']"}, How: []types.PatchType{types.MergePatchType}},
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
-			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true},
-			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", ".data", ".revision"}},
+			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata", ".data", ".revision"}},
 			{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.DaemonSets.Name, Subresource: "status", On: reconcile.Itself},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.DaemonSets.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete", "SelectingAll", "FailedDaemonPod", "SucceededDaemonPod"}},
 		},
 		Settings: gates.Settings(),
 		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {

@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -47,12 +48,16 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: append([]string{".status"}, template.Made...),
+				Copies: []reconcile.Copy{{To: ".spec.template", From: ".spec.template", But: []string{".metadata.labels['" + hashLabel + "']"}}}},
 			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true},
 			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
-			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside},
-			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself},
+			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Unchanged: true},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself, Changes: []string{".metadata.annotations", ".spec.template"}, Where: ".metadata.annotations['" + appsv1.DeprecatedRollbackTo + "']"},
 			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status", On: reconcile.Itself},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Deployments.Kind, On: reconcile.Itself, Reasons: []string{"ScalingReplicaSet", "SelectingAll", "ReplicaSetCreateError", "DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged", "DeploymentRollback"}},
 		},
 		Settings: gates.Settings(),
 		Observe: func(s reconcile.Snapshot, k events.Key) (View, bool) {

@@ -54,8 +54,13 @@ var Controller = reconcile.Controller[View]{
 	},
 	Writes: reconcile.Writes{
 		{Verb: events.VerbUpdate, Kind: kinds.PodDisruptionBudgets.Name, Subresource: "status", On: reconcile.Itself},
-		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Beside, Fields: []string{".status"}},
+		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}, Unchanged: true,
+			Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.DisruptionTarget)}}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionFalse)}}}},
 		{Verb: events.VerbAsk, Any: true, Subresource: scale, On: reconcile.Beside},
+	},
+	Tells: reconcile.Tells{
+		{Kind: kinds.PodDisruptionBudgets.Kind, On: reconcile.Itself, Reasons: []string{noPods, failed, unmanaged}},
+		{Kind: kinds.Pods.Kind, On: reconcile.Beside, Reasons: []string{notDeleted, multiple}},
 	},
 	Remembers: true,
 	Observe:   observe,

@@ -40,9 +40,12 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Endpoints.Kind, Keys: touched},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
-		{Verb: events.VerbUpdate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
+		{Verb: events.VerbCreate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake, Fields: []string{".metadata.labels", ".metadata.annotations", ".subsets"}, Values: managed},
+		{Verb: events.VerbUpdate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake, Fields: []string{".metadata", ".subsets"}, Values: managed},
 		{Verb: events.VerbDelete, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
+	},
+	Tells: reconcile.Tells{
+		{Kind: kinds.Endpoints.Kind, On: reconcile.Namesake, Reasons: []string{"FailedToCreateEndpoint", "FailedToUpdateEndpoint"}},
 	},
 	Observe: observe,
 	Decide:  decide,
@@ -94,3 +97,6 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }
+
+// managed is what the label says that tells whose an object is.
+var managed = []reconcile.Value{{Path: ".metadata.labels['" + managedBy + "']", One: []string{manager}}}

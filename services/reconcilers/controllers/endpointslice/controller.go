@@ -59,9 +59,12 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.EndpointSlices.Kind, Keys: endpoint.KeysOfSlice(manager)},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Child: true},
-			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.generateName", ".metadata.ownerReferences", ".addressType", ".endpoints", ".ports"}, Values: managed},
+			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata", ".addressType", ".endpoints", ".ports"}, Values: managed},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Services.Kind, On: reconcile.Itself},
 		},
 		Remembers: true,
 		Metrics:   metrics,
@@ -160,3 +163,6 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }
+
+// managed is what the label says that tells whose a slice is.
+var managed = []reconcile.Value{{Path: ".metadata.labels['" + discoveryv1.LabelManagedBy + "']", One: []string{manager}}}

@@ -52,9 +52,12 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.EndpointSlices.Kind, Keys: endpoint.KeysOfSlice(manager)},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
-			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+			{Verb: events.VerbCreate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Name: reconcile.After, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.generateName", ".metadata.ownerReferences", ".addressType", ".endpoints", ".ports"}, Values: managed},
+			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Fields: []string{".metadata", ".addressType", ".endpoints", ".ports"}, Values: managed},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Endpoints.Kind, On: reconcile.Itself, Reasons: []string{"InvalidIPAddress", "TooManyAddressesToMirror"}},
 		},
 		Metrics:  metrics,
 		Settings: reconcile.Body(config),
@@ -87,3 +90,6 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	}
 	return v, v.Endpoints != nil || len(v.Slices) > 0
 }
+
+// managed is what the label says that tells whose a slice is.
+var managed = []reconcile.Value{{Path: ".metadata.labels['" + discoveryv1.LabelManagedBy + "']", One: []string{manager}}}

@@ -97,8 +97,8 @@ func anyView(t *rapid.T) View {
 	for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
 		v.Slices = append(v.Slices, v.anySlice(t, i))
 	}
+	maybe("selector", func() { v.Service.Spec.Selector = map[string]string{"a": "b"} })
 	maybe("no service", func() { v.Service = nil })
-	maybe("selector", func() { v.Service = &corev1.Service{Spec: corev1.ServiceSpec{Selector: map[string]string{"a": "b"}}} })
 	maybe("labelled", func() { v.Endpoints.Labels = map[string]string{discoveryv1.LabelManagedBy: "somebody", "team": "a"} })
 	maybe("annotated", func() { v.Endpoints.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "x", "a": "b"} })
 	maybe("leader", func() { v.Endpoints.Annotations = map[string]string{election: "me"} })

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -26,7 +27,13 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
 	},
-	Writes:      reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Child: true}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: template.Made,
+			Copies: []reconcile.Copy{{To: ".spec", From: ".spec.volumes[*].ephemeral.volumeClaimTemplate.spec"}}},
+	},
+	Tells: reconcile.Tells{
+		{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{"FailedBinding"}},
+	},
 	Metrics:     metrics,
 	StatusBlind: true,
 	Remembers:   true,

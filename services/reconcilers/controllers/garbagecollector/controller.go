@@ -24,6 +24,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -38,8 +39,13 @@ var Controller = reconcile.Controller[View]{
 	Queue:    "garbage_collector_attempt_to_delete",
 	Inputs:   []reconcile.Input{{Every: true, Keys: keys}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbDelete, Any: true, On: reconcile.Itself},
-		{Verb: events.VerbPatch, Any: true, Fields: []string{".metadata.ownerReferences", ".metadata.finalizers"}},
+		{Verb: events.VerbDelete, Any: true, On: reconcile.Itself, Unchanged: true,
+			Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}},
+		{Verb: events.VerbPatch, Any: true, On: reconcile.Itself, Fields: []string{".metadata.finalizers"}, Unchanged: true, How: patches},
+		{Verb: events.VerbPatch, Any: true, Fields: []string{".metadata.ownerReferences"}, How: patches},
+	},
+	Tells: reconcile.Tells{
+		{Any: true, On: reconcile.Itself, Reasons: []string{"OwnerRefInvalidNamespace"}},
 	},
 	Silent:  true,
 	Observe: observe,
@@ -152,3 +158,6 @@ func dependents(s reconcile.Snapshot, owner reconcile.Object) []events.Key {
 }
 
 func keyOf(o reconcile.Object) events.Key { return events.Key(o.Ref()) }
+
+// patches are those that kinds with and without merge keys take.
+var patches = []types.PatchType{types.StrategicMergePatchType, types.MergePatchType}

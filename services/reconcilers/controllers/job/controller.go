@@ -52,6 +52,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -76,10 +77,17 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true},
+			template.Births([]string{
+				".metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']", ".metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']",
+				".metadata.annotations['" + batchv1.JobIndexFailureCountAnnotation + "']", ".metadata.annotations['" + batchv1.JobIndexIgnoredFailureCountAnnotation + "']",
+				".spec.hostname", ".spec.containers[*].env", ".spec.initContainers[*].env",
+			}, []string{batchv1.JobTrackingFinalizer}),
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.finalizers"}},
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status", On: reconcile.Itself},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Jobs.Kind, On: reconcile.Itself},
 		},
 		Metrics:   metrics,
 		Remembers: true,

@@ -74,8 +74,9 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.ConfigMaps.Kind, Named: []string{tracking}},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Fields: []string{".metadata.labels['" + invalidSince + "']", ".type"}},
-			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself},
+			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true, How: []types.PatchType{types.MergePatchType},
+				Fields: []string{".metadata.labels['" + invalidSince + "']", ".type"}, Values: []reconcile.Value{{Path: ".type", One: []string{string(corev1.SecretTypeServiceAccountToken)}}}},
+			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true, Where: ".metadata.labels['" + invalidSince + "']"},
 		},
 		Settings: reconcile.Body(config),
 		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, config.Period) },

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -45,10 +46,10 @@ var Controller = reconcile.Controller[View]{
 	Owns:    &kinds.Namespaces.Kind,
 	Inputs:  []reconcile.Input{{Kind: kinds.Namespaces.Kind, Keys: leaving}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.Namespaces.Name, Subresource: events.SubContents},
-		{Verb: events.VerbDelete, Any: true, On: reconcile.Within},
+		{Verb: events.VerbAsk, Kind: kinds.Namespaces.Name, Subresource: events.SubContents, On: reconcile.Itself},
+		{Verb: events.VerbDelete, Any: true, On: reconcile.Within, Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationBackground}, Where: ".metadata.deletionTimestamp"},
 		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "status", On: reconcile.Itself},
-		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "finalize", On: reconcile.Itself},
+		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "finalize", On: reconcile.Itself, Changes: []string{".spec.finalizers"}, Where: ".metadata.deletionTimestamp"},
 	},
 	Remembers: true,
 	Observe:   observe,

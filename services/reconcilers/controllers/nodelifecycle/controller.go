@@ -29,6 +29,8 @@ import (
 	"cmp"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -81,9 +83,15 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.Leases.Kind},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: []string{".spec.taints", ".metadata.labels"}},
-			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status", Fields: []string{".status.conditions"}},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status.conditions"}},
+			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: append([]string{".spec.taints"}, labelsOfOld()...), Unchanged: true},
+			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status", Fields: []string{".status.conditions"}, Unchanged: true,
+				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: namesOf(stopped)}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionUnknown)}}}},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status.conditions"}, Unchanged: true,
+				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.PodReady)}}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionFalse)}}}},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Nodes.Kind, Reasons: []string{"RegisteredNode", "RemovingNode", "NodeNotReady"}},
+			{Kind: kinds.Pods.Kind, Reasons: []string{"NodeNotReady"}},
 		},
 		Remembers: true,
 		Metrics:   metrics,
@@ -102,4 +110,19 @@ func (c Config) decide(v View, now time.Time) reconcile.Decision {
 	default:
 		return v.farewell()
 	}
+}
+
+// labelsOfOld are the paths of the labels that are kept as those of today are.
+func labelsOfOld() (paths []string) {
+	for _, a := range aliases {
+		paths = append(paths, ".metadata.labels['"+a.old+"']")
+	}
+	return paths
+}
+
+func namesOf(conditions []corev1.NodeConditionType) (names []string) {
+	for _, c := range conditions {
+		names = append(names, string(c))
+	}
+	return names
 }

@@ -57,8 +57,10 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.Nodes.Kind, Keys: keysOfNode},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status"}},
+			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, Unchanged: true, AtOnce: true},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Unchanged: true,
+				Fields: []string{".status.phase", ".status.observedGeneration", ".status.conditions"},
+				Values: []reconcile.Value{{Path: ".status.phase", One: []string{string(corev1.PodFailed)}}, {Path: ".status.conditions[*].type", One: []string{string(corev1.DisruptionTarget)}}}},
 		},
 		Metrics:   metrics,
 		Remembers: true,

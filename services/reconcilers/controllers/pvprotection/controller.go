@@ -26,9 +26,11 @@ var Controller = reconcile.Controller[View]{
 	Queue:    "pvprotection",
 	Owns:     &kinds.PersistentVolumes.Kind,
 	Inputs:   []reconcile.Input{reconcile.Own(kinds.PersistentVolumes.Kind)},
-	Writes:   reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself}},
-	Observe:  observe,
-	Decide:   decide,
+	Writes: reconcile.Writes{
+		{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself, Changes: []string{".metadata.finalizers"}},
+	},
+	Observe: observe,
+	Decide:  decide,
 }
 
 // View is what the turn of one volume can see.

@@ -47,8 +47,8 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.ConfigMaps.Kind, Keys: touched, Named: []string{configMap}},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name, On: reconcile.Within, Named: []string{configMap}},
-			{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name, On: reconcile.Within, Named: []string{configMap}},
+			{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name, On: reconcile.Within, Named: []string{configMap}, Fields: []string{".data['" + certificate + "']", ".metadata.annotations['" + annotation + "']"}},
+			{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name, On: reconcile.Within, Named: []string{configMap}, Fields: []string{".data['" + certificate + "']", ".metadata", ".binaryData", ".immutable"}},
 		},
 		Settings: reconcile.Body(config),
 		Observe:  func(s reconcile.Snapshot, k events.Key) (View, bool) { return observe(s, k, bundle) },

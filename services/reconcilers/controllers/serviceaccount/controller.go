@@ -31,7 +31,9 @@ var Controller = reconcile.Controller[View]{
 		reconcile.Own(kinds.Namespaces.Kind),
 		{Kind: kinds.ServiceAccounts.Kind, Keys: missed},
 	},
-	Writes:  reconcile.Writes{{Verb: events.VerbCreate, Kind: kinds.ServiceAccounts.Name, On: reconcile.Within}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbCreate, Kind: kinds.ServiceAccounts.Name, On: reconcile.Within, Named: accounts, Fields: []string{}},
+	},
 	Observe: observe,
 	Decide:  decide,
 }

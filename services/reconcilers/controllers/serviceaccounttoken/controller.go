@@ -55,10 +55,13 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.ServiceAccounts.Kind, Keys: tokensOf},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, Subresource: events.SubToken, On: reconcile.Itself, Fields: []string{".metadata.annotations"}},
-			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Fields: []string{".type"}},
-			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself},
-			{Verb: events.VerbPatch, Kind: kinds.ServiceAccounts.Name, On: reconcile.Beside, Fields: []string{".secrets"}},
+			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, Subresource: events.SubToken, On: reconcile.Itself, Unchanged: true, How: patches,
+				Fields: []string{".metadata.annotations['" + corev1.ServiceAccountNameKey + "']", ".metadata.annotations['" + corev1.ServiceAccountUIDKey + "']"}},
+			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true, How: patches, Fields: []string{".type"},
+				Values: []reconcile.Value{{Path: ".type", One: []string{string(corev1.SecretTypeServiceAccountToken)}}}},
+			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true,
+				Absent: &reconcile.Absent{Kind: kinds.ServiceAccounts.Kind.Kind, NamedBy: ".metadata.annotations['" + corev1.ServiceAccountNameKey + "']"}},
+			{Verb: events.VerbPatch, Kind: kinds.ServiceAccounts.Name, On: reconcile.Beside, Fields: []string{".secrets"}, Removes: true},
 		},
 		Remembers: true,
 		Settings:  reconcile.Body(config),
@@ -236,3 +239,6 @@ func ownerOf(last events.Outcome) (whose note, forgotten bool) {
 func (n note) is(account *corev1.ServiceAccount) bool {
 	return n.Account != "" && account.Name == n.Account && (n.UID == "" || n.UID == account.UID)
 }
+
+// patches are those of Secrets.
+var patches = []types.PatchType{types.MergePatchType}

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/revision"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -49,16 +50,20 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.labels"}},
+			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: template.Made},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.labels['" + appsv1.StatefulSetPodNameLabel + "']", ".metadata.labels['" + appsv1.PodIndexLabel + "']"}},
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
-			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside},
-			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside},
-			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true},
-			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.finalizers", ".metadata.ownerReferences", ".spec", ".status"},
+				Copies: []reconcile.Copy{{To: ".spec", From: ".spec.volumeClaimTemplates[*].spec"}}},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid},
+			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", ".data", ".revision"}},
+			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata", ".data", ".revision"}},
 			{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status", On: reconcile.Itself},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.StatefulSets.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete", "SuccessfulUpdate", "FailedUpdate", "ConflictingController"}},
 		},
 		StatusBlind: true,
 		Remembers:   true,

@@ -48,7 +48,7 @@ var Controller = reconcile.Controller[View]{
 	Writes: reconcile.Writes{
 		{Verb: events.VerbAsk, Kind: kinds.Leases.Name},
 		{Verb: events.VerbUpdate, Kind: kinds.StorageVersions.Name, Subresource: "status", On: reconcile.Itself},
-		{Verb: events.VerbDelete, Kind: kinds.StorageVersions.Name, On: reconcile.Itself},
+		{Verb: events.VerbDelete, Kind: kinds.StorageVersions.Name, On: reconcile.Itself, Unchanged: true},
 	},
 	Remembers: true,
 	Settings:  json.RawMessage(`{"storageVersions":true}`), // it ran, so they are served

@@ -45,7 +45,11 @@ func New(gates gate.Set) reconcile.Controller[View] {
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Itself},
-			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}},
+			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"},
+				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.DisruptionTarget)}}, {Path: ".status.conditions[*].reason", One: []string{why}}}},
+		},
+		Tells: reconcile.Tells{
+			{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{"TaintManagerEviction"}},
 		},
 		Remembers: true,
 		Metrics:   metrics,

@@ -21,7 +21,9 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ttlcontroller",
 	Owns:    &kinds.Nodes.Kind,
 	Inputs:  []reconcile.Input{reconcile.Own(kinds.Nodes.Kind)},
-	Writes:  reconcile.Writes{{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, On: reconcile.Itself, Fields: []string{".metadata.annotations"}}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, On: reconcile.Itself, Fields: []string{".metadata.annotations['" + corev1.ObjectTTLAnnotationKey + "']"}},
+	},
 	Observe: observe,
 	Decide:  decide,
 }

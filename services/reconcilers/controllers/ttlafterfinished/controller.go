@@ -5,6 +5,7 @@ package ttlafterfinished
 
 import (
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -18,7 +19,9 @@ var Controller = reconcile.Controller[View]{
 	Queue:   "ttl_jobs_to_delete",
 	Owns:    &kinds.Jobs.Kind,
 	Inputs:  []reconcile.Input{reconcile.Own(kinds.Jobs.Kind)},
-	Writes:  reconcile.Writes{{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Itself}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Itself, Unchanged: true, Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationForeground}, Where: ".spec.ttlSecondsAfterFinished"},
+	},
 	Metrics: []reconcile.Metric{delay},
 	Observe: observe,
 	Decide:  decide,

@@ -30,7 +30,9 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfUser},
 		{Kind: kinds.PersistentVolumes.Kind, Keys: keysOfUser},
 	},
-	Writes:  reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.VolumeAttributesClasses.Name, On: reconcile.Itself}},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbUpdate, Kind: kinds.VolumeAttributesClasses.Name, On: reconcile.Itself, Changes: []string{".metadata.finalizers"}},
+	},
 	Observe: observe,
 	Decide:  decide,
 }

@@ -25,7 +25,7 @@ var Controller = reconcile.Controller[View]{
 	Owns:   &kinds.ValidatingAdmissionPolicies.Kind,
 	Inputs: []reconcile.Input{reconcile.Own(kinds.ValidatingAdmissionPolicies.Kind)},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: events.SubTypes},
+		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: events.SubTypes, On: reconcile.Itself},
 		{Verb: events.VerbUpdate, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: "status", On: reconcile.Itself},
 	},
 	Remembers: true,

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/label"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -58,11 +59,18 @@ type Sets[T metav1.Object] struct {
 // Writes is the promise of whoever keeps sets of this kind.
 func (s Sets[T]) Writes() reconcile.Writes {
 	return reconcile.Writes{
-		{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true},
+		template.Births(nil, nil),
 		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 		{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
 		{Verb: events.VerbUpdate, Kind: s.Kind.Name, Subresource: "status", On: reconcile.Itself},
 	}
+}
+
+// Tells is what users are told in Events.
+func (s Sets[T]) Tells() reconcile.Tells {
+	return reconcile.Tells{{
+		Kind: s.Kind.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete"},
+	}}
 }
 
 // Inputs are the sets and their pods.

@@ -1,0 +1,383 @@
+package reconcilers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+	"github.com/millrace/millrace/services/reconcilers/story"
+)
+
+// honest is a command of a controller as one of its stories has it, in its turn.
+type honest struct {
+	d       reconcile.Description
+	turn    events.Turn
+	own     metav1.Object
+	command events.Command
+	story   string
+}
+
+func (h honest) fits(c events.Command) error {
+	return h.d.Fits(h.turn, c, func() metav1.Object { return h.own })
+}
+
+// told are the commands of all stories of a controller.
+func told(t testing.TB, c reconcile.Any) (all []honest) {
+	t.Helper()
+	d := c.Describe()
+	paths, err := filepath.Glob(filepath.Join("controllers", folder(d.Name), "testdata", "*.txtar"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s has no stories in %s (%v)", d.Name, folder(d.Name), err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := story.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		view, err := yaml.YAMLToJSON(s.View)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decision, err := c.Judge(view, s.Now)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(decision.Commands) == 0 {
+			continue
+		}
+		turn, own, err := reconciletest.Turn(d, view)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, command := range decision.Commands {
+			all = append(all, honest{d, turn, own, command, filepath.Base(path)})
+		}
+	}
+	return all
+}
+
+// folder is where the stories of a controller are.
+func folder(name string) string {
+	name = strings.TrimSuffix(name, "-controller")
+	switch name {
+	case "endpointslice-mirroring", "horizontal-pod-autoscaler", "ephemeral-volume", "resourcequota", "node-lifecycle",
+		"taint-eviction", "clusterrole-aggregation", "validatingadmissionpolicy-status", "ttl-after-finished", "serviceaccount-token":
+		return strings.ReplaceAll(name, "-", "")
+	case "garbage-collector":
+		return "garbagecollector"
+	case "pod-garbage-collector":
+		return "podgc"
+	case "root-ca-certificate-publisher":
+		return "rootcapublisher"
+	case "legacy-serviceaccount-token-cleaner":
+		return "legacytokencleaner"
+	case "persistentvolumeclaim-protection":
+		return "pvcprotection"
+	case "persistentvolume-protection":
+		return "pvprotection"
+	case "volumeattributesclass-protection":
+		return "vacprotection"
+	case "storageversion-garbage-collector":
+		return "storageversiongc"
+	default:
+		return name
+	}
+}
+
+// forgery makes something else of an honest command; ok is false where it makes no sense of
+// that.
+type forgery struct {
+	name string
+	make func(h honest, c *events.Command) (ok bool)
+}
+
+func always(change func(c *events.Command)) func(honest, *events.Command) bool {
+	return func(_ honest, c *events.Command) bool {
+		change(c)
+		return true
+	}
+}
+
+// forgeries are what every controller's key could sign. None may fit, whoever signs it.
+var forgeries = []forgery{
+	{"a verb that is none", always(func(c *events.Command) { c.Verb = "bind" })},
+	{"a Secret is created", always(func(c *events.Command) {
+		c.Verb, c.Kind, c.Version, c.Subresource = events.VerbCreate, "secrets", "v1", ""
+	})},
+	{"a role binding", always(func(c *events.Command) {
+		c.Verb, c.Kind, c.Version, c.Subresource = events.VerbCreate, "clusterrolebindings.rbac.authorization.k8s.io", "v1", ""
+	})},
+	{"a webhook", always(func(c *events.Command) {
+		c.Verb, c.Kind, c.Version, c.Subresource = events.VerbUpdate, "mutatingwebhookconfigurations.admissionregistration.k8s.io", "v1", ""
+	})},
+	{"exec", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "pods", "exec" })},
+	{"attach", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "pods", "attach" })},
+	{"proxy", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "services", "proxy" })},
+	{"ephemeral containers", always(func(c *events.Command) {
+		c.Verb, c.Kind, c.Subresource = events.VerbPatch, "pods", "ephemeralcontainers"
+	})},
+	{"a binding", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "pods", "binding" })},
+	{"an eviction", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "pods", "eviction" })},
+	{"a token", always(func(c *events.Command) { c.Verb, c.Kind, c.Subresource = events.VerbCreate, "serviceaccounts", "token" })},
+	{"approval", always(func(c *events.Command) {
+		c.Verb, c.Kind, c.Subresource = events.VerbUpdate, "certificatesigningrequests.certificates.k8s.io", "approval"
+	})},
+	{"an unknown subresource", func(_ honest, c *events.Command) bool {
+		c.Subresource += "x"
+		return c.Verb != events.VerbRecord // which is no request
+	}},
+	{"an old version", func(h honest, c *events.Command) bool {
+		known := writes(h, func(w reconcile.Write) bool { return !w.Any })
+		c.Version = "v0"
+		return known
+	}},
+	{"another namespace", func(h honest, c *events.Command) bool {
+		c.Namespace = "kube-system"
+		return writes(h, func(w reconcile.Write) bool { return w.On != "" }) && h.turn.Key.Namespace != ""
+	}},
+	{"the status of another", func(_ honest, c *events.Command) bool {
+		c.Name = "another"
+		return c.Verb == events.VerbUpdate && c.Subresource == "status"
+	}},
+	{"no uid", func(_ honest, c *events.Command) bool {
+		c.If = nil
+		return c.Verb == events.VerbUpdate || c.Verb == events.VerbPatch || c.Verb == events.VerbDelete
+	}},
+	{"no version", func(h honest, c *events.Command) bool {
+		if c.If == nil || c.If.ResourceVersion == "" {
+			return false
+		}
+		when := *c.If
+		when.ResourceVersion, c.If = "", &when
+		return c.Verb == events.VerbUpdate || writes(h, func(w reconcile.Write) bool { return w.Unchanged })
+	}},
+	{"at once", func(_ honest, c *events.Command) bool {
+		was := c.GraceSeconds
+		c.GraceSeconds = new(int64(0))
+		return was == nil && c.Verb == events.VerbDelete
+	}},
+	{"another grace", func(_ honest, c *events.Command) bool {
+		c.GraceSeconds = new(int64(1 << 40))
+		return c.Verb == events.VerbDelete
+	}},
+	{"dependents are left behind", func(h honest, c *events.Command) bool {
+		c.Propagation = metav1.DeletePropagationOrphan
+		return c.Verb == events.VerbDelete && h.d.Name != "garbage-collector-controller" // which honours what the object asks for
+	}},
+	{"an owner whose absence is not proven", func(h honest, c *events.Command) bool {
+		if c.If == nil {
+			return false
+		}
+		when := *c.If
+		when.Absent, c.If = nil, &when
+		return writes(h, func(w reconcile.Write) bool { return w.Absent != nil })
+	}},
+	{"a JSON patch", func(_ honest, c *events.Command) bool {
+		c.PatchType, c.Body = types.JSONPatchType, json.RawMessage(`[{"op":"remove","path":"/metadata/labels"}]`)
+		return c.Verb == events.VerbPatch
+	}},
+	{"a patch that applies", func(_ honest, c *events.Command) bool {
+		was := c.PatchType
+		c.PatchType = types.ApplyPatchType
+		return c.Verb == events.VerbPatch && was != types.ApplyPatchType
+	}},
+	{"a patch of the whole metadata", patched(`{"metadata":null}`)},
+	{"a patch that replaces", patched(`{"$patch":"replace"}`)},
+	{"a patch of the spec", patched(`{"spec":{"hostNetwork":true}}`)},
+	{"a patch of a label", patched(`{"metadata":{"labels":{"example.com/forged":"so"}}}`)},
+	{"a patch of an annotation", patched(`{"metadata":{"annotations":{"example.com/forged":"so"}}}`)},
+	{"a patch of data", patched(`{"data":{"token":"eA=="}}`)},
+	{"a patch with a key in other letters", patched(`{"Spec":{}}`)},
+	{"another owner", owned(func(body map[string]any) bool {
+		owners, _ := within(body, "metadata")["ownerReferences"].([]any)
+		for _, o := range owners {
+			if owner, _ := o.(map[string]any); owner["controller"] == true {
+				owner["uid"] = "forged"
+				return true
+			}
+		}
+		return false
+	})},
+	{"no owner", func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbCreate && writes(h, func(w reconcile.Write) bool { return w.Child }) &&
+			bodied(func(body map[string]any) bool { delete(within(body, "metadata"), "ownerReferences"); return true })(h, c)
+	}},
+	{"an additional field", created(func(body map[string]any) { body["forged"] = map[string]any{"so": true} })},
+	{"a deletion time", created(func(body map[string]any) { within(body, "metadata")["selfLink"] = "/api" })},
+	{"a finalizer", templated(func(_, meta map[string]any) {
+		meta["finalizers"] = append(list(meta["finalizers"]), "example.com/forged")
+	})},
+	{"a label", templated(func(_, meta map[string]any) { labelled(meta, "labels") })},
+	{"an annotation", templated(func(_, meta map[string]any) { labelled(meta, "annotations") })},
+	{"a volume of the host", templated(func(spec, _ map[string]any) {
+		spec["volumes"] = append(list(spec["volumes"]), map[string]any{"name": "host", "hostPath": map[string]any{"path": "/"}})
+	})},
+	{"a privileged container", templated(func(spec, _ map[string]any) {
+		spec["containers"] = append(list(spec["containers"]), map[string]any{"name": "x", "image": "x", "securityContext": map[string]any{"privileged": true}})
+	})},
+	{"another image", templated(func(spec, _ map[string]any) {
+		spec["containers"] = []any{map[string]any{"name": "x", "image": "forged"}}
+	})},
+	{"another account", templated(func(spec, _ map[string]any) { spec["serviceAccountName"] = "forged" })},
+	{"the host's network", templated(func(spec, _ map[string]any) { spec["hostNetwork"] = true })},
+	{"a node of its own choice", templated(func(spec, _ map[string]any) { spec["nodeName"] = "master" })},
+	{"a change of what is not its own", func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbUpdate && writes(h, func(w reconcile.Write) bool { return w.Changes != nil }) && h.own != nil &&
+			bodied(func(body map[string]any) bool { labelled(within(body, "metadata"), "labels"); return true })(h, c)
+	}},
+	{"an Event of another reason", noticed(func(n *events.Notice) { n.Reason = "for ged" })},
+	{"an Event about another kind", noticed(func(n *events.Notice) { n.About.Kind, n.About.APIVersion = "Secret", "v1" })},
+	{"an Event elsewhere", func(h honest, c *events.Command) bool {
+		return h.turn.Key.Namespace != "" && noticed(func(n *events.Notice) { n.About.Namespace = "kube-system" })(h, c)
+	}},
+	{"an Event about a node", func(h honest, c *events.Command) bool {
+		return h.d.Name != "node-lifecycle-controller" && h.d.Name != "garbage-collector-controller" && noticed(func(n *events.Notice) {
+			n.About.Kind, n.About.APIVersion, n.About.Namespace, n.About.Name, n.About.UID = "Node", "v1", "", "worker", "w"
+		})(h, c)
+	}},
+}
+
+// writes tells whether every promise that a command may be meant by has something.
+func writes(h honest, has func(reconcile.Write) bool) bool {
+	found := false
+	for _, w := range h.d.Writes {
+		if w.Verb == h.command.Verb && (w.Any || w.Kind == h.command.Kind) && w.Subresource == h.command.Subresource {
+			if found = has(w); !found {
+				return false
+			}
+		}
+	}
+	return found
+}
+
+func patched(body string) func(honest, *events.Command) bool {
+	return func(_ honest, c *events.Command) bool {
+		c.Body = json.RawMessage(body)
+		return c.Verb == events.VerbPatch
+	}
+}
+
+// bodied changes the body of a command.
+func bodied(change func(body map[string]any) bool) func(honest, *events.Command) bool {
+	return func(_ honest, c *events.Command) bool {
+		var body map[string]any
+		if json.Unmarshal(c.Body, &body) != nil || !change(body) {
+			return false
+		}
+		c.Body = reconcile.Body(body)
+		return c.Verb != events.VerbAsk
+	}
+}
+
+// owned changes the body of what must name the key's object as its controller.
+func owned(change func(body map[string]any) bool) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return writes(h, func(w reconcile.Write) bool { return w.Child }) && bodied(change)(h, c)
+	}
+}
+
+// created changes the body of what is created.
+func created(change func(body map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbCreate && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+	}
+}
+
+// templated changes the pod, or the template, of what is created as a copy of its
+// controller's.
+func templated(change func(spec, meta map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		copied := func(w reconcile.Write) bool { return len(w.Copies) > 0 && w.Kind == "pods" }
+		templates := func(w reconcile.Write) bool { return len(w.Copies) > 0 && w.Kind == "replicasets.apps" }
+		switch {
+		case writes(h, copied):
+			return created(func(body map[string]any) { change(within(body, "spec"), within(body, "metadata")) })(h, c)
+		case writes(h, templates):
+			return created(func(body map[string]any) {
+				template := within(within(body, "spec"), "template")
+				change(within(template, "spec"), within(template, "metadata"))
+			})(h, c)
+		default:
+			return false
+		}
+	}
+}
+
+func noticed(change func(n *events.Notice)) func(honest, *events.Command) bool {
+	return func(_ honest, c *events.Command) bool {
+		if c.OnApplied == nil {
+			return false
+		}
+		n := *c.OnApplied
+		change(&n)
+		c.OnApplied = &n
+		return true
+	}
+}
+
+func within(body map[string]any, field string) map[string]any {
+	inner, _ := body[field].(map[string]any)
+	if inner == nil {
+		inner = map[string]any{}
+		body[field] = inner
+	}
+	return inner
+}
+
+func list(value any) []any {
+	elements, _ := value.([]any)
+	return elements
+}
+
+func labelled(meta map[string]any, field string) {
+	within(meta, field)["example.com/forged"] = "so"
+}
+
+// What every controller's stories want fits its promise, and nothing fits that is made of
+// it by a forger.
+func TestForgeriesOfEveryControllerAreRefused(t *testing.T) {
+	made := map[string]int{}
+	for _, c := range every(t) {
+		name := c.Describe().Name
+		t.Run(name, func(t *testing.T) {
+			commands := told(t, c)
+			if len(commands) == 0 {
+				t.Fatal("its stories want nothing")
+			}
+			for _, h := range commands {
+				if err := h.fits(h.command); err != nil {
+					t.Errorf("%s: the honest %s of %v does not fit: %v", h.story, h.command.Verb, h.command.Ref(), err)
+				}
+				for _, f := range forgeries {
+					forged := h.command
+					if !f.make(h, &forged) || fmt.Sprint(forged) == fmt.Sprint(h.command) && forged.OnApplied == h.command.OnApplied {
+						continue
+					}
+					made[f.name]++
+					if h.fits(forged) == nil {
+						t.Errorf("%s: %s made of %s %v (%s) fits", h.story, f.name, h.command.Verb, h.command.Ref(), h.command.Subresource)
+					}
+				}
+			}
+		})
+	}
+	for _, f := range forgeries {
+		if made[f.name] == 0 {
+			t.Errorf("%s was never made", f.name)
+		}
+	}
+}

@@ -1,0 +1,423 @@
+package reconcile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/redact"
+)
+
+// known is the key's own object, read when it is first asked for.
+type known struct {
+	turn   events.Turn
+	read   func() metav1.Object
+	object metav1.Object
+	asked  bool
+}
+
+// reports is true for a command of a turn that reports: its writer does not read the key's
+// object.
+func reports(c events.Command) bool { return c.Lane() == events.Tell }
+
+func (k *known) get() metav1.Object {
+	if !k.asked && k.read != nil {
+		k.object, k.asked = k.read(), true
+	}
+	return k.object
+}
+
+// differs is the error of a command that does not agree with the key's object. One that was
+// decided on another version of it may have agreed with that.
+func (k *known) differs(format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	if obj := k.get(); obj != nil && obj.GetResourceVersion() != k.turn.ResourceVersion {
+		return fmt.Errorf("%w: %w", events.ErrSuperseded, err)
+	}
+	return err
+}
+
+// at is what the key's object has at a path, as JSON: all values where it leads to several.
+func (k *known) at(path redact.Path) (values []json.RawMessage) {
+	obj := k.get()
+	if obj == nil {
+		return nil
+	}
+	for _, v := range lead(reflect.ValueOf(obj), path) {
+		if v.IsZero() {
+			continue
+		}
+		if text, err := json.Marshal(v.Interface()); err == nil {
+			values = append(values, text)
+		}
+	}
+	return values
+}
+
+// lead follows a path into a value, by the names that JSON has for its fields.
+func lead(v reflect.Value, path redact.Path) []reflect.Value {
+	if len(path) == 0 {
+		return []reflect.Value{v} // a pointer to nothing is something
+	}
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		if v.IsNil() {
+			return nil
+		}
+		v = v.Elem()
+	}
+	var found []reflect.Value
+	switch step := path[0]; v.Kind() {
+	case reflect.Struct:
+		if f, there := field(v, step.Name); there {
+			found = lead(f, path[1:])
+		}
+	case reflect.Map:
+		if f := v.MapIndex(reflect.ValueOf(step.Name).Convert(v.Type().Key())); f.IsValid() {
+			found = lead(f, path[1:])
+		}
+	case reflect.Slice:
+		for i := 0; step.Each && i < v.Len(); i++ {
+			found = append(found, lead(v.Index(i), path[1:])...)
+		}
+	default:
+	}
+	return found
+}
+
+func field(v reflect.Value, name string) (reflect.Value, bool) {
+	for i := range v.NumField() {
+		of := v.Type().Field(i)
+		tag, _, _ := strings.Cut(of.Tag.Get("json"), ",")
+		switch {
+		case !of.IsExported():
+		case tag == name && name != "":
+			return v.Field(i), true
+		case of.Anonymous && tag == "" && of.Type.Kind() == reflect.Struct:
+			if f, there := field(v.Field(i), name); there {
+				return f, true
+			}
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// against tells whether the key's object is such that the command is promised of it. Of a
+// command that reports it is not known.
+func (p *promise) against(t events.Turn, c events.Command, own *known) error {
+	if reports(c) {
+		return nil
+	}
+	if p.where != nil && len(own.at(p.where)) == 0 {
+		return own.differs("the key's object has no %s", p.Where)
+	}
+	if p.namedBy != nil && !own.says(p.namedBy, c.Name) {
+		return own.differs("the key's object does not name %.80q in %s", c.Name, p.NamedBy)
+	}
+	if p.absentBy == nil {
+		return nil
+	}
+	for _, r := range c.If.Absent {
+		if r.Kind == p.Absent.Kind && own.says(p.absentBy, r.Name) {
+			return nil
+		}
+	}
+	return own.differs("the key's object does not name the %s whose absence is to be proven in %s", p.Absent.Kind, p.Absent.NamedBy)
+}
+
+// says tells whether the key's object has a text at a path.
+func (k *known) says(path redact.Path, text string) bool {
+	return slices.ContainsFunc(k.at(path), func(v json.RawMessage) bool { return textOf(v) == text })
+}
+
+// textOf is a JSON string; empty where it is none.
+func textOf(v json.RawMessage) (text string) {
+	_ = json.Unmarshal(v, &text)
+	return text
+}
+
+// holds tells whether a body holds what is promised, and nothing else.
+func (p *promise) holds(t events.Turn, c events.Command, body map[string]json.RawMessage, own *known) error {
+	if p.fields != nil {
+		if err := within(body, nil, p.fields, c.Verb != events.VerbPatch); err != nil {
+			return err
+		}
+	}
+	for _, v := range p.values {
+		for _, text := range find(c.Body, v.path) {
+			if !slices.Contains(v.one, textOf(text)) {
+				return fmt.Errorf("the body has %.60s at %s, which is not promised", text, v.path)
+			}
+		}
+	}
+	if p.Removes {
+		if err := removes(body); err != nil {
+			return err
+		}
+	}
+	if reports(c) {
+		return nil
+	}
+	for _, part := range p.copies {
+		if err := part.holds(c.Body, own); err != nil {
+			return err
+		}
+	}
+	if p.most != nil {
+		if err := p.most.bounds(c.Body, own); err != nil {
+			return err
+		}
+	}
+	if p.changes == nil {
+		return nil
+	}
+	whole := own.at(redact.Path{})
+	if len(whole) == 0 {
+		return own.differs("the key's object is not known")
+	}
+	if at, differs := differ(nil, c.Body, whole[0], p.changes, nil); differs {
+		return own.differs("the update changes %.80s, which is not promised", at)
+	}
+	return nil
+}
+
+// removes tells whether every element of every list in a body is one to be taken away.
+func removes(body map[string]json.RawMessage) error {
+	for name, text := range body {
+		var elements []map[string]json.RawMessage
+		if name == "metadata" {
+			continue
+		}
+		if err := json.Unmarshal(text, &elements); err != nil {
+			return fmt.Errorf("%.80s is no list of what is taken away", name)
+		}
+		for _, e := range elements {
+			if textOf(e["$patch"]) != "delete" {
+				return fmt.Errorf("%.80s holds what is not taken away", name)
+			}
+		}
+	}
+	return nil
+}
+
+// holds tells whether a part of a body is that part of the key's object.
+func (c copied) holds(body json.RawMessage, own *known) error {
+	part := one(find(body, c.to))
+	from := own.at(c.from)
+	if len(from) == 0 {
+		from = []json.RawMessage{nil}
+	}
+	var where redact.Path
+	for _, text := range from {
+		at, differs := differ(nil, part, text, c.but, c.plus)
+		if !differs {
+			return nil
+		}
+		where = at
+	}
+	return own.differs("the body's %s%.80s is not that of the key's object, %s", c.to, where, c.from)
+}
+
+// bounds tells whether a number in a body is at most one in the key's object.
+func (c copied) bounds(body json.RawMessage, own *known) error {
+	var number, most int64
+	if text := one(find(body, c.to)); len(text) > 0 {
+		if err := json.Unmarshal(text, &number); err != nil {
+			return fmt.Errorf("the body's %s is no number", c.to)
+		}
+	}
+	if err := json.Unmarshal(one(own.at(c.from)), &most); err != nil || number > most || number < 0 {
+		return own.differs("the body's %s is %d, and the key's object has %d in %s", c.to, number, most, c.from)
+	}
+	return nil
+}
+
+func one(values []json.RawMessage) json.RawMessage {
+	if len(values) == 0 {
+		return nil
+	}
+	return values[0]
+}
+
+// open is the fields of a JSON object; none where there is no text, or null.
+func open(text json.RawMessage) (fields map[string]json.RawMessage, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	err = json.Unmarshal(text, &fields)
+	return fields, err
+}
+
+// find is what a JSON text has at a path.
+func find(text json.RawMessage, path redact.Path) []json.RawMessage {
+	switch {
+	case len(text) == 0:
+		return nil
+	case len(path) == 0:
+		return []json.RawMessage{text}
+	case path[0].Each:
+		var elements, found []json.RawMessage
+		if json.Unmarshal(text, &elements) != nil {
+			return []json.RawMessage{text} // it is no list, and no value that is promised
+		}
+		for _, e := range elements {
+			found = append(found, find(e, path[1:])...)
+		}
+		return found
+	}
+	fields, err := open(text)
+	if err != nil {
+		return []json.RawMessage{text}
+	}
+	return find(fields[path[0].Name], path[1:])
+}
+
+// within tells whether a body holds nothing but what paths lead to. null in a whole object
+// is nothing; in a patch it takes something away.
+func within(body map[string]json.RawMessage, at redact.Path, allowed []redact.Path, whole bool) error {
+	here := append(slices.Clone(at), redact.Step{})
+	for name, text := range body {
+		if directive, of, ok := strings.Cut(name, "/"); ok && strings.HasPrefix(directive, "$") {
+			name = of // of a strategic merge: what it does with a list
+		}
+		here[len(at)].Name = name
+		if slices.ContainsFunc(allowed, func(p redact.Path) bool { return p.Covers(here) }) || whole && empty(text) {
+			continue
+		}
+		inner, err := open(text)
+		if err != nil || inner == nil || !slices.ContainsFunc(allowed, func(p redact.Path) bool { return len(p) > len(here) && here.Covers(p) }) {
+			return fmt.Errorf("the body holds %.80s, which is not promised", here)
+		}
+		if err := within(inner, here, allowed, whole); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// empty is true for what is as good as nothing in an object.
+func empty(text json.RawMessage) bool {
+	switch string(text) {
+	case "", "null", "{}", "[]", `""`:
+		return true
+	default:
+		return false
+	}
+}
+
+// differ is where two JSON texts differ, but for some paths; a list of the first may have
+// the elements of plus as well.
+func differ(at redact.Path, a, b json.RawMessage, but []redact.Path, plus []string) (redact.Path, bool) {
+	if bytes.Equal(a, b) || empty(a) && empty(b) || slices.ContainsFunc(but, func(p redact.Path) bool { return p.Covers(at) }) {
+		return nil, false
+	}
+	if plus != nil {
+		a = without(a, plus)
+		b = without(b, plus)
+	}
+	if leads(but, at, false) {
+		x, errX := open(orNone(a))
+		y, errY := open(orNone(b))
+		if errX == nil && errY == nil {
+			return differIn(at, x, y, but)
+		}
+	}
+	if leads(but, at, true) {
+		var x, y []json.RawMessage
+		if json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && len(x) == len(y) {
+			for i := range x {
+				if where, differs := differ(append(slices.Clone(at), redact.Step{Each: true}), x[i], y[i], but, nil); differs {
+					return where, true
+				}
+			}
+			return nil, false
+		}
+	}
+	return at, !same(a, b)
+}
+
+// orNone is a text, or an object without fields where there is none.
+func orNone(text json.RawMessage) json.RawMessage {
+	if empty(text) {
+		return json.RawMessage("{}")
+	}
+	return text
+}
+
+// differIn is [differ] of the fields of two objects.
+func differIn(at redact.Path, x, y map[string]json.RawMessage, but []redact.Path) (redact.Path, bool) {
+	here := append(slices.Clone(at), redact.Step{})
+	for _, fields := range []map[string]json.RawMessage{x, y} {
+		for name := range fields {
+			here[len(at)].Name = name
+			if where, differs := differ(here, x[name], y[name], but, nil); differs {
+				return slices.Clone(where), true
+			}
+		}
+	}
+	return nil, false
+}
+
+// leads tells whether one of some paths goes on from another one, into each of a list or
+// into a field.
+func leads(paths []redact.Path, from redact.Path, each bool) bool {
+	return slices.ContainsFunc(paths, func(p redact.Path) bool {
+		return len(p) > len(from) && p[:len(from)].Covers(from) && p[len(from)].Each == each
+	})
+}
+
+// without is a JSON list without some texts.
+func without(list json.RawMessage, texts []string) json.RawMessage {
+	var elements []string
+	if json.Unmarshal(list, &elements) != nil {
+		return list
+	}
+	rest, err := json.Marshal(slices.DeleteFunc(elements, func(e string) bool { return slices.Contains(texts, e) }))
+	if err != nil {
+		return list
+	}
+	return rest
+}
+
+// same tells whether two JSON texts mean the same object.
+func same(a, b json.RawMessage) bool {
+	var x, y any
+	if len(a) > 0 && json.Unmarshal(a, &x) != nil || len(b) > 0 && json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	return reflect.DeepEqual(pruned(x), pruned(y))
+}
+
+// pruned is a value without fields that are as good as nothing.
+func pruned(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, v := range value {
+			if v = pruned(v); v == nil {
+				delete(value, name)
+			} else {
+				value[name] = v
+			}
+		}
+		if len(value) == 0 {
+			return nil
+		}
+	case []any:
+		for i := range value {
+			value[i] = pruned(value[i])
+		}
+		if len(value) == 0 {
+			return nil
+		}
+	case string:
+		if value == "" {
+			return nil
+		}
+	}
+	return value
+}

@@ -1,0 +1,71 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// fit tells whether the notices of a command are within the promise: about which object,
+// and for which reason.
+func (w Tells) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
+	for _, n := range []*events.Notice{t.NoticeAt(c.Applied), t.NoticeAt(c.Failed), c.OnApplied, c.OnFailed} {
+		if n == nil {
+			continue
+		}
+		if err := w.holds(owns, t, *n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
+	err := fmt.Errorf("the controller never promised an Event about a %.60q", n.About.Kind)
+	for _, p := range w {
+		if !p.Any && (n.About.Kind != p.Kind.Kind || n.About.APIVersion != p.Kind.APIVersion()) {
+			continue
+		}
+		if err = p.holds(owns, t, n); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (p Telling) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
+	kind := p.Kind.Name
+	if p.Any {
+		kind = kindOf(owns, t) // of which the reference has no name to compare
+	}
+	ref := events.Ref{Kind: kind, Namespace: n.About.Namespace, Name: n.About.Name}
+	switch {
+	case !p.On.holds(kindOf(owns, t), t.Key, ref), p.On == Itself && t.UID != "" && n.About.UID != t.UID:
+		return fmt.Errorf("an Event is about %v, which is not %s, %v", ref, p.On, t.Key)
+	case p.Any && !called(kind, n.About.Kind):
+		return fmt.Errorf("an Event is about a %.60q, and the turn about one of %s", n.About.Kind, kind)
+	case !reason(n.Reason) || p.Reasons != nil && !slices.Contains(p.Reasons, n.Reason):
+		return fmt.Errorf("an Event has the reason %.60q, which is not promised", n.Reason)
+	default:
+		return nil
+	}
+}
+
+// called tells whether the objects of a kind are called so, as far as the kind is known.
+func called(kind kinds.Name, name string) bool {
+	k, known := kinds.Lookup(kind)
+	return !known || k.Kind == name
+}
+
+// reason tells whether a text can be a reason: letters and digits, a capital first.
+func reason(text string) bool {
+	for i, r := range text {
+		capital, small, digit := 'A' <= r && r <= 'Z', 'a' <= r && r <= 'z', '0' <= r && r <= '9'
+		if !capital && (i == 0 || !small && !digit) {
+			return false
+		}
+	}
+	return text != ""
+}
