@@ -200,6 +200,8 @@ var forgeries = []forgery{
 	{"a patch of the spec", patched(`{"spec":{"hostNetwork":true}}`)},
 	{"a patch of a label", patched(`{"metadata":{"labels":{"example.com/forged":"so"}}}`)},
 	{"a patch of an annotation", patched(`{"metadata":{"annotations":{"example.com/forged":"so"}}}`)},
+	{"conditions that are replaced by none", patched(`{"status":{"conditions":[{"$patch":"replace"}]}}`)},
+	{"a condition that is not the controller's", patched(`{"status":{"conditions":[{"type":"PodScheduled","status":"False"}]}}`)},
 	{"a patch of data", patched(`{"data":{"token":"eA=="}}`)},
 	{"a patch with a key in other letters", patched(`{"Spec":{}}`)},
 	{"another owner", owned(func(body map[string]any) bool {

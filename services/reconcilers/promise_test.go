@@ -25,7 +25,11 @@ func TestThePromisesAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What each controller may write\n\n" +
 		"The writer refuses every command beyond its controller's promise, and raises an alarm. A body may always hold\n" +
-		"what names its object, and the uid and version that it must have. This document is generated\n" +
+		"what names its object, and the uid and version that it must have; an update, a patch and a delete always name the uid,\n" +
+		"and an update the version. What is said of the key's object holds for turns that act: a status is written without\n" +
+		"reading it, so a status update may also change labels, annotations and finalizers of its object where the API server\n" +
+		"takes them over. A copy is compared with the object at the version that the turn saw; on another version the turn is\n" +
+		"stale, and no alarm is raised. This document is generated\n" +
 		"(`go test ./services/reconcilers -run Promises -update`).\n")
 	for _, c := range every(t) {
 		d := c.Describe()
@@ -33,6 +37,13 @@ func TestThePromisesAreDocumented(t *testing.T) {
 		for _, w := range d.Writes {
 			fmt.Fprintf(&b, "- %s\n", w)
 		}
+		for _, w := range d.Tells {
+			fmt.Fprintf(&b, "- %s\n", w)
+		}
+		if worst[d.Name] == "" {
+			t.Errorf("say in worst what a stolen key of %s can do", d.Name)
+		}
+		fmt.Fprintf(&b, "\nA stolen key of it can at worst %s.\n", worst[d.Name])
 	}
 	if flag.Lookup("update").Value.String() == "true" { // of reconciletest
 		if err := os.WriteFile(promises, []byte(b.String()), 0o644); err != nil {
@@ -42,6 +53,41 @@ func TestThePromisesAreDocumented(t *testing.T) {
 	if have, err := os.ReadFile(promises); err != nil || string(have) != b.String() {
 		t.Errorf("%s is not what the promises say (%v): run with -update", promises, err)
 	}
+}
+
+// worst is what a stolen key of each controller can do at most: what its promise leaves open.
+var worst = map[string]string{
+	"deployment-controller":                          "give replica sets of a Deployment another template or size, delete replica sets of the namespace, and say what it likes in a Deployment's status; with a rollback asked for, give the Deployment another template",
+	"replicaset-controller":                          "create as many pods of a set's own template as quota lets it, delete the pods of the namespace, and say what it likes in the set's status",
+	"replicationcontroller-controller":               "create as many pods of a controller's own template as quota lets it, delete the pods of the namespace, and say what it likes in its status",
+	"statefulset-controller":                         "create pods of any template in a namespace that has a StatefulSet (an earlier revision is not known to the writer), which is as much as that namespace's accounts may; delete its pods and revisions, and change its claims",
+	"daemonset-controller":                           "create pods of a set's own template on any node, with any tolerations; delete the pods and revisions of the namespace",
+	"job-controller":                                 "create as many pods of a Job's own template as quota lets it, with other variables in them; delete the pods of the namespace and free them of finalizers",
+	"cronjob-controller":                             "start the Jobs of a CronJob at any time, and delete Jobs of the namespace",
+	"disruption-controller":                          "let all pods of a budget be evicted, or none",
+	"horizontal-pod-autoscaler-controller":           "set the target of an autoscaler to any size from zero up to its maximum",
+	"garbage-collector-controller":                   "delete any object whose uid it knows, and change the owners and finalizers of any",
+	"namespace-controller":                           "delete what is in a namespace that is being deleted, and end that without waiting for it",
+	"pod-garbage-collector-controller":               "end any pod at once",
+	"ttl-after-finished-controller":                  "delete any Job with a time to live, finished or not",
+	"serviceaccount-controller":                      "create the default account of a namespace",
+	"serviceaccount-token-controller":                "have a Secret that is a token of an account filled, delete one whose account is gone, and take Secrets off the lists of accounts",
+	"root-ca-certificate-publisher-controller":       "publish another root certificate in the namespaces, which pods then trust",
+	"legacy-serviceaccount-token-cleaner-controller": "declare any token Secret invalid, and delete it",
+	"endpoints-controller":                           "send the traffic of any service to any address, as far as Endpoints are read",
+	"endpointslice-controller":                       "send the traffic of any service to any address",
+	"endpointslice-mirroring-controller":             "send the traffic of a service of the same namespace to any address",
+	"resourcequota-controller":                       "say that any amount of a quota is used, so that nothing more can be created or quota is exceeded",
+	"clusterrole-aggregation-controller":             "give any rules to a ClusterRole that aggregates, such as admin: it is as good as a cluster administrator",
+	"validatingadmissionpolicy-status-controller":    "say what it likes in the status of an admission policy",
+	"node-lifecycle-controller":                      "taint every node, so that its pods go and none come, or take all taints off; say that nodes and pods are not ready",
+	"taint-eviction-controller":                      "delete any pod, with the time that it has to end",
+	"ttl-controller":                                 "say in an annotation how long kubelets keep Secrets",
+	"ephemeral-volume-controller":                    "create the claims that a pod asks for, though it is gone",
+	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
+	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
+	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
+	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }
 
 // forged are turns that a stolen reconciler may store, by controller: none fits.

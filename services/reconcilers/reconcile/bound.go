@@ -141,17 +141,44 @@ func textOf(v json.RawMessage) (text string) {
 	return text
 }
 
+// decode reads a body. What is bounded as a whole only, such as the spec of a pod, stays
+// JSON: it is the largest part, and compared as it is.
+func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
+	var body map[string]any
+	if len(p.whole) == 0 {
+		err := json.Unmarshal(text, &body)
+		return body, err
+	}
+	parts, err := open(text)
+	if err != nil {
+		return nil, err
+	}
+	body = make(map[string]any, len(parts))
+	for name, part := range parts {
+		if p.whole[name] {
+			body[name] = part
+			continue
+		}
+		var value any
+		if err := json.Unmarshal(part, &value); err != nil {
+			return nil, err
+		}
+		body[name] = value
+	}
+	return body, nil
+}
+
 // holds tells whether a body holds what is promised, and nothing else.
-func (p *promise) holds(t events.Turn, c events.Command, body map[string]json.RawMessage, own *known) error {
+func (p *promise) holds(c events.Command, body map[string]any, own *known) error {
 	if p.fields != nil {
 		if err := within(body, nil, p.fields, c.Verb != events.VerbPatch); err != nil {
 			return err
 		}
 	}
 	for _, v := range p.values {
-		for _, text := range find(c.Body, v.path) {
-			if !slices.Contains(v.one, textOf(text)) {
-				return fmt.Errorf("the body has %.60s at %s, which is not promised", text, v.path)
+		for _, at := range find(body, v.path) {
+			if text, _ := at.(string); !slices.Contains(v.one, text) {
+				return fmt.Errorf("the body has %.60v at %s, which is not promised", at, v.path)
 			}
 		}
 	}
@@ -164,12 +191,12 @@ func (p *promise) holds(t events.Turn, c events.Command, body map[string]json.Ra
 		return nil
 	}
 	for _, part := range p.copies {
-		if err := part.holds(c.Body, own); err != nil {
+		if err := part.holds(body, own); err != nil {
 			return err
 		}
 	}
 	if p.most != nil {
-		if err := p.most.bounds(c.Body, own); err != nil {
+		if err := p.most.bounds(body, own); err != nil {
 			return err
 		}
 	}
@@ -187,27 +214,29 @@ func (p *promise) holds(t events.Turn, c events.Command, body map[string]json.Ra
 }
 
 // removes tells whether every element of every list in a body is one to be taken away.
-func removes(body map[string]json.RawMessage) error {
-	for name, text := range body {
-		var elements []map[string]json.RawMessage
+func removes(body map[string]any) error {
+	for name, value := range body {
 		if name == "metadata" {
 			continue
 		}
-		if err := json.Unmarshal(text, &elements); err != nil {
-			return fmt.Errorf("%.80s is no list of what is taken away", name)
-		}
+		elements, list := value.([]any)
 		for _, e := range elements {
-			if textOf(e["$patch"]) != "delete" {
-				return fmt.Errorf("%.80s holds what is not taken away", name)
-			}
+			of, _ := e.(map[string]any)
+			list = list && of["$patch"] == "delete"
+		}
+		if !list {
+			return fmt.Errorf("%.80s holds what is not taken away", name)
 		}
 	}
 	return nil
 }
 
 // holds tells whether a part of a body is that part of the key's object.
-func (c copied) holds(body json.RawMessage, own *known) error {
-	part := one(find(body, c.to))
+func (c copied) holds(body map[string]any, own *known) error {
+	part, err := jsonOf(one(find(body, c.to)))
+	if err != nil {
+		return err
+	}
 	from := own.at(c.from)
 	if len(from) == 0 {
 		from = []json.RawMessage{nil}
@@ -224,24 +253,38 @@ func (c copied) holds(body json.RawMessage, own *known) error {
 }
 
 // bounds tells whether a number in a body is at most one in the key's object.
-func (c copied) bounds(body json.RawMessage, own *known) error {
-	var number, most int64
-	if text := one(find(body, c.to)); len(text) > 0 {
-		if err := json.Unmarshal(text, &number); err != nil {
-			return fmt.Errorf("the body's %s is no number", c.to)
-		}
+func (c copied) bounds(body map[string]any, own *known) error {
+	var number, most float64
+	switch value := one(find(body, c.to)).(type) {
+	case nil:
+	case float64:
+		number = value
+	default:
+		return fmt.Errorf("the body's %s is no number", c.to)
 	}
-	if err := json.Unmarshal(one(own.at(c.from)), &most); err != nil || number > most || number < 0 {
-		return own.differs("the body's %s is %d, and the key's object has %d in %s", c.to, number, most, c.from)
+	if values := own.at(c.from); len(values) != 1 || json.Unmarshal(values[0], &most) != nil || number > most || number < 0 {
+		return own.differs("the body's %s is %v, and the key's object has %v in %s", c.to, number, most, c.from)
 	}
 	return nil
 }
 
-func one(values []json.RawMessage) json.RawMessage {
+func one(values []any) any {
 	if len(values) == 0 {
 		return nil
 	}
 	return values[0]
+}
+
+// jsonOf is a part of a decoded body as JSON.
+func jsonOf(part any) (json.RawMessage, error) {
+	switch part := part.(type) {
+	case nil:
+		return nil, nil
+	case json.RawMessage:
+		return part, nil
+	default:
+		return json.Marshal(part)
+	}
 }
 
 // open is the fields of a JSON object; none where there is no text, or null.
@@ -253,44 +296,57 @@ func open(text json.RawMessage) (fields map[string]json.RawMessage, err error) {
 	return fields, err
 }
 
-// find is what a JSON text has at a path.
-func find(text json.RawMessage, path redact.Path) []json.RawMessage {
-	switch {
-	case len(text) == 0:
-		return nil
-	case len(path) == 0:
-		return []json.RawMessage{text}
-	case path[0].Each:
-		var elements, found []json.RawMessage
-		if json.Unmarshal(text, &elements) != nil {
-			return []json.RawMessage{text} // it is no list, and no value that is promised
+// find is what a decoded body has at a path. What an element of a list lacks is nil: an
+// element that does not say of what it is may say what becomes of the list.
+func find(value any, path redact.Path) []any {
+	if part, whole := value.(json.RawMessage); whole && len(path) > 0 {
+		if value = nil; json.Unmarshal(part, &value) != nil {
+			return []any{part}
 		}
+	}
+	switch {
+	case len(path) == 0:
+		return []any{value}
+	case path[0].Each:
+		elements, list := value.([]any)
+		if !list {
+			return []any{value} // it is no list, and no value that is promised
+		}
+		var found []any
 		for _, e := range elements {
-			found = append(found, find(e, path[1:])...)
+			if in := find(e, path[1:]); len(in) > 0 {
+				found = append(found, in...)
+			} else {
+				found = append(found, nil)
+			}
 		}
 		return found
 	}
-	fields, err := open(text)
-	if err != nil {
-		return []json.RawMessage{text}
+	fields, object := value.(map[string]any)
+	if !object {
+		return []any{value}
 	}
-	return find(fields[path[0].Name], path[1:])
+	inner, there := fields[path[0].Name]
+	if !there {
+		return nil
+	}
+	return find(inner, path[1:])
 }
 
-// within tells whether a body holds nothing but what paths lead to. null in a whole object
-// is nothing; in a patch it takes something away.
-func within(body map[string]json.RawMessage, at redact.Path, allowed []redact.Path, whole bool) error {
+// within tells whether a body holds nothing but what paths lead to. What is empty in a whole
+// object is nothing; in a patch it takes something away.
+func within(body map[string]any, at redact.Path, allowed []redact.Path, whole bool) error {
 	here := append(slices.Clone(at), redact.Step{})
-	for name, text := range body {
+	for name, value := range body {
 		if directive, of, ok := strings.Cut(name, "/"); ok && strings.HasPrefix(directive, "$") {
 			name = of // of a strategic merge: what it does with a list
 		}
 		here[len(at)].Name = name
-		if slices.ContainsFunc(allowed, func(p redact.Path) bool { return p.Covers(here) }) || whole && empty(text) {
+		if slices.ContainsFunc(allowed, func(p redact.Path) bool { return p.Covers(here) }) || whole && nothing(value) {
 			continue
 		}
-		inner, err := open(text)
-		if err != nil || inner == nil || !slices.ContainsFunc(allowed, func(p redact.Path) bool { return len(p) > len(here) && here.Covers(p) }) {
+		inner, object := value.(map[string]any)
+		if !object || !slices.ContainsFunc(allowed, func(p redact.Path) bool { return len(p) > len(here) && here.Covers(p) }) {
 			return fmt.Errorf("the body holds %.80s, which is not promised", here)
 		}
 		if err := within(inner, here, allowed, whole); err != nil {
@@ -300,7 +356,21 @@ func within(body map[string]json.RawMessage, at redact.Path, allowed []redact.Pa
 	return nil
 }
 
-// empty is true for what is as good as nothing in an object.
+// nothing is true for what is as good as nothing in an object.
+func nothing(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(value) == 0
+	case []any:
+		return len(value) == 0
+	default:
+		return value == ""
+	}
+}
+
+// empty is [nothing] of JSON.
 func empty(text json.RawMessage) bool {
 	switch string(text) {
 	case "", "null", "{}", "[]", `""`:

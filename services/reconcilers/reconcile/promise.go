@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +29,7 @@ type promise struct {
 	copies          []copied
 	most            *copied
 	absentBy        redact.Path
+	whole           map[string]bool // the fields that are not decoded
 }
 
 type value struct {
@@ -48,6 +48,14 @@ func (w Writes) read() []promise {
 	all := make([]promise, 0, len(w))
 	for _, one := range w {
 		p := promise{Write: one, where: path(one.Where), namedBy: path(one.NamedBy)}
+		for _, field := range []string{"spec", "status", "data"} {
+			if p.whole == nil && undecoded(one, "."+field) {
+				p.whole = map[string]bool{}
+			}
+			if p.whole != nil {
+				p.whole[field] = undecoded(one, "."+field)
+			}
+		}
 		if one.Fields != nil {
 			p.fields = paths(slices.Concat(conditions, one.Fields))
 		}
@@ -69,6 +77,12 @@ func (w Writes) read() []promise {
 		all = append(all, p)
 	}
 	return all
+}
+
+// undecoded tells whether a field of the body is bounded as a whole only.
+func undecoded(w Write, field string) bool {
+	return slices.Contains(w.Fields, field) && w.Most == nil &&
+		!slices.ContainsFunc(w.Values, func(v Value) bool { return strings.HasPrefix(v.Path, field) })
 }
 
 func (c Copy) read() copied {
@@ -128,16 +142,16 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 	if !p.reads() {
 		return nil
 	}
-	body, err := open(c.Body)
+	body, err := p.decode(c.Body)
 	if err != nil {
 		return fmt.Errorf("the body is no object: %w", err)
 	}
 	if p.Child {
-		if err := child(owns, t, c, body["metadata"]); err != nil {
+		if err := child(owns, t, c, body); err != nil {
 			return err
 		}
 	}
-	return p.holds(t, c, body, own)
+	return p.holds(c, body, own)
 }
 
 // reads tells whether the body matters.
@@ -218,19 +232,12 @@ var strategic = []types.PatchType{types.StrategicMergePatchType}
 
 // child tells whether the controller that a body's metadata names is the key's object. What
 // is created or replaced must name it; a patch may leave the owners alone or end them.
-func child(owns *kinds.Kind, t events.Turn, c events.Command, text json.RawMessage) error {
-	meta, err := open(text)
-	if err != nil {
-		return fmt.Errorf("the body's metadata is no object: %w", err)
-	}
-	var owners []map[string]any // by exact names, as the API server reads them
-	if refs := meta["ownerReferences"]; len(refs) > 0 {
-		if err := json.Unmarshal(refs, &owners); err != nil {
-			return fmt.Errorf("the body's owners cannot be read: %w", err)
-		}
-	}
+func child(owns *kinds.Kind, t events.Turn, c events.Command, body map[string]any) error {
+	meta, _ := body["metadata"].(map[string]any)
+	owners, _ := meta["ownerReferences"].([]any)
 	named := 0
-	for _, o := range owners {
+	for _, one := range owners {
+		o, _ := one.(map[string]any)
 		if o["controller"] != true || o["$patch"] == "delete" {
 			continue
 		}
