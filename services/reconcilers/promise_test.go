@@ -65,7 +65,7 @@ var worst = map[string]string{
 	"job-controller":                                 "create as many pods of a Job's own template as quota lets it, with other variables in them; delete the pods of the namespace and free them of finalizers",
 	"cronjob-controller":                             "start the Jobs of a CronJob at any time, and delete Jobs of the namespace",
 	"disruption-controller":                          "let all pods of a budget be evicted, or none",
-	"horizontal-pod-autoscaler-controller":           "set the target of an autoscaler to any size from zero up to its maximum",
+	"horizontal-pod-autoscaler-controller":           "set the target of an autoscaler to any size",
 	"garbage-collector-controller":                   "delete any object whose uid it knows, and change the owners and finalizers of any",
 	"namespace-controller":                           "delete what is in a namespace that is being deleted, and end that without waiting for it",
 	"pod-garbage-collector-controller":               "end any pod at once",

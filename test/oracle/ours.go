@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -48,6 +49,9 @@ func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time
 	return effectsOf(decision)
 }
 
+// ErrBeyondPromise is the error of a decision that its controller has not promised.
+var ErrBeyondPromise = errors.New("it is beyond the promise")
+
 // promised gives an error if a decision is beyond what the controller has promised.
 func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, decision reconcile.Decision) error {
 	t := events.Turn{Controller: d.Name, Key: key}
@@ -61,7 +65,7 @@ func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, 
 	}
 	for _, command := range decision.Commands {
 		if err := d.Fits(t, command, func() metav1.Object { return own }); err != nil {
-			return fmt.Errorf("%s of %v is beyond the promise: %w", command.Verb, command.Ref(), err)
+			return fmt.Errorf("%s of %v: %w: %w", command.Verb, command.Ref(), ErrBeyondPromise, err)
 		}
 	}
 	return nil

@@ -106,8 +106,9 @@ func (x *writer) take(p *delivery, b *book) {
 	if refused != (plan.Refusal{}) {
 		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
 	}
+	fits := x.fits(t)
 	if x.world.options.Cheat == Heedless {
-		t.Commands, refused = heedless(t.Commands), plan.Refusal{}
+		t.Commands, refused, fits = heedless(t.Commands), plan.Refusal{}, nil
 	}
 	for _, o := range x.world.writers {
 		for _, c := range o.hands {
@@ -115,7 +116,7 @@ func (x *writer) take(p *delivery, b *book) {
 		}
 	}
 	c := &carrying{turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p, again: again, until: p.at}
-	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused, Fits: x.fits(t)})
+	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused, Fits: fits})
 	x.hands = append(x.hands, c)
 	x.ask(c)
 }

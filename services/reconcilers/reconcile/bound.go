@@ -195,11 +195,6 @@ func (p *promise) holds(c events.Command, body map[string]any, own *known) error
 			return err
 		}
 	}
-	if p.most != nil {
-		if err := p.most.bounds(body, own); err != nil {
-			return err
-		}
-	}
 	if p.changes == nil {
 		return nil
 	}
@@ -250,22 +245,6 @@ func (c copied) holds(body map[string]any, own *known) error {
 		where = at
 	}
 	return own.differs("the body's %s%.80s is not that of the key's object, %s", c.to, where, c.from)
-}
-
-// bounds tells whether a number in a body is at most one in the key's object.
-func (c copied) bounds(body map[string]any, own *known) error {
-	var number, most float64
-	switch value := one(find(body, c.to)).(type) {
-	case nil:
-	case float64:
-		number = value
-	default:
-		return fmt.Errorf("the body's %s is no number", c.to)
-	}
-	if values := own.at(c.from); len(values) != 1 || json.Unmarshal(values[0], &most) != nil || number > most || number < 0 {
-		return own.differs("the body's %s is %v, and the key's object has %v in %s", c.to, number, most, c.from)
-	}
-	return nil
 }
 
 func one(values []any) any {

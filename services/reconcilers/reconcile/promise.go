@@ -27,7 +27,6 @@ type promise struct {
 	where, namedBy  redact.Path
 	values          []value
 	copies          []copied
-	most            *copied
 	absentBy        redact.Path
 	whole           map[string]bool // the fields that are not decoded
 }
@@ -68,9 +67,6 @@ func (w Writes) read() []promise {
 		for _, c := range one.Copies {
 			p.copies = append(p.copies, c.read())
 		}
-		if one.Most != nil {
-			p.most = new(one.Most.read())
-		}
 		if one.Absent != nil {
 			p.absentBy = path(one.Absent.NamedBy)
 		}
@@ -81,7 +77,7 @@ func (w Writes) read() []promise {
 
 // undecoded tells whether a field of the body is bounded as a whole only.
 func undecoded(w Write, field string) bool {
-	return slices.Contains(w.Fields, field) && w.Most == nil &&
+	return slices.Contains(w.Fields, field) &&
 		!slices.ContainsFunc(w.Values, func(v Value) bool { return strings.HasPrefix(v.Path, field) })
 }
 
@@ -156,7 +152,7 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 
 // reads tells whether the body matters.
 func (p *promise) reads() bool {
-	return p.Child || p.fields != nil || len(p.values)+len(p.copies) > 0 || p.changes != nil || p.most != nil || p.Removes
+	return p.Child || p.fields != nil || len(p.values)+len(p.copies) > 0 || p.changes != nil || p.Removes
 }
 
 // about tells whether the object of a command is one that it may be about.

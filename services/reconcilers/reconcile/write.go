@@ -44,8 +44,6 @@ type Write struct {
 	Copies []Copy
 	// Changes are the paths in which the key's object may be changed by an update; nil: any.
 	Changes []string
-	// Most is a number in the body that is at most one in the key's object.
-	Most *Copy
 	// Removes: a list in the body only takes elements away.
 	Removes bool
 	// Where is a field that the key's object must have; empty: none.
@@ -179,19 +177,11 @@ func (w Write) String() string {
 		add(len(c.But)+len(c.Plus) > 0, " but for %s", strings.Join(slices.Concat(c.But, c.Plus), ", "))
 	}
 	add(w.Changes != nil, ", changing only %s", strings.Join(w.Changes, ", "))
-	add(w.Most != nil, ", %s up to its %s", most(w.Most).To, most(w.Most).From)
 	add(w.Where != "", ", where the key's object has %s", w.Where)
 	add(w.Absent != nil, ", once it is proven absent: %s", w.Absent)
 	add(w.Unchanged, ", unchanged since it was seen")
 	add(w.AtOnce, ", at once")
 	return b.String()
-}
-
-func most(c *Copy) Copy {
-	if c == nil {
-		return Copy{}
-	}
-	return *c
 }
 
 func (a *Absent) String() string {

@@ -103,8 +103,7 @@ func New(config Config) reconcile.Controller[View] {
 		},
 		Writes: reconcile.Writes{
 			{Verb: events.VerbAsk, Any: true, Subresource: events.SubReadings, On: reconcile.Beside},
-			{Verb: events.VerbUpdate, Any: true, Subresource: scale, On: reconcile.Beside, NamedBy: ".spec.scaleTargetRef.name", Fields: []string{".spec.replicas", ".status"},
-				Most: &reconcile.Copy{To: ".spec.replicas", From: ".spec.maxReplicas"}},
+			{Verb: events.VerbUpdate, Any: true, Subresource: scale, On: reconcile.Beside, NamedBy: ".spec.scaleTargetRef.name", Fields: []string{".spec.replicas", ".status"}},
 			{Verb: events.VerbUpdate, Kind: kinds.HorizontalPodAutoscalers.Name, Subresource: "status", On: reconcile.Itself},
 		},
 		Tells: reconcile.Tells{
