@@ -186,6 +186,24 @@ var forgeries = []forgery{
 		when.Absent, c.If = nil, &when
 		return writes(h, func(w reconcile.Write) bool { return w.Absent != nil })
 	}},
+	{"another owner whose absence is proven", func(h honest, c *events.Command) bool {
+		if c.If == nil || len(c.If.Absent) == 0 {
+			return false
+		}
+		when := *c.If
+		when.Absent = []metav1.OwnerReference{{APIVersion: "v1", Kind: when.Absent[0].Kind, Name: "forged"}}
+		c.If = &when
+		return writes(h, func(w reconcile.Write) bool { return w.Absent != nil })
+	}},
+	{"another uid whose absence is proven", func(h honest, c *events.Command) bool {
+		if c.If == nil || len(c.If.Absent) == 0 {
+			return false
+		}
+		when := *c.If
+		when.Absent = []metav1.OwnerReference{when.Absent[0]}
+		when.Absent[0].UID, c.If = "forged", &when
+		return writes(h, func(w reconcile.Write) bool { return w.Absent != nil })
+	}},
 	{"a JSON patch", func(_ honest, c *events.Command) bool {
 		c.PatchType, c.Body = types.JSONPatchType, json.RawMessage(`[{"op":"remove","path":"/metadata/labels"}]`)
 		return c.Verb == events.VerbPatch

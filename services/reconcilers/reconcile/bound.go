@@ -123,7 +123,7 @@ func (p *promise) against(t events.Turn, c events.Command, own *known) error {
 		return nil
 	}
 	for _, r := range c.If.Absent {
-		if r.Kind == p.Absent.Kind && own.says(p.absentBy, r.Name) {
+		if r.Kind == p.Absent.Kind && own.says(p.absentBy, r.Name) && (r.UID == "" || own.says(p.absentUID, string(r.UID))) {
 			return nil
 		}
 	}
@@ -155,7 +155,7 @@ func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
 	}
 	body = make(map[string]any, len(parts))
 	for name, part := range parts {
-		if p.whole[name] {
+		if slices.Contains(p.whole, name) {
 			body[name] = part
 			continue
 		}

@@ -23,12 +23,12 @@ var untold = []string{".apiVersion", ".kind", ".metadata.resourceVersion", ".met
 // promise is a [Write] with its paths read.
 type promise struct {
 	Write
-	fields, changes []redact.Path
-	where, namedBy  redact.Path
-	values          []value
-	copies          []copied
-	absentBy        redact.Path
-	whole           map[string]bool // the fields that are not decoded
+	fields, changes     []redact.Path
+	where, namedBy      redact.Path
+	values              []value
+	copies              []copied
+	absentBy, absentUID redact.Path
+	whole               []string // the fields that are not decoded
 }
 
 type value struct {
@@ -48,11 +48,8 @@ func (w Writes) read() []promise {
 	for _, one := range w {
 		p := promise{Write: one, where: path(one.Where), namedBy: path(one.NamedBy)}
 		for _, field := range []string{"spec", "status", "data"} {
-			if p.whole == nil && undecoded(one, "."+field) {
-				p.whole = map[string]bool{}
-			}
-			if p.whole != nil {
-				p.whole[field] = undecoded(one, "."+field)
+			if undecoded(one, "."+field) {
+				p.whole = append(p.whole, field)
 			}
 		}
 		if one.Fields != nil {
@@ -68,7 +65,7 @@ func (w Writes) read() []promise {
 			p.copies = append(p.copies, c.read())
 		}
 		if one.Absent != nil {
-			p.absentBy = path(one.Absent.NamedBy)
+			p.absentBy, p.absentUID = path(one.Absent.NamedBy), path(one.Absent.UIDBy)
 		}
 		all = append(all, p)
 	}
@@ -210,8 +207,6 @@ func (p *promise) conditional(c events.Command) error {
 		return fmt.Errorf("it gives %d s to end, which is not promised", *c.GraceSeconds)
 	case c.Propagation != "" && !slices.Contains(p.Propagation, c.Propagation):
 		return fmt.Errorf("the propagation %.40q is not promised", c.Propagation)
-	case p.Absent != nil && !slices.ContainsFunc(when.Absent, func(r metav1.OwnerReference) bool { return r.Kind == p.Absent.Kind }):
-		return fmt.Errorf("it does not depend on the absence of its %s", p.Absent.Kind)
 	default:
 		return nil
 	}

@@ -118,9 +118,10 @@ type Copy struct {
 	Plus     []string
 }
 
-// Absent is an owner that a command makes its absence a condition: of a kind, and, unless
-// empty, of the name that the key's object has in a field.
-type Absent struct{ Kind, NamedBy string }
+// Absent is an owner whose absence a command has as a condition: of a kind, and of the name
+// that the key's object has in a field; if the condition names a uid, of the one that it has
+// in another field.
+type Absent struct{ Kind, NamedBy, UIDBy string }
 
 // Tells is what a controller may say in Events.
 type Tells []Telling
@@ -185,14 +186,10 @@ func (w Write) String() string {
 }
 
 func (a *Absent) String() string {
-	switch {
-	case a == nil:
+	if a == nil {
 		return ""
-	case a.NamedBy != "":
-		return "its " + a.Kind + " (" + a.NamedBy + ")"
-	default:
-		return "its " + a.Kind
 	}
+	return "its " + a.Kind + ", named in " + a.NamedBy
 }
 
 // String is the promise as the documents have it.

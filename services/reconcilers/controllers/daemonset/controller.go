@@ -60,7 +60,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.ControllerRevisions.Kind, Keys: owner.Keys(kinds.DaemonSets, selectorOf)},
 		},
 		Writes: reconcile.Writes{
-			template.Births([]string{
+			template.Creates([]string{
 				".metadata.labels['" + hashLabel + "']", ".metadata.labels['" + extensionsv1beta1.DaemonSetTemplateGenerationKey + "']",
 				".metadata.annotations['" + failuresNote + "']", ".spec.affinity", ".spec.tolerations",
 			}, nil),

@@ -77,7 +77,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Pods.Kind, Keys: keysOfPod},
 		},
 		Writes: reconcile.Writes{
-			template.Births([]string{
+			template.Creates([]string{
 				".metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']", ".metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']",
 				".metadata.annotations['" + batchv1.JobIndexFailureCountAnnotation + "']", ".metadata.annotations['" + batchv1.JobIndexIgnoredFailureCountAnnotation + "']",
 				".spec.hostname", ".spec.containers[*].env", ".spec.initContainers[*].env",

@@ -60,7 +60,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true, How: patches, Fields: []string{".type"},
 				Values: []reconcile.Value{{Path: ".type", One: []string{string(corev1.SecretTypeServiceAccountToken)}}}},
 			{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true,
-				Absent: &reconcile.Absent{Kind: kinds.ServiceAccounts.Kind.Kind, NamedBy: ".metadata.annotations['" + corev1.ServiceAccountNameKey + "']"}},
+				Absent: &reconcile.Absent{Kind: kinds.ServiceAccounts.Kind.Kind, NamedBy: ".metadata.annotations['" + corev1.ServiceAccountNameKey + "']", UIDBy: ".metadata.annotations['" + corev1.ServiceAccountUIDKey + "']"}},
 			{Verb: events.VerbPatch, Kind: kinds.ServiceAccounts.Name, On: reconcile.Beside, Fields: []string{".secrets"}, Removes: true},
 		},
 		Remembers: true,

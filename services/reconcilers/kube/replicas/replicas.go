@@ -59,7 +59,7 @@ type Sets[T metav1.Object] struct {
 // Writes is the promise of whoever keeps sets of this kind.
 func (s Sets[T]) Writes() reconcile.Writes {
 	return reconcile.Writes{
-		template.Births(nil, nil),
+		template.Creates(nil, nil),
 		{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 		{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
 		{Verb: events.VerbUpdate, Kind: s.Kind.Name, Subresource: "status", On: reconcile.Itself},

@@ -12,9 +12,9 @@ import (
 // of its metadata, and no status.
 var Made = []string{".metadata.labels", ".metadata.annotations", ".metadata.finalizers", ".metadata.ownerReferences", ".metadata.generateName", ".spec"}
 
-// Births is the promise to create pods of the template in the key's object, which may
+// Creates is the promise to create pods of the template in the key's object, which may
 // differ from it in some paths of the pod, and have other finalizers besides.
-func Births(differ, finalizers []string) reconcile.Write {
+func Creates(differ, finalizers []string) reconcile.Write {
 	w := reconcile.Write{
 		Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: Made,
 	}
