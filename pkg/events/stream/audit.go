@@ -2,11 +2,8 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +104,7 @@ func (b *Bus) observe(ctx context.Context) (observed, error) {
 		seen.add(v)
 	}
 	for _, endpoint := range b.options.Monitoring {
-		v, err := varz(ctx, endpoint)
+		v, err := b.varz(ctx, endpoint)
 		if err != nil {
 			seen.mute = append(seen.mute, err.Error())
 			continue
@@ -164,29 +161,6 @@ func apart(told, asked, answered time.Time) time.Duration {
 	default:
 		return max(told.Sub(answered), 0)
 	}
-}
-
-// varz asks a monitoring endpoint of NATS.
-func varz(ctx context.Context, endpoint string) (*server.Varz, error) {
-	ctx, done := context.WithTimeout(ctx, fetchTimeout)
-	defer done()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/varz", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", request.URL.Redacted(), response.Status)
-	}
-	v := &server.Varz{}
-	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(v); err != nil {
-		return nil, fmt.Errorf("%s does not answer as NATS does: %w", request.URL.Redacted(), err)
-	}
-	return v, nil
 }
 
 // judge says what is missing, the worst first.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -166,10 +165,4 @@ func (s *Server) others() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for
-// [Options.Monitoring] and for exporters.
-func (s *Server) Monitoring() map[string]http.Handler {
-	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
 }

@@ -74,6 +74,7 @@ type Server struct {
 	options ServerOptions
 	guests  atomic.Pointer[server.Account] // nil: there are none
 	room    *room
+	users   []*server.User // of the accounts
 }
 
 // Serve starts a server on a data directory. When it returns, a server that
@@ -133,6 +134,7 @@ func (s *Server) launch() error {
 	if s.options.GuestPassword != "" || s.options.Password != "" {
 		settings.CustomClientAuthentication = &door{s.options.Password, s.options.GuestPassword, s.guests.Load}
 	}
+	s.users = settings.Users
 	s.room = &room{options: s.options}
 	s.room.enlist(settings)
 	if s.nats, err = server.NewServer(settings); err != nil {

@@ -1,0 +1,116 @@
+package stream
+
+import (
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for
+// [Options.Monitoring] and for exporters.
+func (s *Server) Monitoring() map[string]http.Handler {
+	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
+}
+
+// Admits tells whether a user comes with its password, for pages beside the bus. A server
+// without users admits none, and a password of which the accounts have a hash alone is
+// not known here.
+func (s *Server) Admits(user, password string) bool {
+	known := door{main: s.options.Password, guest: s.options.GuestPassword}.knows(user, password)
+	for _, u := range s.users {
+		if u.Username == user && u.Password != "" && !strings.HasPrefix(u.Password, hashed) {
+			known = known || subtle.ConstantTimeCompare([]byte(password), []byte(u.Password)) == 1
+		}
+	}
+	return known
+}
+
+// hashed begins a password in the accounts that is a hash of it.
+const hashed = "$2"
+
+// varz asks a monitoring endpoint of NATS, with the login of this process where no other
+// program can read it on the way.
+func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
+	ctx, done := context.WithTimeout(ctx, fetchTimeout)
+	defer done()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/varz", nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if request.URL.Scheme == "https" {
+		if client.Transport, err = b.options.verified(); err != nil {
+			return nil, err
+		}
+		if user, password := b.options.ownLogin(); user != "" {
+			request.SetBasicAuth(user, password)
+		}
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusUnauthorized && request.URL.Scheme != "https" && !near(request.URL):
+		return nil, fmt.Errorf("%s answers %s: name it with https, over which this service says who it is", request.URL.Redacted(), response.Status)
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s", request.URL.Redacted(), response.Status)
+	}
+	v := &server.Varz{}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(v); err != nil {
+		return nil, fmt.Errorf("%s does not answer as NATS does: %w", request.URL.Redacted(), err)
+	}
+	return v, nil
+}
+
+// near tells whether a URL is of this machine.
+func near(u *url.URL) bool {
+	at, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && at.IsLoopback()
+}
+
+// verified is a transport that trusts the authorities of the bus, which are read anew: it is
+// used once.
+func (o Options) verified() (http.RoundTripper, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	text, from := o.CAData, "the text"
+	if o.CAFile != "" {
+		var err error
+		if text, err = os.ReadFile(o.CAFile); err != nil {
+			return nil, fmt.Errorf("read the authorities of the bus: %w", err)
+		}
+		from = o.CAFile
+	}
+	if len(text) > 0 {
+		pool, err := authorities(text, from)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities of the bus: %w", err)
+		}
+		config.RootCAs = pool
+	}
+	return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}, nil
+}
+
+// ownLogin is as whom this process comes to the bus, where that is a user with a password.
+func (o Options) ownLogin() (user, password string) {
+	if o.User != "" {
+		return o.login()
+	}
+	first, _, _ := strings.Cut(o.URL, ",")
+	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil {
+		password, _ = u.User.Password()
+		return u.User.Username(), password
+	}
+	return "", ""
+}
