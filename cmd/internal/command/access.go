@@ -1,9 +1,18 @@
 package command
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/millrace/millrace/cmd/internal/health"
+	"github.com/millrace/millrace/cmd/internal/health/delegated"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
 // newAccess opens what kube-controller-manager opens.
@@ -14,7 +23,123 @@ func newAccess() health.Access {
 // addAccess adds the flags of who may see metrics and profiles.
 func addAccess(f *pflag.FlagSet, a *health.Access) {
 	f.StringSliceVar(&a.Always, "authorization-always-allow-paths", a.Always,
-		"`paths` of the health address that everyone may ask for, * at the end for all below; all others but those of health are answered on this machine, and with the token of --metrics-token-file")
+		"`paths` of the health address that everyone may ask for, * at the end for all below; all others but those of health are answered on this machine, with the token of --metrics-token-file, and to users whom the API server lets get them")
 	f.StringVar(&a.TokenFile, "metrics-token-file", a.TokenFile,
 		"`file` with a token: a request with it as its bearer token may see /metrics and, with --profiling, /debug/pprof from anywhere; it may be replaced at any time")
+	f.BoolVar(&a.Strict, "authorization-of-loopback", a.Strict,
+		"ask for a token or certificate on this machine, too, as kube-controller-manager does")
+}
+
+// addDelegation adds the flags of who else may see them: kube-controller-manager's, with its
+// defaults.
+func addDelegation(f *pflag.FlagSet, o *delegated.Options) {
+	const account = " (default the service account of the pod; without one no token of the API server is known)"
+	f.StringVar(&o.Authentication, "authentication-kubeconfig", o.Authentication, "kubeconfig `file` of a user that may create TokenReviews"+account)
+	f.BoolVar(&o.SkipLookup, "authentication-skip-lookup", o.SkipLookup, "do not look up the authorities of client certificates in the cluster")
+	f.BoolVar(&o.TolerateLookupFailure, "authentication-tolerate-lookup-failure", o.TolerateLookupFailure,
+		"start although that lookup fails with --authentication-kubeconfig: no client certificate is known then")
+	f.DurationVar(&o.TokenTTL, "authentication-token-webhook-cache-ttl", o.TokenTTL, "how long it is remembered whose a token is")
+	f.StringVar(&o.Authorization, "authorization-kubeconfig", o.Authorization, "kubeconfig `file` of a user that may create SubjectAccessReviews"+account)
+	f.DurationVar(&o.AllowTTL, "authorization-webhook-cache-authorized-ttl", o.AllowTTL, "how long it is remembered that a user may get a path")
+	f.DurationVar(&o.DenyTTL, "authorization-webhook-cache-unauthorized-ttl", o.DenyTTL, "how long it is remembered that a user may not")
+	f.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "`file` with the authorities of client certificates, in place of those in the cluster; the common name is the user")
+	front := &o.Front
+	f.StringVar(&front.CAFile, "requestheader-client-ca-file", front.CAFile, "`file` with the authorities of a proxy that names the user of a request in headers (default there is no such proxy)")
+	f.StringSliceVar(&front.Names, "requestheader-allowed-names", front.Names, "common `names` of that proxy's certificate (default any)")
+	f.StringSliceVar(&front.UserHeaders, "requestheader-username-headers", front.UserHeaders, "`headers` in which it names the user")
+	f.StringSliceVar(&front.UIDHeaders, "requestheader-uid-headers", front.UIDHeaders, "`headers` in which it names the user's UID")
+	f.StringSliceVar(&front.GroupHeaders, "requestheader-group-headers", front.GroupHeaders, "`headers` in which it names the user's groups")
+	f.StringSliceVar(&front.Extra, "requestheader-extra-headers-prefix", front.Extra, "`beginnings` of headers in which it says more of the user")
+}
+
+// tlsOptions say how the health address speaks TLS.
+type tlsOptions struct {
+	certFile, keyFile, certDir string
+	minVersion                 string
+	ciphers                    []string
+}
+
+func (o *tlsOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.certFile, "tls-cert-file", o.certFile,
+		"`file` with the certificate of the health address, which is read again when it changes: then it speaks HTTPS alone (default both HTTP, and HTTPS with a certificate that no authority signed)")
+	f.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with the key of --tls-cert-file")
+	f.StringVar(&o.certDir, "cert-dir", o.certDir, "`directory` of a certificate of the health address without --tls-cert-file, which is made where it is missing: health.crt and health.key")
+	f.StringVar(&o.minVersion, "tls-min-version", o.minVersion, "oldest `version` of TLS that the health address speaks (default VersionTLS12): VersionTLS12 or VersionTLS13")
+	f.StringSliceVar(&o.ciphers, "tls-cipher-suites", o.ciphers, "`cipher` suites of TLS 1.2 that the health address speaks (default Go's): "+strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
+}
+
+// alone tells whether HTTPS alone is spoken.
+func (o *tlsOptions) alone() bool { return o.certFile != "" || o.keyFile != "" || o.certDir != "" }
+
+// encryption is what the flags say. A server of NATS in this process serves its certificate
+// on the health address, too, where there is no other.
+//
+// Errors: a flag makes no sense, or a certificate cannot be made.
+func (o *tlsOptions) encryption(busCert, busKey string) (e health.Encryption, err error) {
+	if (o.certFile == "") != (o.keyFile == "") {
+		return e, errors.New("--tls-cert-file and --tls-private-key-file belong together: name both or neither")
+	}
+	if e.MinVersion, err = cliflag.TLSVersion(o.minVersion); err != nil {
+		return e, fmt.Errorf("read --tls-min-version: %w", err)
+	}
+	if o.minVersion == "VersionTLS10" || o.minVersion == "VersionTLS11" {
+		return e, fmt.Errorf("read --tls-min-version: %s is not safe; take VersionTLS12 or VersionTLS13", o.minVersion)
+	}
+	if e.CipherSuites, err = cliflag.TLSCipherSuites(o.ciphers); err != nil {
+		return e, fmt.Errorf("read --tls-cipher-suites: %w", err)
+	}
+	switch {
+	case o.certFile != "":
+		e.CertFile, e.KeyFile = o.certFile, o.keyFile
+		return e, nil
+	case o.certDir == "" && busCert != "":
+		e.CertFile, e.KeyFile, e.PlainToo = busCert, busKey, true
+		return e, nil
+	}
+	pair, err := o.makePair()
+	e.Certificate, e.Key, e.PlainToo = pair.Certificate, pair.Key, o.certDir == ""
+	return e, err
+}
+
+// makePair makes a certificate that no authority signed; in --cert-dir once.
+func (o *tlsOptions) makePair() (certs.Pair, error) {
+	make := func() (certs.Pair, error) {
+		authority, err := certs.NewAuthority("millrace-health", serverAge)
+		if err != nil {
+			return authority, err
+		}
+		hosts := []string{"localhost", "127.0.0.1", "::1"}
+		if name, err := os.Hostname(); err == nil {
+			hosts = append(hosts, name)
+		}
+		return authority.Issue("millrace-health", hosts, serverAge)
+	}
+	if o.certDir == "" {
+		return make()
+	}
+	if err := os.MkdirAll(o.certDir, 0o700); err != nil {
+		return certs.Pair{}, fmt.Errorf("make --cert-dir: %w", err)
+	}
+	return keepPair(o.certDir, "health", make)
+}
+
+// healthServer is what serves the health address, with all that the flags say of who may
+// see what there; ctx ends with the process.
+func (o *serviceOptions) healthServer(ctx context.Context, server *health.Server) (*health.Server, error) {
+	encryption, err := o.tls.encryption(o.busCert, o.busKey)
+	if err != nil {
+		return nil, err
+	}
+	reviewer, err := delegated.Begin(ctx, o.delegated)
+	if err != nil {
+		return nil, err
+	}
+	access := o.access
+	if reviewer != nil {
+		access.Reviewer = reviewer
+	}
+	if o.profiling {
+		server.Profile()
+	}
+	return server.Guard(access).Encrypts(encryption), nil
 }

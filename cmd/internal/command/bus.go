@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/cmd/internal/health"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -42,9 +43,10 @@ and so on for b and c. The services then take all three addresses in --nats-url,
 			}
 			defer running.Close()
 			klog.FromContext(ctx).Info("NATS is listening", "address", server.listen, "data", server.dataDir)
+			service.busCert, service.busKey = server.secure.tls.CertFile, server.secure.tls.KeyFile
 			return service.run(ctx, []part{{
 				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
-				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(),
+				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(), logins: map[string]health.Login{"/varz": running.Admits},
 				collectors: append(server.secure.collectors(), running),
 			}})
 		},

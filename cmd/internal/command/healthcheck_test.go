@@ -16,19 +16,19 @@ func TestHealthcheckAsks(t *testing.T) {
 	defer server.Close()
 	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
 	for _, address := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port} {
-		if err := askHealth(t.Context(), address, "/readyz"); err != nil {
+		if err := askHealth(t.Context(), "http", address, "/readyz"); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	err := askHealth(t.Context(), "127.0.0.1:"+port, "/livez")
+	err := askHealth(t.Context(), "http", "127.0.0.1:"+port, "/livez")
 	if err == nil || !strings.Contains(err.Error(), "bus failed") {
 		t.Errorf("of a service that is not well: %v", err)
 	}
-	if err := askHealth(t.Context(), "nowhere", "/livez"); err == nil || !strings.Contains(err.Error(), "--health-address") {
+	if err := askHealth(t.Context(), "http", "nowhere", "/livez"); err == nil || !strings.Contains(err.Error(), "--health-address") {
 		t.Errorf("of no address: %v", err)
 	}
 	server.Close()
-	if err := askHealth(t.Context(), "127.0.0.1:"+port, "/readyz"); err == nil {
+	if err := askHealth(t.Context(), "http", "127.0.0.1:"+port, "/readyz"); err == nil {
 		t.Error("nobody listens, and all is said to be well")
 	}
 }

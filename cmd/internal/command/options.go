@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/health"
+	"github.com/millrace/millrace/cmd/internal/health/delegated"
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -258,17 +259,23 @@ type serviceOptions struct {
 	healthAddress string
 	profiling     bool
 	access        health.Access
-	grace         time.Duration
-	tracing       telemetry.Options
+	delegated     delegated.Options
+	tls           tlsOptions
+	// busCert and busKey are the files of the certificate of the bus in this process.
+	busCert, busKey string
+	grace           time.Duration
+	tracing         telemetry.Options
 }
 
 func newServiceOptions() serviceOptions {
-	return serviceOptions{healthAddress: "127.0.0.1:10260", access: newAccess(), grace: 10 * time.Second, tracing: telemetry.NewOptions()}
+	return serviceOptions{healthAddress: "127.0.0.1:10260", access: newAccess(), delegated: delegated.Defaults(), grace: 10 * time.Second, tracing: telemetry.NewOptions()}
 }
 
 func (o *serviceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.healthAddress, "health-address", o.healthAddress, "`address` of /healthz, /livez, /readyz and /metrics; empty serves none")
 	addAccess(f, &o.access)
+	addDelegation(f, &o.delegated)
+	o.tls.add(f)
 	f.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof on the health address, to those who may see /metrics")
 	f.DurationVar(&o.grace, "shutdown-timeout", o.grace, "how long to finish what is in hand after SIGTERM")
 }

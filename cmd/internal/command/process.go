@@ -24,6 +24,8 @@ type part struct {
 	collectors []prometheus.Collector
 	// pages are served on the health address, by path.
 	pages map[string]http.Handler
+	// logins may see a page, by path, besides those who may see all.
+	logins map[string]health.Login
 }
 
 // run runs parts until the context ends or one of them fails, and serves their
@@ -56,12 +58,12 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 	defer stop(nil)
 	go boundMemory(stopping, os.LookupEnv)
 	if o.healthAddress != "" {
-		server := health.New(live, ready, registry).Notes(notes).Guard(o.access)
-		if o.profiling {
-			server.Profile()
+		server, err := o.healthServer(stopping, health.New(live, ready, registry).Notes(notes))
+		if err != nil {
+			return err
 		}
 		for _, p := range parts {
-			server.Serves(p.pages)
+			server.Serves(p.pages).Admits(p.logins)
 		}
 		go func() {
 			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {

@@ -57,8 +57,8 @@ var instead = []struct{ flags, do string }{
 	{"version=", "call millrace --version"},
 	{"controller-shutdown-timeout=", "set --shutdown-timeout"},
 	{"contention-profiling=", "--profiling serves profiles, without those of waiting; take it out"},
-	{"bind-address= secure-port= permit- cert-dir= tls- disable-http2-serving= http2- authentication- authorization- client-ca-file= requestheader-",
-		"health is served at --health-address, and metrics there on this machine alone or with the token of --metrics-token-file; take it out"},
+	{"bind-address= secure-port= permit-", "health, metrics and profiles are served at --health-address; take it out"},
+	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
 	{"allocate-node-cidrs= cidr-allocator cloud- cluster- configure-cloud- external-cloud- node-cidr-mask node-sync-period= route-reconciliation service-cluster-ip-range= " +
 		"attach-detach- disable-attach-detach disable-force-detach enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-device-taint-eviction-syncs= concurrent-resourceclaim-syncs= concurrent-service-syncs=",

@@ -32,7 +32,7 @@ func TestFlagsThatAreElsewhere(t *testing.T) {
 		"--kube-api-qps=20":               "--max-requests-in-flight",
 		"--controller-shutdown-timeout=1": "set --shutdown-timeout",
 		"--cluster-signing-key-file=/k":   "stays with kube-controller-manager",
-		"--tls-cert-file=/k":              "--health-address",
+		"--secure-port=10257":             "--health-address",
 		"--replicas=3":                    "",
 	} {
 		cmd := newRun()

@@ -1,6 +1,9 @@
 package health_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -72,6 +75,67 @@ func TestWhatIsConfidentialIsForThisMachine(t *testing.T) {
 		if w := ask(tc.handler, tc.from, tc.path, tc.headers...); w.Code != tc.want {
 			t.Errorf("%s: got %d %.100q, want %d", name, w.Code, w.Body, tc.want)
 		}
+	}
+}
+
+// verdict is what the API server says of every credential.
+type verdict struct {
+	is    error
+	asked int
+}
+
+func (v *verdict) May(*http.Request) error { v.asked++; return v.is }
+
+// TestOthersAreReviewed: a credential that is not ours is the API server's to judge, where it
+// cannot have been read on the way; health is open whatever that says.
+func TestOthersAreReviewed(t *testing.T) {
+	login := func(user, password string) bool { return user == "watcher" && password == "pw" }
+	page := map[string]http.Handler{"/varz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "/jsz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
+	allow, unknown, forbid, away := error(nil), health.ErrUnknown, health.ErrForbidden, health.ErrUnanswered
+	for name, c := range map[string]struct {
+		says              error
+		strict            bool
+		from, path, token string
+		tls               bool
+		want, asked       int
+	}{
+		"allowed":                       {allow, false, elsewhere, "/metrics", "Bearer t", true, 200, 1},
+		"unknown":                       {unknown, false, elsewhere, "/metrics", "Bearer t", true, 401, 1},
+		"forbidden":                     {forbid, false, elsewhere, "/metrics", "Bearer t", true, 403, 1},
+		"unanswered":                    {away, false, elsewhere, "/metrics", "Bearer t", true, 503, 1},
+		"no token":                      {allow, false, elsewhere, "/metrics", "", true, 401, 0},
+		"over plain HTTP":               {allow, false, elsewhere, "/metrics", "Bearer t", false, 401, 0},
+		"over plain HTTP, here":         {allow, false, here, "/metrics", "Bearer t", false, 200, 1},
+		"wrong token, here":             {unknown, false, here, "/metrics", "Bearer t", false, 401, 1},
+		"no token, here":                {unknown, false, here, "/metrics", "", false, 200, 0},
+		"no token, here, strict":        {allow, true, here, "/metrics", "", false, 401, 0},
+		"token, here, strict":           {allow, true, here, "/metrics", "Bearer t", false, 200, 1},
+		"health":                        {away, true, elsewhere, "/readyz?verbose", "Bearer t", true, 200, 0},
+		"login of the bus":              {unknown, true, elsewhere, "/varz", basic("watcher:pw"), true, 200, 0},
+		"login of the bus, plain":       {unknown, true, elsewhere, "/varz", basic("watcher:pw"), false, 401, 0},
+		"login of the bus, wrong":       {unknown, true, elsewhere, "/varz", basic("watcher:p"), true, 401, 0},
+		"login of the bus, other page":  {unknown, true, elsewhere, "/jsz", basic("watcher:pw"), true, 401, 0},
+		"login of the bus, for metrics": {unknown, true, elsewhere, "/metrics", basic("watcher:pw"), true, 401, 0},
+	} {
+		v := &verdict{is: c.says}
+		handler := health.New(nil, nil, prometheus.NewRegistry()).Serves(page).Admits(map[string]health.Login{"/varz": login}).Guard(health.Access{Reviewer: v, Strict: c.strict}).Handler()
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, c.path, nil)
+		if r.RemoteAddr, r.Host = c.from, "10.0.0.9:10260"; c.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		if c.token != "" {
+			r.Header.Set("Authorization", c.token)
+		}
+		if handler.ServeHTTP(w, r); w.Code != c.want || v.asked != c.asked {
+			t.Errorf("%s: got %d %.80q and %d reviews, want %d and %d", name, w.Code, w.Body, v.asked, c.want, c.asked)
+		}
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.RemoteAddr, r.TLS = elsewhere, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+	v := &verdict{}
+	if health.New(nil, nil, prometheus.NewRegistry()).Guard(health.Access{Reviewer: v}).Handler().ServeHTTP(w, r); w.Code != http.StatusOK || v.asked != 1 {
+		t.Errorf("with a certificate: %d, and %d reviews", w.Code, v.asked)
 	}
 }
 

@@ -14,19 +14,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // has client-go tell of its requests
+	"k8s.io/klog/v2"
 )
 
 // Check is one named check: nil while all is well, otherwise what is wrong.
@@ -39,13 +41,15 @@ type Server struct {
 	registry    *prometheus.Registry
 	profiling   bool
 	access      Access
+	encryption  Encryption
 	pages       map[string]http.Handler
+	logins      map[string]Login
 }
 
 // New makes a server. live are the checks that a restart would mend; ready are
 // all others. Names must be distinct.
 func New(live, ready map[string]Check, registry *prometheus.Registry) *Server {
-	return &Server{live: cachedAll(live), ready: cachedAll(ready), registry: registry, pages: map[string]http.Handler{}}
+	return &Server{live: cachedAll(live), ready: cachedAll(ready), registry: registry, pages: map[string]http.Handler{}, logins: map[string]Login{}}
 }
 
 // Notes makes the server show more checks with ?verbose, of which none makes the process
@@ -70,6 +74,18 @@ func (s *Server) Profile() *Server {
 // Serves makes the server serve more pages, by path.
 func (s *Server) Serves(pages map[string]http.Handler) *Server {
 	maps.Copy(s.pages, pages)
+	return s
+}
+
+// Admits lets logins see pages, by path, besides those who may see all.
+func (s *Server) Admits(logins map[string]Login) *Server {
+	maps.Copy(s.logins, logins)
+	return s
+}
+
+// Encrypts says how the server speaks TLS; without it, it does not.
+func (s *Server) Encrypts(e Encryption) *Server {
+	s.encryption = e
 	return s
 }
 
@@ -98,13 +114,13 @@ func (s *Server) Handler() http.Handler {
 			})
 		}
 	}
-	mux.Handle("GET /metrics", s.access.guard(s.metrics()))
+	mux.Handle("GET /metrics", s.access.guard(s.metrics(), nil))
 	for path, page := range s.pages {
-		mux.Handle("GET "+path, s.access.guard(page))
+		mux.Handle("GET "+path, s.access.guard(page, s.logins[path]))
 	}
 	if s.profiling {
 		for path, page := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
-			mux.Handle("/debug/pprof/"+path, s.access.guard(page))
+			mux.Handle("/debug/pprof/"+path, s.access.guard(page, nil))
 		}
 	}
 	return mux
@@ -128,17 +144,34 @@ func common() ([]*dto.MetricFamily, error) {
 
 // Serve listens on address until the context ends.
 //
-// Errors: the address cannot be listened on.
+// Errors: the address cannot be listened on, or the certificate cannot be used.
 func (s *Server) Serve(ctx context.Context, address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("serve health and metrics: %w; choose another --health-address", err)
 	}
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	return s.ServeOn(ctx, listener)
+}
+
+// ServeOn serves on a listener, which it closes, until the context ends.
+//
+// Errors: as [Server.Serve].
+func (s *Server) ServeOn(ctx context.Context, listener net.Listener) error {
+	config, err := s.encryption.config(ctx)
+	if err != nil {
+		_ = listener.Close()
+		return fmt.Errorf("serve health and metrics: %w", err)
+	}
+	server := &http.Server{
+		Handler: s.Handler(), MaxHeaderBytes: 64 << 10,
+		// At -v=2: handshakes that fail are of strangers.
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(klog.Background().WithName("health").V(2)), slog.LevelInfo),
+		ReadHeaderTimeout: headersIn, ReadTimeout: requestIn, WriteTimeout: answerIn, IdleTimeout: restFor,
+	}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve health and metrics on %s: %w", address, err)
+	if err := server.Serve(listen(listener, config, s.encryption.PlainToo)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health and metrics on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }

@@ -1,0 +1,208 @@
+package delegated
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/internal/health"
+)
+
+// judge is an API server that reviews, and does nothing else: the token of a user is
+// "token-of-" and its name, and prometheus alone may get /metrics.
+type judge struct {
+	*httptest.Server
+	reviews, refuses atomic.Int32
+}
+
+func newJudge(t *testing.T) *judge {
+	t.Helper()
+	j := &judge{}
+	j.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any
+		switch r.URL.Path {
+		case "/apis/authentication.k8s.io/v1/tokenreviews":
+			answer = reviewToken(r)
+		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+			answer = reviewAccess(r)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+		}
+		j.reviews.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		if j.refuses.Load() > 0 {
+			w.WriteHeader(http.StatusForbidden)
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(j.Close)
+	return j
+}
+
+func reviewToken(r *http.Request) (review authenticationv1.TokenReview) {
+	_ = json.NewDecoder(r.Body).Decode(&review)
+	review.TypeMeta = metav1.TypeMeta{Kind: "TokenReview", APIVersion: "authentication.k8s.io/v1"}
+	name, ok := strings.CutPrefix(review.Spec.Token, "token-of-")
+	if review.Status.Authenticated = ok; ok {
+		review.Status.User.Username = name
+	} else {
+		review.Status.Error = "invalid bearer token"
+	}
+	if name == "master" {
+		review.Status.User.Groups = []string{"system:masters"}
+	}
+	return review
+}
+
+func reviewAccess(r *http.Request) (review authorizationv1.SubjectAccessReview) {
+	_ = json.NewDecoder(r.Body).Decode(&review)
+	review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
+	asked := review.Spec.NonResourceAttributes
+	review.Status.Allowed = asked != nil && review.Spec.User == "prometheus" && asked.Verb == "get" && asked.Path == "/metrics"
+	return review
+}
+
+// options are those of a service that asks the judge.
+func (j *judge) options(t *testing.T) Options {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a, user: a}}], current-context: a, users: [{name: a, user: {}}]}`, j.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Defaults()
+	o.Authentication, o.Authorization, o.SkipLookup = file, file, true
+	return o
+}
+
+func begin(t *testing.T, o Options) *Reviewer {
+	t.Helper()
+	v, err := Begin(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func request(t *testing.T, method, path, token string) *http.Request {
+	r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// TestTheAPIServerJudges who asks for what, and what it has said is remembered.
+func TestTheAPIServerJudges(t *testing.T) {
+	j := newJudge(t)
+	v := begin(t, j.options(t))
+	for _, c := range []struct {
+		method, path, token string
+		want                error
+	}{
+		{"GET", "/metrics", "token-of-prometheus", nil},
+		{"GET", "/debug/pprof/heap", "token-of-prometheus", health.ErrForbidden},
+		{"POST", "/metrics", "token-of-prometheus", health.ErrForbidden},
+		{"GET", "/metrics", "token-of-alice", health.ErrForbidden},
+		{"GET", "/debug/pprof/heap", "token-of-master", nil},
+		{"GET", "/metrics", "made-up", health.ErrUnknown},
+		{"GET", "/metrics", "", health.ErrUnknown},
+	} {
+		if err := v.May(request(t, c.method, c.path, c.token)); !errors.Is(err, c.want) {
+			t.Errorf("%s %s with %q: %v, want %v", c.method, c.path, c.token, err, c.want)
+		}
+	}
+	before := j.reviews.Load()
+	for range 100 {
+		if err := v.May(request(t, "GET", "/metrics", "token-of-prometheus")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := j.reviews.Load() - before; n > 0 {
+		t.Errorf("100 requests of a known user caused %d reviews", n)
+	}
+}
+
+// TestWithoutTheAPIServerNobodyIsLetIn, and afterwards they are again. That it does not
+// review is not taken for a verdict.
+func TestWithoutTheAPIServerNobodyIsLetIn(t *testing.T) {
+	j := newJudge(t)
+	o := j.options(t)
+	o.TokenTTL, o.AllowTTL, o.DenyTTL = 0, 0, 0
+	v := begin(t, o)
+	ask := func() error { return v.May(request(t, "GET", "/metrics", "token-of-prometheus")) }
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	j.refuses.Store(1)
+	if err := ask(); !errors.Is(err, health.ErrUnanswered) || !v.away.Load() {
+		t.Errorf("without the right to create reviews: %v", err)
+	}
+	j.refuses.Store(0)
+	if err := ask(); err != nil || v.away.Load() {
+		t.Errorf("with the right again: %v", err)
+	}
+	j.Close()
+	if err := ask(); !errors.Is(err, health.ErrUnanswered) || !v.away.Load() {
+		t.Errorf("without an API server: %v", err)
+	}
+}
+
+// TestAFloodOfMadeUpTokens causes a bounded number of reviews.
+func TestAFloodOfMadeUpTokens(t *testing.T) {
+	j := newJudge(t)
+	v := begin(t, j.options(t))
+	began := time.Now()
+	const flood = burst + asks/2
+	for i := range flood {
+		if err := v.May(request(t, "GET", "/metrics", fmt.Sprint("made-up-", i))); !errors.Is(err, health.ErrUnknown) {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("%d reviews in %v", flood, took)
+	}
+}
+
+// TestWhatIsMissing is said at the start, with what to do; a lookup that fails is no reason
+// not to start where it was not asked for, or is tolerated.
+func TestWhatIsMissing(t *testing.T) {
+	j := newJudge(t)
+	j.refuses.Store(1) // the ConfigMap, too
+	looks, tolerates := j.options(t), j.options(t)
+	looks.SkipLookup, tolerates.SkipLookup, tolerates.TolerateLookupFailure = false, false, true
+	ca, kubeconfig := j.options(t), Defaults()
+	ca.ClientCAFile, kubeconfig.Authentication = "/there/is/none", "/there/is/none"
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"a lookup that fails":                {looks, "extension-apiserver-authentication-reader"},
+		"a lookup that fails, tolerated":     {tolerates, ""},
+		"a file of authorities that is none": {ca, "--client-ca-file"},
+		"a kubeconfig that is none":          {kubeconfig, "--authentication-kubeconfig"},
+	} {
+		if _, err := Begin(t.Context(), c.o); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if v, err := Begin(t.Context(), Defaults()); v != nil || err != nil {
+		t.Errorf("outside of a cluster, without a kubeconfig: %v, %v", v, err)
+	}
+}

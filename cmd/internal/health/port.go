@@ -1,0 +1,227 @@
+package health
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// Encryption is how the address speaks TLS; the zero value does not. HTTP/2 is not spoken:
+// one connection would be many requests.
+type Encryption struct {
+	// CertFile and KeyFile are the certificate and its key, as PEM, which are read again
+	// when they change. Where they are empty, Certificate and Key are served.
+	CertFile, KeyFile string
+	Certificate, Key  []byte
+	// MinVersion and CipherSuites are crypto/tls's; zero is its default.
+	MinVersion   uint16
+	CipherSuites []uint16
+	// PlainToo answers clients that do not speak TLS on the same port.
+	PlainToo bool
+}
+
+// certificate is what dynamiccertificates serves from.
+type certificate interface {
+	dynamiccertificates.CertKeyContentProvider
+	dynamiccertificates.Notifier
+}
+
+// config is that of the listener until the context ends; nil: TLS is off. Every client is
+// asked for a certificate, which is judged when it asks for something.
+//
+// Errors: the certificate cannot be read, or the key is not that of the certificate.
+func (e Encryption) config(ctx context.Context) (*tls.Config, error) {
+	var pair certificate
+	switch {
+	case e.CertFile != "" || e.KeyFile != "":
+		files, err := dynamiccertificates.NewDynamicServingContentFromFiles("health", e.CertFile, e.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read --tls-cert-file %q and --tls-private-key-file %q: %w", e.CertFile, e.KeyFile, err)
+		}
+		pair = files
+	case len(e.Certificate) > 0:
+		fixed, err := dynamiccertificates.NewStaticCertKeyContent("health", e.Certificate, e.Key)
+		if err != nil {
+			return nil, fmt.Errorf("use the certificate of the health address: %w", err)
+		}
+		pair = fixed
+	default:
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: max(e.MinVersion, tls.VersionTLS12), CipherSuites: e.CipherSuites, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
+	newest := dynamiccertificates.NewDynamicServingCertificateController(config, nil, pair, nil, nil)
+	if err := newest.RunOnce(); err != nil {
+		return nil, fmt.Errorf("use the certificate of the health address: %w", err)
+	}
+	pair.AddListener(newest)
+	if files, is := pair.(dynamiccertificates.ControllerRunner); is {
+		go files.Run(ctx, 1)
+		go newest.Run(1, ctx.Done())
+	}
+	outer := config.Clone()
+	outer.GetConfigForClient = newest.GetConfigForClient
+	return outer, nil
+}
+
+const (
+	// connections are open at once at most, and ofOneHost of them from one address: a pod
+	// that opens all it may takes none from the kubelet and from Prometheus.
+	connections, ofOneHost = 512, 64
+	// The time in which a request has to come, headers first, and to be answered (profiles
+	// have as long as they take besides), and for which a connection may be of no use.
+	headersIn, requestIn, answerIn, restFor = 5 * time.Second, 15 * time.Second, time.Minute, time.Minute
+)
+
+// port is a listener that bounds the number of connections, and speaks TLS with clients that
+// begin with it.
+type port struct {
+	net.Listener
+	config *tls.Config // nil: no TLS
+	plain  bool        // or config is nil
+
+	taken  chan accepted
+	closed context.Context
+	close  context.CancelFunc
+
+	mu   sync.Mutex
+	open map[string]int // connections by the address of the client
+	all  int
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func listen(on net.Listener, config *tls.Config, plain bool) *port {
+	p := &port{Listener: on, config: config, plain: plain || config == nil, taken: make(chan accepted), open: map[string]int{}}
+	p.closed, p.close = context.WithCancel(context.Background())
+	go p.take()
+	return p
+}
+
+// take takes connections until the listener is closed. One that is too many is closed at once.
+func (p *port) take() {
+	for {
+		conn, err := p.Listener.Accept()
+		if err != nil {
+			if !p.hand(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		if !p.admit(host) {
+			_ = conn.Close()
+			continue
+		}
+		go p.greet(&counted{Conn: conn, leave: sync.OnceFunc(func() { p.leave(host) })})
+	}
+}
+
+// greet hands a connection on once it is known whether the client begins with TLS.
+func (p *port) greet(conn net.Conn) {
+	switch {
+	case p.config == nil:
+	case !p.plain:
+		conn = tls.Server(conn, p.config)
+	default:
+		begun := &begun{Conn: conn}
+		_ = conn.SetReadDeadline(time.Now().Add(headersIn))
+		if _, err := io.ReadFull(conn, begun.first[:]); err != nil {
+			_ = conn.Close()
+			return
+		}
+		_ = conn.SetReadDeadline(time.Time{})
+		conn = begun
+		if begun.first[0] == recordHandshake {
+			conn = tls.Server(begun, p.config)
+		}
+	}
+	if !p.hand(accepted{conn: conn}) {
+		_ = conn.Close()
+	}
+}
+
+// recordHandshake is the first byte of what a TLS client sends, and of no HTTP request.
+const recordHandshake = 0x16
+
+func (p *port) hand(a accepted) bool {
+	select {
+	case p.taken <- a:
+		return true
+	case <-p.closed.Done():
+		return false
+	}
+}
+
+// Accept is [net.Listener].
+func (p *port) Accept() (net.Conn, error) {
+	select {
+	case a := <-p.taken:
+		return a.conn, a.err
+	case <-p.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is [net.Listener].
+func (p *port) Close() error {
+	p.close()
+	return p.Listener.Close()
+}
+
+func (p *port) admit(host string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all >= connections || p.open[host] >= ofOneHost {
+		return false
+	}
+	p.all++
+	p.open[host]++
+	return true
+}
+
+func (p *port) leave(host string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.open[host]--; p.open[host] == 0 {
+		delete(p.open, host)
+	}
+}
+
+// counted is a connection that leaves when it is closed.
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+// Close is [net.Conn].
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// begun is a connection of which the first byte has been read.
+type begun struct {
+	net.Conn
+	first [1]byte
+	given bool
+}
+
+// Read is [net.Conn].
+func (b *begun) Read(into []byte) (int, error) {
+	if b.given || len(into) == 0 {
+		return b.Conn.Read(into)
+	}
+	b.given = true
+	return copy(into, b.first[:]), nil
+}
