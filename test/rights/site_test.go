@@ -63,20 +63,40 @@ func ok(t *testing.T, err error) {
 // clusterRoles are the rules of a manifest's cluster roles, by name.
 func clusterRoles(t *testing.T, folder, file string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deployments, folder, file))
-	ok(t, err)
 	found := map[string][]rbacv1.PolicyRule{}
-	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(bytes.NewReader(text)), 4096)
-	for {
-		var role rbacv1.ClusterRole
-		if err := documents.Decode(&role); errors.Is(err, io.EOF) {
-			return found
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, role := range read[rbacv1.ClusterRole](t, folder, file) {
 		if role.Kind == "ClusterRole" {
 			found[role.Name] = role.Rules
 		}
+	}
+	return found
+}
+
+// bindings are a manifest's, of cluster roles and roles.
+func bindings(t *testing.T, folder, file string) (found []rbacv1.RoleBinding) {
+	t.Helper()
+	for _, b := range read[rbacv1.RoleBinding](t, folder, file) {
+		if strings.HasSuffix(b.Kind, "RoleBinding") {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// read reads each document of a manifest as an object of one type.
+func read[T any](t *testing.T, folder, file string) (all []T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deployments, folder, file))
+	ok(t, err)
+	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(bytes.NewReader(text)), 4096)
+	for {
+		var one T
+		if err := documents.Decode(&one); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
 	}
 }
 

@@ -30,12 +30,12 @@ type rbacOptions struct {
 
 // The parts of the roles, and the ways to impersonate.
 const (
-	ofWatcher, ofWriter, ofTokens = "watcher", "writer", "tokens"
-	constrained, classic          = "constrained", "classic"
+	ofWatcher, ofWriter, ofTokens, ofMetrics = "watcher", "writer", "tokens", "metrics"
+	constrained, classic                     = "constrained", "classic"
 )
 
 func (o *rbacOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter}, "`services` whose roles are printed: watcher, writer, and tokens, the role of the controller that makes tokens, which Kubernetes does not have")
+	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` that are printed: the roles of the watcher and of the writer; metrics, by which the service accounts of these ask the API server who may see theirs; and tokens, the role of the controller that makes tokens, which Kubernetes does not have")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as the services' flag of that name")
 	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself, such as widgets.example.com, where a controller reads every kind; '*' is all of them, and takes a \"*\" in the role")
 	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
@@ -49,8 +49,8 @@ func (o *rbacOptions) add(f *pflag.FlagSet) {
 // check finds what cannot be meant.
 func (o *rbacOptions) check() error {
 	for _, part := range o.of {
-		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens}, part) {
-			return fmt.Errorf("read --of: %q is not %s, %s or %s", part, ofWatcher, ofWriter, ofTokens)
+		if !slices.Contains([]string{ofWatcher, ofWriter, ofTokens, ofMetrics}, part) {
+			return fmt.Errorf("read --of: %q is not %s, %s, %s or %s", part, ofWatcher, ofWriter, ofTokens, ofMetrics)
 		}
 	}
 	if o.impersonation != constrained && o.impersonation != classic {
@@ -91,6 +91,8 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read --controllers: %w", err)
 	}
+	var scraped []rbacv1.Subject
+	first := o.prefix + "-" + o.writer
 	m := rights.Manifest{Chosen: chosen, Classic: o.impersonation == classic}
 	for _, name := range o.custom {
 		m.Custom = append(m.Custom, kinds.Name(strings.TrimSpace(name)))
@@ -103,6 +105,10 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 			other = &another
 		}
 		m.Watchers(o.prefix+"-watcher", other, who)
+		first, scraped = o.prefix+"-watcher", append(scraped, who)
+		if other != nil {
+			scraped = append(scraped, *other)
+		}
 	}
 	if slices.Contains(o.of, ofTokens) {
 		m.Tokens(o.prefix)
@@ -114,6 +120,10 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 			who = m.Account(o.namespace, "millrace-"+o.writer)
 		}
 		m.Writer(name, who)
+		scraped = append(scraped, who)
+	}
+	if slices.Contains(o.of, ofMetrics) && len(scraped) > 0 {
+		m.Delegator(first+"-delegator", scraped...)
 	}
 	return m.YAML()
 }

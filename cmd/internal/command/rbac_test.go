@@ -65,7 +65,7 @@ func printed(t *testing.T, arguments ...string) []byte {
 
 func TestRBACRefusesWhatCannotBeMeant(t *testing.T) {
 	for _, c := range []struct{ argument, says string }{
-		{"--of=reconcilers", `"reconcilers" is not watcher, writer or tokens`},
+		{"--of=reconcilers", `"reconcilers" is not watcher, writer, tokens or metrics`},
 		{"--impersonation=modern", `"modern" is not constrained or classic`},
 		{"--watchers=3", "3 is not 1 or 2"},
 		{"--custom-kinds=*,widgets.example.com", "give it alone"},

@@ -99,7 +99,8 @@ each of them may do Kubernetes' own system:controller:* roles say.`
 	aboutWriter = `What the writer may do while it impersonates one of them, and not with a right of its own:
 the writes that the controllers promise, and the looks that belong to them. The rules
 hold for all of its identities together; each is bound by its own role besides.`
-	aboutClassic = "The API server is older than constrained impersonation: nothing else bounds the writer."
+	aboutDelegator = `It asks the API server who sends a request for metrics, and whether that user may.`
+	aboutClassic   = "The API server is older than constrained impersonation: nothing else bounds the writer."
 )
 
 // Watchers gives watchers their roles: one that reads everything, or two, of which only the
@@ -146,6 +147,19 @@ func (m *Manifest) Writer(name string, who ...rbacv1.Subject) {
 		m.err = err
 	}
 	m.Cluster(name, aboutWriter, Writer(needs, m.Custom), who...)
+}
+
+// Delegator lets accounts ask the API server whose a token is, and what a user may
+// do, and read the authorities of client certificates: Kubernetes' own roles for that.
+func (m *Manifest) Delegator(name string, who ...rbacv1.Subject) {
+	m.put(aboutDelegator, rbacv1.ClusterRoleBinding{
+		TypeMeta: typed("ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: who,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
+	})
+	m.put("", rbacv1.RoleBinding{
+		TypeMeta: typed("RoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem}, Subjects: who,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
+	})
 }
 
 // Tokens makes the role of the controller that makes tokens, which Kubernetes has not.
