@@ -198,7 +198,7 @@ func newBusOptions() busOptions {
 func (o *busOptions) add(f *pflag.FlagSet) {
 	o.at.Add(f)
 	f.StringSliceVar(&o.monitoring, "nats-monitoring", o.monitoring,
-		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222; without them nobody can tell when NATS syncs (for millrace bus the health address)")
+		"monitoring `addresses` of all NATS servers, such as http://nats-0:8222, and for millrace bus its health address with https, over which the user and password of this service are shown; without them nothing tells when NATS syncs")
 	f.BoolVar(&o.auditGrade, "require-audit-grade", o.auditGrade,
 		"do not start on a bus whose settings could lose something that it has acknowledged; the log says what is missing in any case")
 	f.IntVar(&o.replicas, "stream-replicas", o.replicas, "copies of every stream: 1, or 3 on a cluster of three")
