@@ -78,7 +78,7 @@ func newPair(t *testing.T) certs.Pair {
 	return pair
 }
 
-// TestThePortSpeaksBoth: probes over HTTP, and whoever has a token over HTTPS, or HTTPS alone.
+// TestThePortSpeaksBoth: probes over HTTP, and those with a token over HTTPS, or HTTPS alone.
 func TestThePortSpeaksBoth(t *testing.T) {
 	pair := newPair(t)
 	both := health.Encryption{Certificate: pair.Certificate, Key: pair.Key, PlainToo: true}

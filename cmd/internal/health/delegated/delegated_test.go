@@ -139,9 +139,9 @@ func TestTheAPIServerJudges(t *testing.T) {
 	}
 }
 
-// TestWithoutTheAPIServerNobodyIsLetIn, and afterwards they are again. That it does not
+// TestWithoutTheAPIServerNoOneIsLetIn, and afterwards they are again. That it does not
 // review is not taken for a verdict.
-func TestWithoutTheAPIServerNobodyIsLetIn(t *testing.T) {
+func TestWithoutTheAPIServerNoOneIsLetIn(t *testing.T) {
 	j := newJudge(t)
 	o := j.options(t)
 	o.TokenTTL, o.AllowTTL, o.DenyTTL = 0, 0, 0
