@@ -2,6 +2,8 @@ package command
 
 import (
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,5 +64,68 @@ func TestManifestsOpenHealthAlone(t *testing.T) {
 	}
 	if found < 4 {
 		t.Errorf("only %d settings were found", found)
+	}
+}
+
+// TestHowTheHealthAddressSpeaksTLS: with HTTP beside it until a certificate is given, with
+// the bus's certificate where there is one, and never with a version that is not safe.
+func TestHowTheHealthAddressSpeaksTLS(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		args     []string
+		bus      string
+		file     string // of the certificate; "" where it is made
+		plainToo bool
+		says     string
+	}{
+		"by default":             {nil, "", "", true, ""},
+		"by default, with a bus": {nil, "bus", "bus.crt", true, ""},
+		"a certificate":          {[]string{"--tls-cert-file=a.crt", "--tls-private-key-file=a.key"}, "bus", "a.crt", false, ""},
+		"a directory":            {[]string{"--cert-dir=" + dir}, "bus", "", false, ""},
+		"no key":                 {[]string{"--tls-cert-file=a.crt"}, "", "", false, "--tls-private-key-file"},
+		"an old version":         {[]string{"--tls-min-version=VersionTLS10"}, "", "", false, "VersionTLS12"},
+		"no version":             {[]string{"--tls-min-version=1.2"}, "", "", false, "--tls-min-version"},
+		"no cipher":              {[]string{"--tls-cipher-suites=ROT13"}, "", "", false, "--tls-cipher-suites"},
+	} {
+		o, f := tlsOptions{}, pflag.NewFlagSet(name, pflag.ContinueOnError)
+		o.add(f)
+		ok(t, f.Parse(c.args))
+		cert, key := "", ""
+		if c.bus != "" {
+			cert, key = c.bus+".crt", c.bus+".key"
+		}
+		e, err := o.encryption(cert, key)
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v, want %s", name, err, c.says)
+			}
+			continue
+		}
+		if err != nil || e.CertFile != c.file || e.PlainToo != c.plainToo || (len(e.Certificate) > 0) != (c.file == "") {
+			t.Errorf("%s: %v, %q, plain %t", name, err, e.CertFile, e.PlainToo)
+		}
+	}
+	first, err := (&tlsOptions{certDir: dir}).encryption("", "")
+	ok(t, err)
+	again, err := (&tlsOptions{certDir: dir}).encryption("", "")
+	ok(t, err)
+	if string(first.Certificate) != string(again.Certificate) {
+		t.Error("a directory with a certificate gets another one")
+	}
+}
+
+// TestHealthcheckAsksOverTLS: a certificate of which nothing is known is enough on this machine.
+func TestHealthcheckAsksOverTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "https://")
+	ok(t, askHealth(t.Context(), "https", address, "/readyz"))
+	for _, c := range []struct {
+		o    tlsOptions
+		want bool
+	}{{tlsOptions{}, false}, {tlsOptions{certFile: "a"}, true}, {tlsOptions{certDir: "a"}, true}} {
+		if c.o.alone() != c.want {
+			t.Errorf("%+v: HTTPS alone is %t", c.o, !c.want)
+		}
 	}
 }

@@ -29,7 +29,8 @@ type Options struct {
 	Name string
 
 	// Monitoring are the URLs of the servers' monitoring endpoints; only they tell
-	// when a server syncs ([Bus.Audit]).
+	// when a server syncs ([Bus.Audit]). With https the user and password of this
+	// connection are shown, to a server of the authorities that the bus is trusted by.
 	Monitoring []string
 
 	// User comes with the password in PasswordFile, which is read again at each
