@@ -1,7 +1,10 @@
 package delegated
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/cmd/internal/health"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
 // judge is an API server that reviews, and does nothing else: the token of a user is
@@ -204,5 +208,64 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 	if v, err := Begin(t.Context(), Defaults()); v != nil || err != nil {
 		t.Errorf("outside of a cluster, without a kubeconfig: %v, %v", v, err)
+	}
+}
+
+// issue is a client's certificate of an authority, for a request that has come with it.
+func issue(t *testing.T, authority certs.Pair, name string) *tls.ConnectionState {
+	t.Helper()
+	pair, err := authority.Issue(name, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(pair.Certificate)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+}
+
+// TestCertificates: the common name is the user's, where the authority is that of clients; a
+// proxy of another authority may name users, and none else.
+func TestCertificates(t *testing.T) {
+	j := newJudge(t)
+	var authorities [3]certs.Pair
+	var files [3]string
+	for i := range authorities {
+		var err error
+		if authorities[i], err = certs.NewAuthority("an authority", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		files[i] = filepath.Join(t.TempDir(), "ca.crt")
+		if err := os.WriteFile(files[i], authorities[i].Certificate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := j.options(t)
+	o.ClientCAFile, o.Front.CAFile, o.Front.Names = files[0], files[1], []string{"proxy"}
+	v := begin(t, o)
+	for name, c := range map[string]struct {
+		authority    certs.Pair
+		common, user string // the user that a header names
+		want         error
+	}{
+		"a client":                                 {authorities[0], "prometheus", "", nil},
+		"a client who may not":                     {authorities[0], "alice", "", health.ErrForbidden},
+		"a client who says that it is another":     {authorities[0], "alice", "prometheus", health.ErrForbidden},
+		"a client of another authority":            {authorities[2], "prometheus", "", health.ErrUnknown},
+		"the proxy":                                {authorities[1], "proxy", "prometheus", nil},
+		"the proxy, for a user who may not":        {authorities[1], "proxy", "alice", health.ErrForbidden},
+		"another program of the proxy's authority": {authorities[1], "other", "prometheus", health.ErrUnknown},
+		"a proxy of another authority":             {authorities[2], "proxy", "prometheus", health.ErrUnknown},
+	} {
+		r := request(t, "GET", "/metrics", "")
+		r.TLS = issue(t, c.authority, c.common)
+		if c.user != "" {
+			r.Header.Set("X-Remote-User", c.user)
+		}
+		if err := v.May(r); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
 	}
 }
