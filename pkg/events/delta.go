@@ -1,6 +1,8 @@
 package events
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -88,6 +90,38 @@ type Delta struct {
 	// Sight is for how long the kind has been watched without a break; zero where
 	// nobody asks for it ([kinds.Beating]).
 	Sight Sight
+	// Left is what was left out since the object was said before this: it was written
+	// faster than is recorded.
+	Left Left
+	// Waits is how many objects have a newer version than the log, which waits to be
+	// said: the log is no position to go on from.
+	Waits uint64
+}
+
+// Left is what was left out of the record.
+type Left struct {
+	// Versions of an object, and the Bytes of their bodies.
+	Versions uint64 `json:"versions"`
+	Bytes    uint64 `json:"bytes"`
+}
+
+// String is "<versions> <bytes>", or "" where nothing was left out.
+func (l Left) String() string {
+	if l == (Left{}) {
+		return ""
+	}
+	return strconv.FormatUint(l.Versions, 10) + " " + strconv.FormatUint(l.Bytes, 10)
+}
+
+func parseLeft(text string) (l Left, err error) {
+	if text == "" {
+		return l, nil
+	}
+	versions, bytes, _ := strings.Cut(text, " ")
+	if l.Versions, err = strconv.ParseUint(versions, 10, 64); err == nil {
+		l.Bytes, err = strconv.ParseUint(bytes, 10, 64)
+	}
+	return l, err
 }
 
 // Place is the sequence of a message in its log, 0 where there is none. Known is

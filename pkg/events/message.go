@@ -44,6 +44,8 @@ const (
 	HeaderBefore      = "Millrace-Before"
 	HeaderSince       = "Millrace-Since"
 	HeaderSight       = "Millrace-Sight" // two RFC 3339 times, with a space between
+	HeaderLeft        = "Millrace-Left"  // versions and bytes, with a space between
+	HeaderWaits       = "Millrace-Waits"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 	HeaderTraceHops   = "Millrace-Hop"
@@ -55,7 +57,7 @@ const proven = "proven"
 
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
-	const most = 29 // headers, with those of its seal and of its trace
+	const most = 31 // headers, with those of its seal and of its trace
 	h, values := make(map[string][]string, most), make([]string, 0, most)
 	set := func(key, value string, wanted bool) {
 		if wanted {
@@ -88,6 +90,8 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
 	set(HeaderSince, strconv.FormatUint(d.Since, 10), d.Since != 0)
 	set(HeaderSight, d.Sight.String(), d.Sight != Sight{})
+	set(HeaderLeft, d.Left.String(), d.Left != Left{})
+	set(HeaderWaits, strconv.FormatUint(d.Waits, 10), d.Waits != 0)
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
@@ -124,14 +128,12 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	}
 	d.Generation, d.Epoch = int64(number(HeaderGeneration, 63)), number(HeaderEpoch, 32)
 	d.Before = Place{m.Get(HeaderBefore) != "", number(HeaderBefore, 64)}
-	d.Since = number(HeaderSince, 64)
+	d.Since, d.Waits = number(HeaderSince, 64), number(HeaderWaits, 64)
 	if err != nil {
 		return Delta{}, err
 	}
-	if text := m.Get(HeaderAt); text != "" {
-		if d.At, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAt, err)
-		}
+	if d.At, err = parseAt(m.Get(HeaderAt)); err != nil {
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAt, err)
 	}
 	if d.Sight, err = parseSight(m.Get(HeaderSight)); err != nil {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderSight, err)
@@ -149,10 +151,21 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	if d.After, err = parseLink(m.Get(HeaderAfter)); err != nil {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderAfter, err)
 	}
+	if d.Left, err = parseLeft(m.Get(HeaderLeft)); err != nil {
+		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderLeft, err)
+	}
 	if err := d.check(ref); err != nil {
 		return Delta{}, err
 	}
 	return d, nil
+}
+
+// parseAt reads a moment; without a text it is not known.
+func parseAt(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339Nano, text)
 }
 
 func (d Delta) check(ref Ref) error {

@@ -178,6 +178,7 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		served:  func(version string) bool { return s.serves(kind.Name, version) },
 		ensured: s.warm[kind.Name], overtaken: func() { s.yield(kind.Name) }, tracing: newTracing(s.causes),
 		news: make(chan struct{}, 1), doubts: make(chan struct{}, 1), asks: make(chan struct{}, 1), bygone: make(chan struct{}, 1),
+		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
 	}}
 	if makers[kind.Name] {
 		r.watch.changed = func() { s.unsettle(time.Now()) }

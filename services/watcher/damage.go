@@ -88,6 +88,7 @@ func (k *kindWatch) look(ctx context.Context) error {
 		return nil
 	}
 	k.lookedAt, k.looked = time.Now(), k.appender.Last()
+	k.bounds.sweep(k.lookedAt)
 	if err := k.flush(ctx); err != nil {
 		return err
 	}

@@ -49,15 +49,15 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 		clean := k.dirty.IsZero()
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errors.Join(k.catchUp(ctx), ctx.Err())
 		case event, open := <-w.ResultChan():
 			if !open {
-				return errors.Join(k.release(ctx, true), k.flush(ctx), errEnded)
+				return errors.Join(k.release(ctx, true), k.catchUp(ctx), k.flush(ctx), errEnded)
 			}
 			err = k.receive(ctx, event)
 		case <-over:
 		case <-k.bell:
-			err = k.release(ctx, false)
+			err = errors.Join(k.release(ctx, false), k.recordWaiting(ctx, false))
 		case err = <-proved:
 		case <-k.doubts:
 			k.proving(ctx, true, proved)
@@ -115,6 +115,7 @@ func (k *kindWatch) hear(ctx context.Context, event watch.Event) error {
 	}
 	stamp := k.stamp(false)
 	stamp.Writers = k.writers.of(m.GetUID(), event.Type == watch.Added)
+	stamp.First = event.Type == watch.Added
 	if err := k.say(ctx, op, event.Object, stamp); err != nil {
 		return err
 	}
@@ -167,6 +168,9 @@ func (k *kindWatch) sighted() {
 }
 
 func (k *kindWatch) mark(ctx context.Context) error {
+	if err := k.recordWaiting(ctx, true); err != nil {
+		return err
+	}
 	k.marked = time.Now()
 	d := translate.Mark(k.kind.Name, k.cursor.Version, k.state, k.stamp(false))
 	d.Since = k.window.Since()
@@ -193,10 +197,18 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 	if err != nil {
 		return err
 	}
+	switch {
+	case op == events.Gone:
+		k.bounds.ends(d.UID)
+	case !s.Sync && k.withhold(d, wrote, s.First):
+		return nil
+	}
+	d.Left = k.bounds.left(d.UID)
 	span := k.traced(&d, m)
 	err = k.append(ctx, d)
 	k.sent(span, d.UID, err)
 	if err == nil {
+		k.bounds.recorded(d)
 		k.writers.note(k.kind.Name, op, d.UID, wrote)
 	}
 	switch {
@@ -212,6 +224,7 @@ func (k *kindWatch) say(ctx context.Context, op events.Op, obj runtime.Object, s
 
 func (k *kindWatch) append(ctx context.Context, d events.Delta) error {
 	k.enter(&d)
+	d.Waits = uint64(k.bounds.waits)
 	m := events.EncodeDelta(d)
 	m.Subject = subject.Mark(k.kind.Name)
 	if d.Ref.Name != "" {

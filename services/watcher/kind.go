@@ -46,6 +46,8 @@ type kindWatch struct {
 	tracing
 	writers writers
 	fights  fights
+	bounds  bounds
+	waking  time.Time // when it is looked next at what waits for room
 	cursor  translate.Cursor
 	latest  events.Delta // the newest object that was said: proof of history
 	expired bool         // the position is of no use: relist
@@ -184,6 +186,7 @@ func (k *kindWatch) session(ctx context.Context) error {
 	if resumed {
 		k.era.Begin(k.cursor.Epoch)
 		k.suspectPast()
+		k.bounds.abandon(true)
 		w, err = k.source.Watch(ctx, k.cursor.Version)
 	} else {
 		w, err = k.relist(ctx)

@@ -16,6 +16,8 @@ type metrics struct {
 	damage  *prometheus.CounterVec
 	// fights counts those that were found; see fights.go.
 	fights *prometheus.CounterVec
+	// leftOut counts versions, and leftOutBytes what they come to; see bound.go.
+	leftOut, leftOutBytes *prometheus.CounterVec
 	// degraded tells each kind that cannot be watched at the moment.
 	degraded *prometheus.GaugeVec
 	// undiscovered counts failures to find out which kinds there are.
@@ -57,6 +59,12 @@ func newMetrics() *metrics {
 		fights: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_watcher_fights_total", Help: "Times that two managers were found to write an object of a kind back and forth; the log names them.",
 		}, []string{"kind"}),
+		leftOut: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_left_out_versions_total", Help: "Versions that were left out of the record since their object is written faster than --object-bound records.",
+		}, []string{"kind"}),
+		leftOutBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_watcher_left_out_bytes_total", Help: "Bytes of the versions that were left out of the record.",
+		}, []string{"kind"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millrace_watcher_degraded", Help: "1 while a kind cannot be watched.",
 		}, []string{"kind"}),
@@ -82,15 +90,24 @@ func newClaims() *prometheus.CounterVec {
 	return claims
 }
 
+// leaves counts a version of a kind that is left out.
+func (m *metrics) leaves(kind kinds.Name) func(bytes int) {
+	versions, bytes := m.leftOut.WithLabelValues(string(kind)), m.leftOutBytes.WithLabelValues(string(kind))
+	return func(size int) {
+		versions.Inc()
+		bytes.Add(float64(size))
+	}
+}
+
 // begin has everything of a kind there that may never happen: the first time is an
 // increase.
 func (m *metrics) begin(kind kinds.Name) {
-	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage, m.fights} {
+	for _, c := range []*prometheus.CounterVec{m.relists, m.gaps, m.damage, m.fights, m.leftOut, m.leftOutBytes} {
 		c.WithLabelValues(string(kind))
 	}
 	m.active.WithLabelValues(string(kind)).Set(1)
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.degraded, m.active, m.claims, m.taken}
+	return []prometheus.Collector{m.deltas, m.lag, m.stored, m.undiscovered, m.relists, m.gaps, m.damage, m.fights, m.leftOut, m.leftOutBytes, m.degraded, m.active, m.claims, m.taken}
 }

@@ -43,6 +43,7 @@ func (k *kindWatch) relist(ctx context.Context) (watch.Interface, error) {
 	k.era.Begin(r.Epoch())
 	k.cursor, k.latest = translate.Cursor{Epoch: r.Epoch()}, noDelta
 	k.writers.forget()
+	k.bounds.abandon(false)
 	version, w, err := k.source.Open(ctx, func(obj runtime.Object, gone bool) error { return k.find(ctx, r, obj, gone) })
 	if err != nil {
 		return nil, err

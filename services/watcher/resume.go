@@ -69,6 +69,10 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		k.hole = events.Hole{Reason: "the state stream has been made anew"}
 		return false, nil
 	}
+	if newest.Waits > 0 {
+		k.hole = events.Hole{Reason: "versions that waited to be recorded were not, when their watcher ended"}
+		return false, nil
+	}
 	cursor, ok := translate.Resume(newest)
 	if !ok {
 		k.hole = events.Hole{Reason: "a relist was not finished"}

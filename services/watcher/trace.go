@@ -36,7 +36,8 @@ const (
 // delayed by more than one.
 type tracing struct {
 	causes *causes
-	// bell rings when a writer has told of something, or a moment is over.
+	// bell rings when a writer has told of something, a moment is over, or there is room
+	// for a version that waits (bound.go).
 	bell     chan struct{}
 	held     []held
 	alarm    time.Time                    // when bell rings for the first of them

@@ -63,6 +63,8 @@ type Config struct {
 	// Hide is what must not be told of objects. Whoever gives it has made sure that
 	// no controller decides on it.
 	Hide redact.Policy
+	// Bound is for the versions of each object; see there.
+	Bound Bound
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 }

@@ -199,7 +199,7 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 		return part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Scope: o.scope.of, Hide: o.redact.policy(), Trace: tracer,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Scope: o.scope.of, Bound: watcher.Bound(o.bound), Hide: o.redact.policy(), Trace: tracer,
 	})
 	if err != nil {
 		return part{}, err
@@ -272,12 +272,14 @@ type watcherOptions struct {
 	kinds  []string
 	redact redaction
 	scope  scope
+	bound  objectBound
 }
 
 func (o *watcherOptions) add(f *pflag.FlagSet) {
 	f.Var(&o.redact, "redact",
 		"values that are hidden before anything is recorded, such as pods:.spec.containers[*].env[*].value; the data of ConfigMaps is hidden unless something else is said of them (configmaps: hides nothing), but of those that controllers read; the content of Secrets is never recorded")
 	o.scope.add(f)
+	o.bound.add(f)
 	f.StringSliceVar(&o.kinds, "kinds", o.kinds, "kinds to record besides those that the controllers need: '*' for the metadata of all (default none)")
 }
 

@@ -33,6 +33,8 @@ type Stamp struct {
 	Hide redact.Policy
 	// Writers is what is remembered of the version before.
 	Writers Writers
+	// First: the object has been created.
+	First bool
 }
 
 // Size is how much of an object is said.
@@ -140,7 +142,7 @@ func Gap(kind kinds.Name, version string, s Stamp) events.Delta {
 // Again says a stored delta again, as a keyframe.
 func Again(d events.Delta, s Stamp) events.Delta {
 	d.At, d.Epoch, d.Sync, d.Trace = s.At, s.Epoch, true, events.Trace{}
-	d.Census, d.After = events.Census{}, events.Link{} // of its old place
+	d.Census, d.After, d.Left, d.Waits = events.Census{}, events.Link{}, events.Left{}, 0 // of its old place
 	return d
 }
 
