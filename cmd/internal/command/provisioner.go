@@ -14,22 +14,23 @@ import (
 
 // newProvisioner is the command of who makes streams and consumers.
 func newProvisioner() *cobra.Command {
-	bus, service := newBusOptions(), newServiceOptions()
+	bus, service, store := newBusOptions(), newServiceOptions(), storeSize(0)
 	return program{
 		use: "provisioner", short: "Make the streams and consumers that services ask for",
 		long: `Makes the streams and consumers of the services on a bus with accounts, where they may
 not make any themselves: who makes one can have the server send what is stored to any
 subject. It comes as the user provisioner, decides by its own flags what a stream looks
 like and how much of it is kept, and needs nothing of Kubernetes. Any number may run.
+With --nats-max-store it makes room on stock NATS servers before they are full.
 millrace run does the same; a bus without accounts needs none.`,
-		flags: []func(*pflag.FlagSet){bus.add, service.add},
+		flags: []func(*pflag.FlagSet){bus.add, service.add, store.add},
 		run: func(ctx context.Context) error {
 			b, err := bus.open(ctx, access.Provisioner, nil)
 			if err != nil {
 				return err
 			}
 			defer b.Close()
-			return service.run(ctx, []part{provisionerPart(b), auditPart(b)})
+			return service.run(ctx, append([]part{provisionerPart(b), auditPart(b)}, storePart(nil, b, store)...))
 		},
 	}.cobra()
 }

@@ -117,7 +117,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	announce(ctx, chosen)
-	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b)}, storePart(server), tracingPart(spans)))
+	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b)}, storePart(server, b, o.server.store), tracingPart(spans)))
 }
 
 // announce says which controllers are about to start.

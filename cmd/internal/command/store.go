@@ -20,7 +20,7 @@ type storeSize int64
 
 func (s *storeSize) add(f *pflag.FlagSet) {
 	f.Var(s, "nats-max-store",
-		"bytes that the embedded NATS server may store, such as 15Gi; from 80 percent on it drops the oldest messages of its largest streams (default three quarters of the disk that is free or used by them)")
+		"bytes that the NATS server may store, such as 15Gi; from 80 percent on the oldest messages of its largest streams are dropped (default of the embedded server: three quarters of the disk that is free or used by them). With --nats-url: what each of the servers may store that --nats-url names, for stock ones, which do not make room themselves")
 }
 
 // Set reads the flag.
@@ -47,10 +47,15 @@ func (s *storeSize) String() string {
 // Type is what the help calls the value.
 func (s *storeSize) Type() string { return "SIZE" }
 
-// storePart is what the server in this process says of its store, if there is one.
-func storePart(server *stream.Server) []part {
-	if server == nil {
+// storePart is what the server in this process says of its store. Where there is none, it
+// makes room on others, if it is told how much they may store.
+func storePart(server *stream.Server, b *stream.Bus, size storeSize) []part {
+	if server == nil && size == 0 {
 		return nil
+	}
+	if server == nil {
+		limit := b.StoreLimit(int64(size))
+		return []part{{name: "store", collectors: []prometheus.Collector{limit}, run: limit.Run}}
 	}
 	return []part{{name: "store", collectors: []prometheus.Collector{server}, run: func(ctx context.Context) error {
 		<-ctx.Done()

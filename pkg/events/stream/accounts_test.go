@@ -63,11 +63,18 @@ func TestAccounts(t *testing.T) {
 // stock is a server as others run it.
 func stock(t *testing.T) (address string) {
 	t.Helper()
+	return stockOf(t, 0)
+}
+
+// stockOf is one whose store has a size, and that takes large messages.
+func stockOf(t *testing.T, store int64) (address string) {
+	t.Helper()
 	options, err := server.ProcessConfigFile(accounts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	options.Host, options.Port, options.JetStream, options.StoreDir, options.NoLog, options.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
+	options.JetStreamMaxStore, options.MaxPayload = store, 8<<20
 	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)

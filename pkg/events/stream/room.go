@@ -36,6 +36,9 @@ const (
 	leastKept = 16 << 20
 	// roomEvery is how often the server looks.
 	roomEvery = 200 * time.Millisecond
+	// othersAfter looks in a row a server of a cluster leaves it to the leader of a stream to
+	// bound it: that one's store may be larger.
+	othersAfter = 10
 	// roomUser changes the limits where the server has users.
 	roomUser = "millrace-room"
 )
@@ -48,6 +51,7 @@ type room struct {
 	end      context.CancelFunc
 	ended    chan struct{}
 	cut      atomic.Uint64 // how often a stream was bounded
+	scarce   int           // for how many looks in a row the store has been scarce
 }
 
 // enlist makes the user that changes the limits, where nobody is let in without a name.
@@ -95,8 +99,10 @@ func (r *room) stop() {
 func (r *room) make(ctx context.Context) error {
 	used, most, err := r.store()
 	if err != nil || float64(used) < scarce*float64(most) {
+		r.scarce = 0
 		return err
 	}
+	r.scarce++
 	account, err := r.server.JszAccount(&server.JSzOptions{Account: r.options.account(), Streams: true, Config: true})
 	if err != nil {
 		return fmt.Errorf("list the streams: %w", err)
@@ -104,7 +110,7 @@ func (r *room) make(ctx context.Context) error {
 	sizes, configs := map[string]uint64{}, map[string]server.StreamConfig{}
 	for _, d := range account.Streams {
 		sizes[d.Name] = d.State.Bytes
-		if d.Config != nil && (d.Cluster == nil || d.Cluster.Leader == r.server.Name()) {
+		if d.Config != nil && (d.Cluster == nil || d.Cluster.Leader == r.server.Name() || r.scarce > othersAfter) {
 			configs[d.Name] = *d.Config
 		}
 	}
@@ -235,11 +241,7 @@ var (
 )
 
 // Describe makes a Server a [prometheus.Collector].
-func (s *Server) Describe(ch chan<- *prometheus.Desc) {
-	ch <- storeUsed
-	ch <- storeMost
-	ch <- storeCuts
-}
+func (s *Server) Describe(ch chan<- *prometheus.Desc) { describeStore(ch) }
 
 // Collect makes a Server a [prometheus.Collector].
 func (s *Server) Collect(ch chan<- prometheus.Metric) {
@@ -247,7 +249,17 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
+	collectStore(ch, used, most, s.room.cut.Load())
+}
+
+func describeStore(ch chan<- *prometheus.Desc) {
+	ch <- storeUsed
+	ch <- storeMost
+	ch <- storeCuts
+}
+
+func collectStore(ch chan<- prometheus.Metric, used, most, cuts uint64) {
 	ch <- prometheus.MustNewConstMetric(storeUsed, prometheus.GaugeValue, float64(used))
 	ch <- prometheus.MustNewConstMetric(storeMost, prometheus.GaugeValue, float64(most))
-	ch <- prometheus.MustNewConstMetric(storeCuts, prometheus.CounterValue, float64(s.room.cut.Load()))
+	ch <- prometheus.MustNewConstMetric(storeCuts, prometheus.CounterValue, float64(cuts))
 }

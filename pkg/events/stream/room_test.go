@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func flood(ctx context.Context, b *stream.Bus, kind kinds.Name, versions int) er
 
 // tenant makes a bus of 96 MiB on which one kind has 20 MiB and a controller works, and
 // has a tenant write twice the store to another kind. Turns are stored all the while.
-func tenant(t *testing.T, server *stream.Server, b *stream.Bus) {
+func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 	t.Helper()
 	ctx := t.Context()
 	if err := errors.Join(b.EnsureKind(ctx, kinds.ConfigMaps.Kind), b.EnsureKind(ctx, kinds.Pods.Kind), b.EnsureController(ctx, "c")); err != nil {
@@ -124,6 +125,66 @@ func TestATenantCannotFillAStoreWithAPassword(t *testing.T) {
 	tenant(t, server, connect(t, stream.Options{Server: server}))
 }
 
+// TestATenantCannotFillAStockServer, on which a provisioner makes room with the rights that
+// it has.
+func TestATenantCannotFillAStockServer(t *testing.T) {
+	passwords(t)
+	address := stockOf(t, 96<<20)
+	limit := connect(t, stream.Options{URL: as("provisioner", address)}).StoreLimit(96 << 20)
+	ended := make(chan error, 1)
+	go func() { ended <- limit.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	tenant(t, limit, connect(t, stream.Options{URL: as("millrace", address)}))
+}
+
+// TestATenantCannotFillOneOfACluster: the store of one server is smaller than those of the
+// others, and that one does not lead the tenant's log.
+func TestATenantCannotFillOneOfACluster(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "accounts.conf")
+	accounts := "accounts { MILLRACE { jetstream: enabled, users: [ { user: all, password: all } ] } }"
+	if err := os.WriteFile(file, []byte(accounts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	for i := range c.servers {
+		options := c.options(i)
+		if options.Accounts, options.MaxStore = file, 1<<30; i == 2 {
+			options.MaxStore = 96 << 20
+		}
+		c.servers[i] = serve(t, options)
+	}
+	c.await()
+	urls := strings.ReplaceAll(c.urls(), "//", "//all:all@")
+	b, js, log := connect(t, stream.Options{URL: urls, Replicas: 3}), admin(t, urls), subject.LogStream("configmaps")
+	if err := b.EnsureKind(t.Context(), kinds.ConfigMaps.Kind); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log is led by a server with a larger store", func() bool {
+		s, err := js.Stream(t.Context(), log)
+		if err != nil {
+			return false
+		}
+		if leader := s.CachedInfo().Cluster.Leader; leader != "" && leader != "server-2" {
+			return true
+		}
+		_, _ = js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+log, nil, time.Second)
+		return false
+	})
+	if err := flood(t.Context(), b, kinds.ConfigMaps.Name, 200); err != nil {
+		t.Error(err)
+	}
+	if gathered(t, c.servers[2], "millrace_bus_store_cuts_total") == 0 {
+		t.Error("the server whose store is scarce has not bounded the log")
+	}
+	eventually(t, "its store has room again", func() bool {
+		return gathered(t, c.servers[2], "millrace_bus_store_bytes") < 0.8*96*(1<<20)
+	})
+}
+
 // TestTheStoreDoesNotShrinkWithEachStart: what the streams have counts as theirs.
 func TestTheStoreDoesNotShrinkWithEachStart(t *testing.T) {
 	dir := t.TempDir()
@@ -139,8 +200,8 @@ func TestTheStoreDoesNotShrinkWithEachStart(t *testing.T) {
 	}
 }
 
-// gathered is the value of a metric of a server.
-func gathered(t *testing.T, s *stream.Server, name string) float64 {
+// gathered is the value of a metric of a server, or of what keeps room on one.
+func gathered(t *testing.T, s prometheus.Collector, name string) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s)

@@ -1,0 +1,101 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// StoreLimit makes room on servers that do not do so themselves, such as stock NATS servers, by
+// the same rule as the embedded server does: see room.go. Any number may do so on one bus.
+// It lists and updates streams, and deletes nothing.
+type StoreLimit struct {
+	bus    *Bus
+	most   uint64
+	used   atomic.Uint64
+	cut    atomic.Uint64
+	looked atomic.Bool
+}
+
+// StoreLimit is that of servers of which each has a copy of all streams and may store so
+// many bytes.
+func (b *Bus) StoreLimit(most int64) *StoreLimit {
+	return &StoreLimit{bus: b, most: uint64(max(most, 0))}
+}
+
+// fastest is how many bytes a second a store is believed to grow at most: so it is looked
+// at more often the less is left.
+const fastest = 100 << 20
+
+// roomAtRest is how seldom that is at most.
+const roomAtRest = 5 * time.Second
+
+// Run makes room until the context ends; it then returns nil.
+func (s *StoreLimit) Run(ctx context.Context) error {
+	for {
+		if err := s.look(ctx); err != nil && ctx.Err() == nil {
+			s.bus.options.Log.Warn("cannot make room in the store", "error", err)
+		}
+		timer := time.NewTimer(s.rest())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// rest is how long the store cannot become scarce.
+func (s *StoreLimit) rest() time.Duration {
+	left := scarce*float64(s.most) - float64(s.used.Load())
+	return min(max(time.Duration(left/fastest*float64(time.Second)), roomEvery), roomAtRest)
+}
+
+// look bounds streams where the store is scarce.
+func (s *StoreLimit) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+	defer cancel()
+	sizes, configs, used := map[string]uint64{}, map[string]jetstream.StreamConfig{}, uint64(0)
+	list := s.bus.js.ListStreams(ctx)
+	for info := range list.Info() {
+		sizes[info.Config.Name], configs[info.Config.Name] = info.State.Bytes, info.Config
+		used += info.State.Bytes
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("list the streams: %w", translated(ctx, err))
+	}
+	s.used.Store(used)
+	s.looked.Store(true)
+	if float64(used) < scarce*float64(s.most) {
+		return nil
+	}
+	bounds := bounded(sizes, used, s.most)
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		c := configs[name]
+		c.MaxBytes = int64(bounds[name])
+		if _, err := s.bus.js.UpdateStream(ctx, c); err != nil {
+			return fmt.Errorf("bound stream %s: %w", name, translated(ctx, err))
+		}
+		s.cut.Add(1)
+		s.bus.options.Log.Warn("the store is scarce: dropped the oldest messages of a stream, and bounded it", "stream", name,
+			"bytes", sizes[name], "keeps", bounds[name], "used", used, "store", s.most)
+	}
+	return nil
+}
+
+// Describe makes a StoreLimit a [prometheus.Collector].
+func (s *StoreLimit) Describe(ch chan<- *prometheus.Desc) { describeStore(ch) }
+
+// Collect makes a StoreLimit a [prometheus.Collector]: nothing before the streams were seen.
+func (s *StoreLimit) Collect(ch chan<- prometheus.Metric) {
+	if s.looked.Load() {
+		collectStore(ch, s.used.Load(), s.most, s.cut.Load())
+	}
+}
