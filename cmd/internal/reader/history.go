@@ -98,6 +98,9 @@ func drawHistory(p *Paper, h *record.History) {
 			uid = string(v.UID)
 			p.Line("%s", p.In(Bold, h.Object.String()+"  uid "+uid))
 		}
+		if v.Left != nil {
+			p.Line("%s", p.In(Red, fmt.Sprintf("LEFT OUT  %d versions of %d bytes: the object was written faster than is recorded (--object-bound)", v.Left.Versions, v.Left.Bytes)))
+		}
 		p.Line("%s  %s  %s  %s", moment(v.Time), p.In(eventColours[v.Event], string(v.Event)), p.In(Bold, v.By.String()), p.In(Dim, "@"+v.ResourceVersion+generation(v.Generation)))
 		drawReason(p, "    ", v.By)
 		drawChanges(p, "    ", v.Changes)

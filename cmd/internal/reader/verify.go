@@ -187,7 +187,7 @@ func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
 			}
 			count++
 			sum.Messages, sum.Proven, sum.Unproven = sum.Messages+s.Messages, sum.Proven+s.Proven, sum.Unproven+s.Unproven
-			sum.Expired, sum.Gaps = sum.Expired+s.Expired, sum.Gaps+s.Gaps
+			sum.Expired, sum.Gaps, sum.Left = sum.Expired+s.Expired, sum.Gaps+s.Gaps, sum.Left+s.Left
 			if s.Head == nil {
 				continue
 			}
@@ -230,6 +230,11 @@ func drawReport(p *Paper, r verified, every bool) {
 		rows[i] = row
 	}
 	p.Table(head, rows)
+	for _, s := range shown {
+		if s.Left > 0 {
+			p.Line("%s", p.In(Dim, fmt.Sprintf("%s: %d versions were left out, since their objects were written faster than is recorded", s.Stream, s.Left)))
+		}
+	}
 	if a := r.Audit; a != nil {
 		p.Line("the audit log goes from %s to %s: %d writes of ours in it and %d outcomes on record were held against each other", moment(a.From), moment(a.To), a.Writes, a.Outcomes)
 		if a.Open > 0 {

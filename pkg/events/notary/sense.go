@@ -27,6 +27,7 @@ type sense struct {
 	holes    []events.Hole
 	recorded map[[2]uint64]bool // from and to of the gaps in the log
 	gaps     int
+	left     uint64 // versions
 	tally    events.Tally
 	agreed   bool // the census did, since the last gap
 	versions map[types.UID]events.Delta
@@ -62,6 +63,7 @@ func (s *sense) delta(m events.Message, d events.Delta, find find) {
 	if m.Sequence < s.log.Whole {
 		return // a part of what was there when the stretch begins
 	}
+	s.left += d.Left.Versions
 	if d.Op == events.Gap {
 		s.gap(d)
 	}

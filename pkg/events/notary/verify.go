@@ -56,6 +56,9 @@ type Standing struct {
 	Until time.Time `json:"until,omitzero"`
 	// Gaps are the watcher's own notes that changes may be missing.
 	Gaps int `json:"gaps,omitempty"`
+	// Left are the versions of objects that the watcher says it has left out, since they
+	// came faster than is recorded.
+	Left uint64 `json:"left,omitempty"`
 	// Head is the newest checkpoint; nil: there is none that could be trusted.
 	Head *Checkpoint `json:"head,omitempty"`
 }
@@ -445,6 +448,6 @@ func kept(r bus.Retention) string {
 
 func (s *scan) conclude() {
 	s.sense.conclude(s.find)
-	s.Gaps = s.sense.gaps
+	s.Gaps, s.Left = s.sense.gaps, s.sense.left
 	slices.SortStableFunc(s.findings, func(a, b Finding) int { return int(int64(a.Sequence) - int64(b.Sequence)) })
 }

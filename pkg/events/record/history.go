@@ -47,6 +47,9 @@ type Version struct {
 	Changes  []fields.Change `json:"changes,omitempty"`
 	// Form is metadata where that is all that is on record.
 	Form kinds.Form `json:"form,omitempty"`
+	// Left is what was left out between it and the version before: the object was written
+	// faster than is recorded. nil: nothing.
+	Left *events.Left `json:"left,omitempty"`
 	// Trace is the id of the trace that it is in, where it was traced.
 	Trace string `json:"trace,omitempty"`
 
@@ -191,6 +194,9 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	v := Version{
 		Object: e.Ref, UID: e.UID, ResourceVersion: e.ResourceVersion, Generation: e.Generation, Epoch: e.Epoch,
 		Sequence: e.Sequence, Time: e.At, Event: Changed, Form: e.Form, Trace: e.Trace.ID(), entry: e, tree: tree,
+	}
+	if e.Left != (events.Left{}) {
+		v.Left = &e.Left
 	}
 	same := was != nil && was.UID == e.UID && was.Op == events.Is
 	switch {
