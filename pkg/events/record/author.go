@@ -28,6 +28,8 @@ func authorOf(v Version, was *Entry) author {
 	e := v.entry
 	alone := !slices.ContainsFunc(e.Beside, func(m events.Manager) bool { return !m.Scales() })
 	switch {
+	case e.Proven && v.Event == Found: // by the watcher, which was late with it
+		return author{e.By}
 	case v.Event != Born && v.Event != Changed:
 		return author{}
 	case e.Proven:

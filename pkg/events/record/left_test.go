@@ -12,12 +12,15 @@ func TestHistorySaysWhatWasLeftOut(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
 		late := w.delta(web, events.Is, "kubectl", replicas(7))
-		late.Sync, late.Left = true, events.Left{Versions: 12, Bytes: 34567}
+		late.Sync, late.Proven, late.Left = true, true, events.Left{Versions: 12, Bytes: 34567}
 		w.say(late)
 		h, err := w.record.History(w.Context(), kinds.Deployments.Kind, web, 2)
 		w.must(err)
 		if was, is := h.Versions[0].Left, h.Versions[1].Left; was != nil || is == nil || *is != late.Left {
 			w.Errorf("the history says that %+v and %+v were left out, want nothing and %+v", was, is, late.Left)
+		}
+		if by := h.Versions[1].By; by.Manager != "kubectl" || by.Unknown != "" {
+			w.Errorf("whose entry alone has changed since: %+v", by)
 		}
 	})
 }
