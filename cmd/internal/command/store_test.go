@@ -1,8 +1,14 @@
 package command
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 func TestStoreSizeFlag(t *testing.T) {
@@ -15,9 +21,56 @@ func TestStoreSizeFlag(t *testing.T) {
 			t.Errorf("%q is %d: %v", text, s, err)
 		}
 	}
-	for _, name := range []string{"run", "bus"} {
+	for _, name := range []string{"run", "bus", "provisioner"} {
 		if subcommand(t, name).Flags().Lookup("nats-max-store") == nil {
 			t.Errorf("%s has no such flag", name)
 		}
+	}
+}
+
+// TestRoomIsMadeOnOtherServers where it is said how much they may store.
+func TestRoomIsMadeOnOtherServers(t *testing.T) {
+	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	b, err := stream.Connect(t.Context(), stream.Options{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if parts := storePart(nil, b, 0); len(parts) > 0 {
+		t.Errorf("%d parts where no size is said", len(parts))
+	}
+	parts := storePart(nil, b, 1<<30)
+	if len(parts) != 1 {
+		t.Fatalf("%d parts, want one", len(parts))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- parts[0].run(ctx) }()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(parts[0].collectors...)
+	told := func() bool {
+		families, err := registry.Gather()
+		for _, f := range families {
+			if f.GetName() == "millrace_bus_store_limit_bytes" {
+				return err == nil && f.GetMetric()[0].GetGauge().GetValue() == 1<<30
+			}
+		}
+		return false
+	}
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.After(time.Minute); !told(); {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatal("no metric says how much may be stored")
+		}
+	}
+	if stop(); <-ended != nil {
+		t.Error("it does not end well")
 	}
 }
