@@ -64,7 +64,7 @@ type account struct {
 type waiting struct {
 	delta events.Delta
 	wrote translate.Writers
-	since time.Time
+	since time.Time // when the first that was left out for it began to wait
 }
 
 // off tells whether there is no bound.
@@ -91,14 +91,17 @@ func (b *bounds) left(uid types.UID) events.Left {
 // admits tells whether the next version of an object may be recorded now, and keeps it
 // otherwise, in the place of the one that waited; at is when there is room for it.
 func (b *bounds) admits(d events.Delta, wrote translate.Writers, first bool, now time.Time) (admitted bool, at time.Time) {
-	a := b.account(d.UID, now)
+	a, since := b.account(d.UID, now), now
+	if a.waits != nil {
+		since = a.waits.since
+	}
 	b.drop(a)
 	at = b.room(a, len(d.Body))
 	if first || d.Deleting && !a.deleting || !now.Before(at) {
 		b.charge(a, d, now)
 		return true, at
 	}
-	a.waits = &waiting{delta: d, wrote: wrote, since: now}
+	a.waits = &waiting{delta: d, wrote: wrote, since: since}
 	b.waits++
 	b.waiting += len(d.Body)
 	return false, at
@@ -276,7 +279,7 @@ func (k *kindWatch) recordWaiting(ctx context.Context, all bool) error {
 
 // catchUp records what waits when a watch ends, so that the next one can go on from there.
 func (k *kindWatch) catchUp(ctx context.Context) error {
-	if k.bounds.waits == 0 {
+	if k.bounds.waits == 0 || k.torn {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)

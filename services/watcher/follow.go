@@ -49,10 +49,10 @@ func (k *kindWatch) watch(ctx context.Context, w watch.Interface, resumed bool) 
 		clean := k.dirty.IsZero()
 		select {
 		case <-ctx.Done():
-			return errors.Join(k.catchUp(ctx), ctx.Err())
+			return ctx.Err()
 		case event, open := <-w.ResultChan():
 			if !open {
-				return errors.Join(k.release(ctx, true), k.catchUp(ctx), k.flush(ctx), errEnded)
+				return errors.Join(k.release(ctx, true), k.flush(ctx), errEnded)
 			}
 			err = k.receive(ctx, event)
 		case <-over:

@@ -194,6 +194,9 @@ func (k *kindWatch) session(ctx context.Context) error {
 	if err == nil {
 		k.expired = false
 		err = k.watch(ctx, w, resumed)
+		if ctx.Err() != nil || errors.Is(err, errEnded) {
+			err = errors.Join(err, k.catchUp(ctx))
+		}
 	}
 	if source.Ahead(err) {
 		// Either another server lags, or the storage has gone back.

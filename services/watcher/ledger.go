@@ -16,6 +16,7 @@ type ledger struct {
 	counted bool         // the tally is known
 	window  translate.Window
 	after   events.Link // the last message that is not a mark
+	torn    bool        // a delta has been counted, and is not known to be appended
 	stored  uint64      // everything up to it is known to be stored
 	created time.Time   // when the log was made; zero: not known
 	// places are where the log says each object that is there the last time, by a hash
@@ -41,6 +42,7 @@ type ledger struct {
 // enter completes a delta that is going to be the log's next.
 func (l *ledger) enter(d *events.Delta) {
 	l.tally.Fold(*d)
+	l.torn = true
 	if l.counted {
 		d.Census = l.tally.Census()
 	}
@@ -57,6 +59,7 @@ func (l *ledger) enter(d *events.Delta) {
 
 // appended notes a message that has been given to the log.
 func (l *ledger) appended(op events.Op, m events.Message, sequence uint64) {
+	l.torn = false
 	switch op {
 	case events.Is, events.Gone:
 		l.places.note(op, m.Subject, sequence)
