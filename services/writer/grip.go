@@ -21,10 +21,11 @@ import (
 // has died having said that it had it.
 type grip struct {
 	delivery bus.Delivery // the newest one
-	said     bool         // the others are told of it
-	first    bool         // nothing behind it in the stream was taken before
-	lapses   int          // of the hand, when the grip was last firm
-	until    time.Time    // when that was, once the hand has had another lapse
+	taken    time.Time
+	said     bool      // the others are told of it
+	first    bool      // nothing behind it in the stream was taken before
+	lapses   int       // of the hand, when the grip was last firm
+	until    time.Time // when that was, once the hand has had another lapse
 	// contested: another writer has said that it has the turn, or may have without
 	// having been heard.
 	contested bool
@@ -59,7 +60,7 @@ func (h *hand) stands(at place) standing {
 	g, now := h.held[at], time.Now()
 	quiet := now.Sub(h.confirmed) >= lapse
 	switch {
-	case g == nil:
+	case g == nil, h.overdue(g, now):
 		return gone
 	case g.lapses == h.lapses && !quiet:
 		return firm

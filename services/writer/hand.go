@@ -49,6 +49,9 @@ type hand struct {
 	lapses    int                  // how often they did not
 	unheard   time.Time            // when others may last have said something that was not heard
 	others    map[string]peer
+	kept      map[place]*kept   // the turns that others were last said to have, and that were asked for here
+	crowded   time.Time         // when a writer was last heard for which there was no room
+	company   time.Time         // since when there have been other writers; zero: there is none
 	bereaved  time.Time         // when a turn was last let go by a writer that may have begun it
 	newest    map[string]uint64 // the newest turn that was taken, by controller
 }
@@ -57,7 +60,7 @@ func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
 		id: id, metrics: m, taken: make(chan struct{}, 1), held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
-		confirmed: now, since: now, unheard: now, others: map[string]peer{}, newest: map[string]uint64{},
+		confirmed: now, since: now, unheard: now, others: map[string]peer{}, newest: map[string]uint64{}, kept: map[place]*kept{},
 	}
 }
 
@@ -74,7 +77,7 @@ func (h *hand) take(at place, d bus.Delivery, fresh bool, carry func()) {
 		if len(h.held) == 0 {
 			h.hurry()
 		}
-		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses, first: at.sequence > h.newest[at.controller]}
+		h.held[at] = &grip{delivery: d, said: fresh, lapses: h.lapses, first: at.sequence > h.newest[at.controller], taken: time.Now()}
 		h.newest[at.controller] = max(h.newest[at.controller], at.sequence)
 	}
 	h.mu.Unlock()
@@ -115,12 +118,7 @@ func (h *hand) theirs(at place) bool {
 	if !h.listens(now) {
 		return true
 	}
-	for _, p := range h.others {
-		if p.turns[at] && now.Sub(p.at) < lapse {
-			return true
-		}
-	}
-	return false
+	return h.claimed(at, now) && h.believes(at, now)
 }
 
 // listens tells whether this writer hears itself, and has for long enough to have heard
@@ -262,6 +260,10 @@ func (h *hand) beat() ([]bus.Delivery, events.Beat) {
 			h.bereaved = p.at.Add(lapse)
 		}
 	}
+	if len(h.others) == 0 {
+		h.company = time.Time{}
+	}
+	h.forget(now)
 	said := events.Beat{Writer: h.id, Number: h.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
 	h.told = len(h.held) > 0
 	all := make([]bus.Delivery, 0, len(h.held))
@@ -308,7 +310,11 @@ func (h *hand) hear(text []byte) {
 		return
 	}
 	if _, known := h.others[b.Writer]; !known && len(h.others) >= mostOthers {
+		h.strange(b, now)
 		return
+	}
+	if h.company.IsZero() {
+		h.company = now
 	}
 	if b.Number != h.others[b.Writer].number+1 {
 		h.contest()
@@ -318,6 +324,7 @@ func (h *hand) hear(text []byte) {
 		for _, sequence := range turns {
 			at := place{controller, sequence}
 			p.turns[at] = true
+			h.again(at, now)
 			if g, ok := h.held[at]; ok {
 				g.contested = true
 			}
