@@ -6,16 +6,17 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A writer says which turns it has in hand, and others let those be. Anybody who may publish
-// on the topic can say so, for ever, in the name of a writer that is dead or never was. So a
-// claim is believed for a bounded time, and an honest writer lets go before that: then the
-// turn is in nobody's hand, and is carried on as after the death of a writer.
+// A writer says which turns it has in hand, and others let those be. Every process that
+// may publish on the topic can say so, for ever, in the name of a writer that is dead or never
+// was. So a claim is believed for a bounded time, and an honest writer lets go before that:
+// then no writer has the turn, and it is carried on as after the death of a writer.
 const (
 	// believed is for how long a turn that comes here is left to others that say, without a
 	// pause, that they have it.
 	believed = 2 * time.Minute
-	// longestGrip is for how long a writer that is not alone has a turn in hand.
-	longestGrip = believed - 30*time.Second
+	// longestHold is for how long a writer that is not alone has a turn in hand. A request
+	// that was begun before takes 15 s at most.
+	longestHold = believed - 30*time.Second
 	// pausing is how long others must not have said that they have a turn until they are
 	// believed anew. It is shorter than the bus takes to give a turn again that was let go.
 	pausing = ackWait * 3 / 4
@@ -107,5 +108,5 @@ func (h *hand) overdue(g *grip, now time.Time) bool {
 	if h.company.After(since) {
 		since = h.company
 	}
-	return now.Sub(since) >= longestGrip
+	return now.Sub(since) >= longestHold
 }

@@ -98,20 +98,37 @@ func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
 }
 
 // A writer that is not remembered, since too many are made up, may have said that a turn is
-// its own.
+// its own: after the turn came here, or before.
 func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHand("a", newMetrics())
-		for range 4 {
-			for ghost := range mostOthers {
-				h.hear(events.Beat{Writer: time.Duration(ghost).String(), Number: h.number}.Encode())
-			}
-			listen(h, beat)
-		}
-		h.take(held, nothing{}, false, func() {})
-		hears(h, 1, held.sequence)
-		if h.claim(held) {
-			t.Error("claimed what a writer has in hand for which there was no room")
-		}
-	})
+	for name, before := range map[string]bool{"after": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHand("a", newMetrics())
+				for range 4 {
+					for ghost := range mostOthers {
+						h.hear(events.Beat{Writer: time.Duration(ghost).String(), Number: h.number}.Encode())
+					}
+					listen(h, beat)
+				}
+				if before {
+					hears(h, 1, held.sequence)
+				}
+				h.take(held, nothing{}, false, func() {})
+				if !before {
+					hears(h, 1, held.sequence)
+				}
+				if h.claim(held) {
+					t.Error("claimed what a writer has in hand for which there was no room")
+				}
+				time.Sleep(beat)
+				hears(h, 2)
+				for range 5 { // it has nothing any more
+					listen(h, beat)
+				}
+				if !h.claim(held) {
+					t.Error("a turn that no writer has cannot be claimed")
+				}
+			})
+		})
+	}
 }
