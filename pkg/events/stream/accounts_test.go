@@ -88,7 +88,12 @@ func stockOf(t *testing.T, store int64) (address string) {
 // provide runs a provisioner on a bus with accounts, until the test ends.
 func provide(t *testing.T, address string) {
 	t.Helper()
-	b := connect(t, stream.Options{URL: as("provisioner", address)})
+	provideWith(t, stream.Options{URL: as("provisioner", address)})
+}
+
+func provideWith(t *testing.T, o stream.Options) {
+	t.Helper()
+	b := connect(t, o)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Provide(ctx, []string{"c", "d"}) }()

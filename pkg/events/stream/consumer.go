@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -83,8 +84,25 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 		return b.js.UpdateConsumer(ctx, o.Stream, want)
 	}
 	// Never an update here: of two that start together with other settings the second
-	// is refused, finds the consumer the next time, and updates it.
-	return b.js.CreateConsumer(ctx, o.Stream, want)
+	// is refused, finds the consumer the next time, and updates it. Where they differ in
+	// no more than where they would start, it has that of the first.
+	made, err := b.js.CreateConsumer(ctx, o.Stream, want)
+	if o.Durable == "" || !errors.Is(err, jetstream.ErrConsumerExists) {
+		return made, err
+	}
+	found, finding := b.js.Consumer(ctx, o.Stream, o.Durable)
+	if finding != nil || !o.like(found.CachedInfo().Config) {
+		return nil, err
+	}
+	return found, nil
+}
+
+// like tells whether a consumer that is there is as it is wanted, wherever it started.
+func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
+	want := o.config()
+	return have.MemoryStorage == want.MemoryStorage && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
+		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
+		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups)
 }
 
 // leave removes a reader's consumer, without waiting: the server would do it by

@@ -1,12 +1,15 @@
 package stream_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,4 +242,65 @@ func TestNoProvisioner(t *testing.T) {
 	if err := <-made; err != nil || watcher.Healthy() != nil {
 		t.Errorf("with a provisioner: %v, %v", err, watcher.Healthy())
 	}
+}
+
+// TestTwoThatStartTogether: each finds no consumer and has it made; the second gets that of
+// the first, and the provisioner has nothing to complain of.
+func TestTwoThatStartTogether(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
+	var told syncBuffer
+	provideWith(t, stream.Options{URL: as("provisioner", s.URL()), Log: slog.New(slog.NewTextHandler(&told, nil))})
+	w := connect(t, stream.Options{URL: as("writer", s.URL())})
+	for _, controller := range []string{"c", "d"} {
+		if err := w.EnsureController(t.Context(), controller); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
+		defer stop()
+		got, starting := make(chan struct{}, 16), make(chan struct{})
+		var all sync.WaitGroup
+		for range 12 {
+			b := connect(t, stream.Options{URL: as("reconcilers", s.URL())})
+			all.Go(func() {
+				<-starting
+				job := bus.Work{Stream: subject.OutcomeStream(controller), Durable: controller, Since: time.Minute}
+				if err := b.Work(ctx, job, func(d bus.Delivery) { d.Done(); got <- struct{}{} }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(starting)
+		outcome := events.Message{Subject: subject.Outcome(controller, events.Act, events.Key{Name: "web"}), Data: []byte("{}")}
+		if _, err := w.Put(ctx, outcome, "one"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-got:
+		case <-ctx.Done():
+			t.Fatal("no outcome is delivered")
+		}
+		stop()
+		all.Wait()
+	}
+	if text := told.String(); strings.Contains(text, "an order was not carried out") {
+		t.Errorf("the provisioner complains:\n%s", text)
+	}
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -149,8 +148,8 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	case err != nil:
 		return nil, err
 	}
-	have, want := found.CachedInfo().Config, order.config()
-	if have.MemoryStorage != want.MemoryStorage { // where it is kept can't be changed
+	have := found.CachedInfo().Config
+	if have.MemoryStorage != order.config().MemoryStorage { // where it is kept can't be changed
 		return w.remake(ctx, order)
 	}
 	if w.astray && found.CachedInfo().Created.Equal(w.made) { // nobody else has remade it
@@ -158,9 +157,7 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errAstray)
 		return w.remake(ctx, order)
 	}
-	if have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
-		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
-		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups) {
+	if order.like(have) {
 		return found, nil
 	}
 	order.Update = true
