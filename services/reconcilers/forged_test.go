@@ -112,7 +112,7 @@ func always(change func(c *events.Command)) func(honest, *events.Command) bool {
 	}
 }
 
-// forgeries are what every controller's key could sign. None may fit, whoever signs it.
+// forgeries are what every controller's key could sign. None may fit, with any key.
 var forgeries = []forgery{
 	{"a verb that is none", always(func(c *events.Command) { c.Verb = "bind" })},
 	{"a Secret is created", always(func(c *events.Command) {
