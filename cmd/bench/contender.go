@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -41,7 +43,14 @@ type contender interface {
 	paired(context.Context, *localcluster.Cluster) ([]unit, error)
 }
 
-func contenderNames() []string { return []string{"kcm", "kcm-tuned", "millrace"} }
+// usual are the contenders that take part unless something else is asked for; earlier is
+// played only when it is named.
+func usual() []string { return []string{"kcm", "kcm-tuned", "millrace"} }
+
+func contenderNames() []string { return append(usual(), earlier) }
+
+// earlier is the name under which another build of Millrace takes part.
+const earlier = "earlier"
 
 func (b *bench) contender(name string) (contender, error) {
 	switch name {
@@ -53,7 +62,10 @@ func (b *bench) contender(name string) (contender, error) {
 		if _, err := os.Stat(b.binary); err != nil {
 			return nil, fmt.Errorf("find millrace (make build): %w", err)
 		}
-		return millrace{b.binary, b.profiler}, nil
+		return millrace{binary: b.binary, profiler: b.profiler, signs: true}, nil
+	case earlier:
+		signs, err := knowsSignatures(b.earlier)
+		return millrace{binary: b.earlier, called: earlier, signs: signs}, err
 	default:
 		return nil, fmt.Errorf("unknown contender %q; there are %s", name, strings.Join(contenderNames(), ", "))
 	}
@@ -97,10 +109,25 @@ func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...
 // millrace is what this repository is about.
 type millrace struct {
 	binary   string
+	called   string // "" for millrace
 	profiler *profiler
+	signs    bool // the program takes keys for its turns and outcomes
 }
 
-func (m millrace) name() string { return "millrace" }
+func (m millrace) name() string { return cmp.Or(m.called, "millrace") }
+
+// knowsSignatures says whether an earlier program signs turns: one that does not is
+// measured without.
+func knowsSignatures(binary string) (bool, error) {
+	if binary == "" {
+		return false, errors.New("--contenders has earlier: name its program with --earlier")
+	}
+	help, err := exec.Command(binary, "writer", "--help").CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("ask the program of --earlier for its flags: %w", err)
+	}
+	return strings.Contains(string(help), "--turn-keys-file"), nil
+}
 
 func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controllers []string) ([]unit, error) {
 	return begin(ctx, m.unit(c, "", "millrace", "run",
@@ -132,7 +159,10 @@ func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus
 	}
 	for n := 1; n <= replicas; n++ {
 		for _, service := range []string{"watcher", "reconcilers", "writer"} {
-			args := append(append([]string{service}, shared...), keys.Flags(service)...)
+			args := append([]string{service}, shared...)
+			if m.signs {
+				args = append(args, keys.Flags(service)...)
+			}
 			if service != "reconcilers" { // which hold no credentials
 				args = append(args, "--kubeconfig="+c.Kubeconfig(localcluster.User("millrace-"+service)))
 			}

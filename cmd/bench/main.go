@@ -45,29 +45,34 @@ var (
 )
 
 func main() {
-	contenders := flag.String("contenders", strings.Join(contenderNames(), ","), "who takes part; nobody, with --add, only prints what there is")
+	contenders := flag.String("contenders", strings.Join(usual(), ","), "who takes part: kcm, kcm-tuned, millrace, earlier; none, with --add, only prints what there is")
 	chosen := flag.String("scenarios", strings.Join(played(), ","), "what is measured; long-history only when it is named here")
 	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
 	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
 	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")
 	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
 	binary := flag.String("binary", "bin/millrace", "the millrace program")
+	before := flag.String("earlier", "", "another build of millrace, for the contender earlier: what became slower between the two")
+	proof := flag.String("evidence", "", "file for the numbers with the commits that they are of, such as docs/evidence/speed.json")
 	turns := flag.Int("turns", 1, "how often each contender takes part, one after the other; of every number the median is told")
 	profile := flag.String("profile", "", "file for a profile of what millrace's processes did, for go build -pgo, such as cmd/millrace/work.pgo")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	b := &bench{work: full, scenarios: words(*chosen), binary: *binary, turns: *turns}
+	b := &bench{work: full, scenarios: words(*chosen), binary: *binary, earlier: *before, turns: *turns}
 	if *few {
 		b.work = small
 	}
-	if *profile != "" {
+	if *profile != "" || *proof != "" {
 		b.profiler = &profiler{}
 	}
 	b.results = newResults(b.work)
 	err := b.run(ctx, words(*contenders), *out, *doc, *add)
 	if err == nil && *profile != "" {
 		err = b.profiler.save(*profile)
+	}
+	if err == nil && *proof != "" {
+		err = b.prove(ctx, *proof)
 	}
 	stop()
 	if err != nil {
@@ -81,6 +86,7 @@ type bench struct {
 	work      sizes
 	scenarios []string
 	binary    string
+	earlier   string // the program of the contender of that name
 	turns     int
 	profiler  *profiler
 	results   results

@@ -54,16 +54,24 @@ func profileOf(health string) (*profile.Profile, error) {
 	return profile.Parse(answer.Body)
 }
 
-// save writes all of it as one profile, when every process has ended. Of the machine
-// that it was taken on it says nothing.
-func (p *profiler) save(file string) error {
+// merged is all of it as one profile, when every process has ended.
+func (p *profiler) merged() (*profile.Profile, error) {
 	p.following.Wait()
 	if len(p.taken) == 0 {
-		return errors.New("write profile: none was taken; let millrace play for longer, such as --scenarios=burst,many,job")
+		return nil, errors.New("merge profiles: none was taken; let millrace play for longer, such as --scenarios=burst,many,job")
 	}
 	merged, err := profile.Merge(p.taken)
 	if err != nil {
-		return fmt.Errorf("merge profiles: %w", err)
+		return nil, fmt.Errorf("merge profiles: %w", err)
+	}
+	return merged, nil
+}
+
+// save writes all of it as one profile. Of the machine that it was taken on it says nothing.
+func (p *profiler) save(file string) error {
+	merged, err := p.merged()
+	if err != nil {
+		return err
 	}
 	for _, m := range merged.Mapping {
 		m.File, m.BuildID = "millrace", ""

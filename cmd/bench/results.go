@@ -147,12 +147,21 @@ func (w row) value(contender string) string {
 // order of the scenarios whoever was measured first.
 func (r *results) cells() [][]string {
 	table := [][]string{{"scenario", "what", "unit", "kcm", "kcm-tuned", "millrace", "millrace/kcm", "millrace/tuned"}}
+	compared := slices.ContainsFunc(r.Rows, func(w row) bool { _, played := w.Values[earlier]; return played })
+	if compared {
+		table[0] = append(table[0], earlier, "millrace/earlier")
+	}
 	for _, s := range scenarioNames() {
 		for _, w := range r.Rows {
-			if w.Scenario == s {
-				table = append(table, []string{w.Scenario, w.Name, w.Unit, w.value("kcm"), w.value("kcm-tuned"), w.value("millrace"),
-					w.ratio("millrace", "kcm"), w.ratio("millrace", "kcm-tuned")})
+			if w.Scenario != s {
+				continue
 			}
+			line := []string{w.Scenario, w.Name, w.Unit, w.value("kcm"), w.value("kcm-tuned"), w.value("millrace"),
+				w.ratio("millrace", "kcm"), w.ratio("millrace", "kcm-tuned")}
+			if compared {
+				line = append(line, w.value(earlier), w.ratio("millrace", earlier))
+			}
+			table = append(table, line)
 		}
 	}
 	return table

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/millrace/millrace/cmd/evidence"
+)
+
+// guards are what makes millrace safe and takes processor time: a name, and the beginning
+// of the names of the functions in which it is spent, with all that they call.
+var guards = map[string][]string{
+	"signatures": {"github.com/millrace/millrace/pkg/events/sign."},
+	"promises":   {"github.com/millrace/millrace/services/reconcilers/reconcile.Description.Fits"},
+}
+
+// guardShares are the parts of a profile's processor time that are spent below each guard, in
+// percent.
+func guardShares(p *profile.Profile) map[string]float64 {
+	spent, total := map[string]int64{}, int64(0)
+	for _, s := range p.Sample {
+		value := s.Value[len(s.Value)-1]
+		total += value
+		for name, prefixes := range guards {
+			if calls(s, prefixes) {
+				spent[name] += value
+			}
+		}
+	}
+	told := map[string]float64{}
+	for name := range guards {
+		told[name] = math.Round(1000*float64(spent[name])/float64(max(total, 1))) / 10
+	}
+	return told
+}
+
+// calls says whether a function with such a name is on the stack of a sample.
+func calls(s *profile.Sample, prefixes []string) bool {
+	for _, location := range s.Location {
+		for _, line := range location.Line {
+			for _, prefix := range prefixes {
+				if line.Function != nil && strings.HasPrefix(line.Function.Name, prefix) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// speed is what docs/evidence has of a run.
+type speed struct {
+	Processors string `json:"processors"`
+	Millrace   string `json:"millrace"`          // the program's version, which names its commit
+	Earlier    string `json:"earlier,omitempty"` // that of the contender of this name
+	Turns      int    `json:"turns"`
+	Work       sizes  `json:"work"`
+	// Shares are percentages of the processor time of Millrace's processes, by guard.
+	Shares map[string]float64 `json:"sharesOfProcessorTime"`
+	Rows   []proved           `json:"rows"`
+}
+
+// proved is a row with its ratios: below 1, millrace needs less.
+type proved struct {
+	row
+	ToTuned   string `json:"millrace/tuned,omitempty"`
+	ToEarlier string `json:"millrace/earlier,omitempty"`
+}
+
+// prove writes the numbers of a run beside the commits that they are of.
+func (b *bench) prove(ctx context.Context, file string) error {
+	p := speed{Processors: b.results.Machine, Turns: b.turns, Work: b.work}
+	var err error
+	if p.Millrace, err = versionOf(ctx, b.binary); err != nil {
+		return err
+	}
+	if b.earlier != "" {
+		if p.Earlier, err = versionOf(ctx, b.earlier); err != nil {
+			return err
+		}
+	}
+	merged, err := b.profiler.merged()
+	if err != nil {
+		return err
+	}
+	p.Shares = guardShares(merged)
+	for name, share := range p.Shares {
+		if share == 0 {
+			return fmt.Errorf("write evidence: no sample of the profile is of %s: too little was played, or the functions have other names now", name)
+		}
+	}
+	for _, r := range b.results.Rows {
+		p.Rows = append(p.Rows, proved{row: r, ToTuned: ratioOrNothing(r, "kcm-tuned"), ToEarlier: ratioOrNothing(r, earlier)})
+	}
+	return evidence.Write(ctx, file, p)
+}
+
+func ratioOrNothing(r row, other string) string {
+	return strings.TrimPrefix(r.ratio("millrace", other), "-")
+}
+
+// versionOf is what a millrace program says of itself.
+func versionOf(ctx context.Context, binary string) (string, error) {
+	said, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", binary, err)
+	}
+	return strings.TrimSpace(string(said)), nil
+}
