@@ -62,9 +62,6 @@ func (d *Desk) turn(e *entry) {
 	a.began, a.trace = began, e.trace
 	d.foresee(e, &a)
 	e.uncaused(&a)
-	if a.broken == "" {
-		a.broken = d.breach(e.key, a)
-	}
 	if a.broken != "" {
 		d.broke(e, &a)
 		d.strike(e, a.broken)
@@ -124,13 +121,25 @@ func (d *Desk) ask(e *entry) (a answer) {
 	return a
 }
 
-// breach names the command that the controller has not promised, if any.
-func (d *Desk) breach(key events.Key, a answer) string {
+// promised tells whether commands that are to be stored next are within what the controller
+// promised; a decision that is not counts against the key. What the fence holds back is
+// decided again, and not looked at before.
+func (d *Desk) promised(e *entry, a *answer, next ...events.Command) bool {
+	a.broken = d.breach(e.key, *a, next)
+	if a.broken != "" {
+		d.broke(e, a)
+		d.strike(e, a.broken)
+	}
+	return a.broken == ""
+}
+
+// breach names the first of some commands that the controller has not promised, if any.
+func (d *Desk) breach(key events.Key, a answer, next []events.Command) string {
 	t := events.Turn{Key: key}
 	if a.object != nil {
 		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
 	}
-	for _, c := range a.decision.Commands {
+	for _, c := range next {
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
 		}
@@ -148,7 +157,9 @@ func (d *Desk) breach(key events.Key, a answer) string {
 // it through. What it holds back will be decided again.
 func (d *Desk) carry(e *entry, a answer) {
 	if !e.known {
-		d.recall(e)
+		if d.promised(e, &a, a.decision.Commands...) {
+			d.recall(e)
+		}
 		return
 	}
 	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
@@ -172,6 +183,9 @@ func (d *Desk) carry(e *entry, a answer) {
 	if dropped {
 		d.tally.Shut++
 		held = earliest(actHeld, tellHeld)
+	}
+	if doAct && !d.promised(e, &a, act.Commands...) || doTell && !d.promised(e, &a, tell.Commands...) {
+		return
 	}
 	if doAct || doTell {
 		d.resolved(e, &a)
