@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +100,7 @@ func FuzzDelta(f *testing.F) {
 	f.Add(subject.Delta(events.Ref{Kind: "pods", Namespace: "ns", Name: "a"}),
 		[]byte(`{"Millrace-Op":["gone"],"Kube-Uid":["u"],"Kube-Manager":["a\tb\tc",""," ","\t\t\t"],"Millrace-Author":["proven"],"Millrace-Census":["1 2"],"Millrace-After":["9 f"]}`), []byte(nil))
 	f.Add("ev.pods._mark", []byte(`{"Millrace-Op":["mark"],"Millrace-Epoch":["18446744073709551616"],"Kube-Generation":["-1"],"Millrace-Sight":["x y"]}`), []byte(nil))
+	f.Add("ev.pods.0.ns.a", []byte(`{"Millrace-Op":["is"],"Kube-Uid":["u"],"Kube-Manager":["\u0001","a\tUpdate"],"Millrace-Author":["proven"]}`), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, at string, header, body []byte) {
 		ref, err := subject.ParseDelta(at)
 		m := events.Message{Subject: at, Data: body}
@@ -116,13 +116,6 @@ func FuzzDelta(f *testing.F) {
 		}
 		if (d.Op == events.Is || d.Op == events.Gone) && (d.UID == "" || d.Ref != ref) {
 			t.Errorf("read as %+v", d)
-		}
-		if d.At.UTC().Year() > 9999 || d.Sight.Since.UTC().Year() > 9999 || d.Sight.Until.UTC().Year() > 9999 ||
-			d.At.UTC().Year() < 0 || d.Sight.Since.UTC().Year() < 0 || d.Sight.Until.UTC().Year() < 0 {
-			return // a zone has taken it to a year that no RFC 3339 time has
-		}
-		if slices.ContainsFunc(append(d.Beside, d.By), func(m events.Manager) bool { return m.Name != "" && strings.TrimSpace(m.Name) == "" }) {
-			return // a server trims the values of headers, so nothing of such a manager need arrive
 		}
 		first := events.EncodeDelta(d)
 		again, err := events.DecodeDelta(ref, first)

@@ -56,21 +56,32 @@ func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
 // Upstream: apimachinery/pkg/util/managedfields/scalehandler.go, ToParent.
 func (m Manager) Scales() bool { return m.Subresource == "scale" }
 
+// header is the manager as it goes into a header; "" for one whose name would not arrive.
 func (m Manager) header() string {
-	clean := func(s string) string {
-		return strings.Map(func(r rune) rune {
-			if r < ' ' {
-				return ' '
-			}
-			return r
-		}, s)
+	name := plain(m.Name)
+	if name == "" {
+		return ""
 	}
 	at := ""
-	if !m.Time.IsZero() {
+	if !m.Time.IsZero() && writable(m.Time) {
 		at = m.Time.UTC().Format(time.RFC3339)
 	}
 	// NATS trims the values of headers: a tab at the end would not arrive.
-	return strings.TrimRight(strings.Join([]string{clean(m.Name), clean(m.Operation), clean(m.Subresource), at}, "\t"), "\t ")
+	return strings.TrimRight(strings.Join([]string{name, plain(m.Operation), plain(m.Subresource), at}, "\t"), "\t ")
+}
+
+// plain is a text as a header can have it between tabs; "" where nothing but spaces is left.
+func plain(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, text)
+	if strings.Trim(text, " ") == "" {
+		return ""
+	}
+	return text
 }
 
 // parseManager reads what header wrote: fields at the end that are empty may be missing.
@@ -79,13 +90,28 @@ func (m Manager) header() string {
 func parseManager(text string) Manager {
 	const fields = 4
 	f := strings.Split(text, "\t")
-	if len(f) > fields {
+	if len(f) > fields || plain(f[0]) == "" {
 		return Manager{}
 	}
 	f = append(f, make([]string, fields-len(f))...)
-	m := Manager{Name: f[0], Operation: f[1], Subresource: f[2]}
-	if at, err := time.Parse(time.RFC3339, f[3]); err == nil {
+	m := Manager{Name: plain(f[0]), Operation: plain(f[1]), Subresource: plain(f[2])}
+	if at, err := parseTime(time.RFC3339, f[3]); err == nil {
 		m.Time = at
 	}
 	return m
+}
+
+// parseManagers reads the managers of a delta: the first that has a name, and those beside
+// it. proven is true where the first header names the author.
+func parseManagers(m Message) (by Manager, proven bool, beside []Manager) {
+	for i, text := range m.Header[HeaderManager] {
+		switch one := parseManager(text); {
+		case one.Name == "":
+		case by.Name == "":
+			by, proven = one, i == 0 && m.Get(HeaderAuthor) == authored
+		default:
+			beside = append(beside, one)
+		}
+	}
+	return by, proven, beside
 }

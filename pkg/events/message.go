@@ -52,8 +52,8 @@ const (
 	HeaderTraceBegan  = "Millrace-Root-Time" // milliseconds since 1970
 )
 
-// proven is the value of HeaderAuthor.
-const proven = "proven"
+// authored is the value of HeaderAuthor.
+const authored = "proven"
 
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
@@ -80,11 +80,14 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderEpoch, strconv.FormatUint(d.Epoch, 10), d.Epoch != 0)
 	set(HeaderSync, "true", d.Sync)
 	set(HeaderForm, string(d.Form), d.Form != "")
-	set(HeaderManager, d.By.header(), d.By.Name != "")
+	by := d.By.header()
+	set(HeaderManager, by, by != "")
 	for _, m := range d.Beside {
-		h[HeaderManager] = append(h[HeaderManager], m.header())
+		if beside := m.header(); beside != "" {
+			h[HeaderManager] = append(h[HeaderManager], beside)
+		}
 	}
-	set(HeaderAuthor, proven, d.Proven)
+	set(HeaderAuthor, authored, d.Proven && by != "") // else it would be said of one beside it
 	set(HeaderCensus, d.Census.String(), d.Census.Known)
 	set(HeaderAfter, d.After.String(), d.After.Sequence != 0)
 	set(HeaderBefore, strconv.FormatUint(d.Before.Sequence, 10), d.Before.Known)
@@ -138,13 +141,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 	if d.Sight, err = parseSight(m.Get(HeaderSight)); err != nil {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderSight, err)
 	}
-	d.By = parseManager(m.Get(HeaderManager))
-	d.Proven = m.Get(HeaderAuthor) == proven && d.By.Name != ""
-	for i, text := range m.Header[HeaderManager] {
-		if beside := parseManager(text); i > 0 && beside.Name != "" {
-			d.Beside = append(d.Beside, beside)
-		}
-	}
+	d.By, d.Proven, d.Beside = parseManagers(m)
 	if d.Census, err = parseCensus(m.Get(HeaderCensus)); err != nil {
 		return Delta{}, fmt.Errorf("decode delta of %v: header %s: %w", ref, HeaderCensus, err)
 	}
@@ -165,8 +162,21 @@ func parseAt(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	return time.Parse(time.RFC3339Nano, text)
+	return parseTime(time.RFC3339Nano, text)
 }
+
+// parseTime reads a moment that can be written again: the zone of a text may take it to a
+// year that no RFC 3339 time has.
+func parseTime(layout, text string) (time.Time, error) {
+	at, err := time.Parse(layout, text)
+	if err == nil && !writable(at) {
+		return time.Time{}, fmt.Errorf("%q is of no year from 0 to 9999", text)
+	}
+	return at, err
+}
+
+// writable tells whether a moment has an RFC 3339 form in UTC.
+func writable(at time.Time) bool { return at.UTC().Year() >= 0 && at.UTC().Year() <= 9999 }
 
 func (d Delta) check(ref Ref) error {
 	switch d.Op {

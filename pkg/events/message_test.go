@@ -28,7 +28,7 @@ func TestDeltasRoundTrip(t *testing.T) {
 			Deleting:        rapid.Bool().Draw(t, "deleting"),
 			Epoch:           uint64(rapid.Uint32().Draw(t, "epoch")),
 			Sync:            rapid.Bool().Draw(t, "sync"),
-			By: events.Manager{Name: rapid.StringMatching(`[ -~]{1,20}`).Draw(t, "manager"), Operation: "Update",
+			By: events.Manager{Name: rapid.StringMatching(`[ -~]{0,19}[!-~]`).Draw(t, "manager"), Operation: "Update",
 				Subresource: rapid.SampledFrom([]string{"", "status"}).Draw(t, "subresource"), Time: moment(t)},
 			Proven:      rapid.Bool().Draw(t, "proven"),
 			Beside:      []events.Manager{{Name: "x", Operation: "Apply", Time: moment(t)}, {Name: "y", Operation: "Update", Subresource: "scale"}},
@@ -45,6 +45,49 @@ func TestDeltasRoundTrip(t *testing.T) {
 			t.Fatalf("%+v came back as %+v, %v", d, got, err)
 		}
 	})
+}
+
+// Of a manager without a name that a header can have nothing is told, and who is named
+// beside it is not taken for a proven author.
+func TestManagersWithoutANameAreLeftOut(t *testing.T) {
+	ref := events.Ref{Kind: "pods", Name: "a"}
+	other := events.Manager{Name: "b", Operation: "Update"}
+	for _, name := range []string{"", " ", "\x01", "\t\n"} {
+		blank := events.Manager{Name: name, Operation: "Update", Time: time.Unix(9, 0).UTC()}
+		for _, d := range []events.Delta{
+			{By: blank, Proven: true, Beside: []events.Manager{blank, other}},
+			{By: other, Beside: []events.Manager{blank}},
+		} {
+			d.Kind, d.Ref, d.Op, d.UID, d.At = ref.Kind, ref, events.Is, "u", time.Unix(9, 0).UTC()
+			got, err := events.DecodeDelta(ref, events.EncodeDelta(d))
+			if err != nil || got.By != other || got.Proven || len(got.Beside) != 0 {
+				t.Errorf("%q: %+v came back as %+v, %v", name, d, got, err)
+			}
+		}
+	}
+	m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "u", By: other, Proven: true})
+	m.Header[events.HeaderManager] = append([]string{" \tUpdate"}, m.Header[events.HeaderManager]...)
+	if d, err := events.DecodeDelta(ref, m); err != nil || d.By != other || d.Proven {
+		t.Errorf("%v is read as %+v, %v", m.Header, d, err)
+	}
+}
+
+// A time whose zone takes it to a year that cannot be written is none.
+func TestTimesCanBeWrittenAgain(t *testing.T) {
+	ref := events.Ref{Kind: "pods", Name: "a"}
+	for _, at := range []string{"9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00+23:59"} {
+		for header, value := range map[string]string{
+			events.HeaderAt: at, events.HeaderSight: at + " 2030-01-01T12:00:00Z", "": "",
+		} {
+			m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "u"})
+			m.Header[events.HeaderManager] = []string{"a\tUpdate\t\t" + at}
+			m.Header[header] = []string{value}
+			d, err := events.DecodeDelta(ref, m)
+			if refused := header != ""; (err != nil) != refused || !d.By.Time.IsZero() {
+				t.Errorf("%s %q is read as %+v, %v", header, value, d, err)
+			}
+		}
+	}
 }
 
 func TestMarksAreAboutNoObject(t *testing.T) {
@@ -107,6 +150,19 @@ func TestSameDecisionIgnoresWhenAndWhere(t *testing.T) {
 	b.Commands = []events.Command{{Verb: events.VerbDelete, Name: "a"}}
 	if a.SameDecision(b) {
 		t.Error("another command is the same decision")
+	}
+}
+
+// The zone of a wake may take it to a year that cannot be written: two such turns are not
+// the same for that.
+func TestTurnsThatCannotBeWrittenAreNotTheSame(t *testing.T) {
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -60*60))
+	a, b := events.Turn{Because: "x", WakeAt: &late}, events.Turn{Because: "y", WakeAt: &late}
+	if a.SameDecision(b) {
+		t.Error("two reasons are the same decision")
+	}
+	if !a.SameDecision(a) {
+		t.Error("a turn decides otherwise than itself")
 	}
 }
 

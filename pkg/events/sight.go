@@ -46,10 +46,10 @@ func parseSight(text string) (s Sight, err error) {
 	if !two {
 		return s, fmt.Errorf("%q is not two times", text)
 	}
-	if s.Since, err = time.Parse(time.RFC3339Nano, since); err != nil {
+	if s.Since, err = parseTime(time.RFC3339Nano, since); err != nil {
 		return Sight{}, err
 	}
-	if s.Until, err = time.Parse(time.RFC3339Nano, until); err != nil {
+	if s.Until, err = parseTime(time.RFC3339Nano, until); err != nil {
 		return Sight{}, err
 	}
 	return s, nil
