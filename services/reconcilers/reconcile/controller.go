@@ -179,7 +179,7 @@ func (c Controller[V]) Look(s Snapshot, k events.Key) (func(time.Time) Decision,
 	if !ok {
 		return nil, false
 	}
-	return func(now time.Time) Decision { return c.Decide(view, now) }, true
+	return func(now time.Time) Decision { return c.Decide(view, now).bounded(now) }, true
 }
 
 // View is the view of a key as JSON.
@@ -200,5 +200,5 @@ func (c Controller[V]) Judge(view json.RawMessage, now time.Time) (Decision, err
 	if err := json.Unmarshal(view, &v); err != nil {
 		return Decision{}, fmt.Errorf("read a view of %s: %w", c.Name, err)
 	}
-	return c.Decide(v, now), nil
+	return c.Decide(v, now).bounded(now), nil
 }

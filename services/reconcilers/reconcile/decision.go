@@ -14,7 +14,8 @@ type Decision struct {
 	Because string
 	// Commands are everything it wants done.
 	Commands []events.Command
-	// WakeAt is when to ask again if nothing changes before; zero means never.
+	// WakeAt is when to ask again if nothing changes before; zero means never. What is
+	// beyond [LatestWake] is then.
 	WakeAt time.Time
 	// Retry asks for another turn with the key's backoff, although no command
 	// failed: something that the controller waits for announces itself by no
@@ -39,6 +40,22 @@ type Decision struct {
 	Passing bool
 	// Figures are what is worth counting. They are no part of the turn.
 	Figures []Figure
+}
+
+// LatestWake is the last moment at which anyone is woken: a little before the nanoseconds
+// since 1970, in which a NATS server counts, are too many for it.
+var LatestWake = time.Date(2261, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// bounded gives the decision with a wake that can be written and scheduled, whatever the
+// times of an object are, and the durations that are added to them.
+func (d Decision) bounded(now time.Time) Decision {
+	switch year := d.WakeAt.UTC().Year(); { // of which a time that has wrapped around has more than it compares as
+	case year >= LatestWake.Year():
+		d.WakeAt = LatestWake
+	case year < 0: // which has no RFC 3339 form
+		d.WakeAt = now
+	}
+	return d
 }
 
 // Nothing is the decision to leave things as they are.

@@ -104,3 +104,38 @@ func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
 		t.Errorf("because %q, retry %t", d.Because, d.Retry)
 	}
 }
+
+// However far away an object's times are, a decision can be written, and what is overdue
+// stays overdue.
+func TestAWakeCanBeWritten(t *testing.T) {
+	now := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	for wanted, want := range map[time.Time]time.Time{
+		{}:                 {},
+		now.Add(time.Hour): now.Add(time.Hour),
+		time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC):                     LatestWake,
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600)): LatestWake,
+		time.Date(292_277_026_596, 12, 4, 15, 30, 7, 0, time.UTC):         LatestWake,
+		time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC):                         now,
+		time.Date(0, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600)):          now,
+		now.Add(-time.Hour): now.Add(-time.Hour),
+	} {
+		c := Controller[struct{}]{
+			Name:    "c",
+			Observe: func(Snapshot, events.Key) (struct{}, bool) { return struct{}{}, true },
+			Decide:  func(struct{}, time.Time) Decision { return Wake(wanted, "later") },
+		}
+		asked, _ := c.Ask(nil, events.Key{}, now)
+		judged, err := c.Judge(json.RawMessage(`{}`), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []Decision{asked, judged} {
+			if !d.WakeAt.Equal(want) {
+				t.Errorf("a wake at %v is at %v, want %v", wanted, d.WakeAt, want)
+			}
+			if _, err := events.EncodeJSON(events.Turn{WakeAt: &d.WakeAt}, events.Trace{}); err != nil {
+				t.Errorf("a wake at %v: %v", wanted, err)
+			}
+		}
+	}
+}

@@ -126,7 +126,7 @@ func (r *review) excess(how batchv1.JobConditionType, kept *int32) []*batchv1.Jo
 		}
 	}
 	slices.SortFunc(ended, oldestFirst)
-	return ended[:max(0, len(ended)-int(*kept))]
+	return ended[:max(0, len(ended)-max(0, int(*kept)))]
 }
 
 // oldestFirst puts those last that never began.
