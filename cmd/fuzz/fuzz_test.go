@@ -149,6 +149,23 @@ func TestSeedsAreSmall(t *testing.T) {
 	}
 }
 
+// The go command's fuzzer sometimes takes the end of its time for a failure of the target,
+// without an input; what else it says is one.
+func TestTheEndOfTheTimeIsNoCrash(t *testing.T) {
+	const lines = "fuzz: elapsed: 1m6s, execs: 91234 (30000/sec), new interesting: 7 (total: 22)\n"
+	for text, up := range map[string]bool{
+		lines + "--- FAIL: FuzzWrite (66.70s)\n    context deadline exceeded\nFAIL\n": true,
+		lines + "PASS\n": false,
+		lines + "--- FAIL: FuzzWrite (66.70s)\n    --- FAIL: FuzzWrite (0.00s)\n        fuzz_test.go:9: context deadline exceeded\n    \n    Failing input written to testdata/fuzz/FuzzWrite/1\nFAIL\n": false,
+		lines + "--- FAIL: FuzzWrite (66.70s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n":                                                                               false,
+		lines + "panic: x\n--- FAIL: FuzzWrite (66.70s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzWrite/1\nFAIL\n":                                                  false,
+	} {
+		if timeIsUp(text) != up {
+			t.Errorf("%v is said of\n%s", !up, text)
+		}
+	}
+}
+
 // The figures of a run are read from what the go command says.
 func TestFiguresAreRead(t *testing.T) {
 	var f finding

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -19,10 +20,12 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// script is an API server that answers as bytes say, and notes what it is asked.
+// script is an API server that answers as bytes say, loses the connection then until it is
+// back with nothing in its storage, and notes what it is asked.
 type script struct {
 	mu      sync.Mutex
 	answers []byte
+	back    time.Time
 	asked   []*http.Request
 }
 
@@ -52,13 +55,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	code, body := http.StatusOK, served[r.URL.Path]
 	if body == "" {
 		s.asked = append(s.asked, r)
-		next := func() (b int) {
-			if len(s.answers) > 0 {
-				b, s.answers = int(s.answers[0]), s.answers[1:]
-			}
-			return b
-		}
-		code, body = codes[next()%len(codes)], bodies[next()%len(bodies)]
+		code, body = s.next()
 	}
 	if code == 0 {
 		return nil, errors.New("the connection was lost")
@@ -67,6 +64,21 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}, "Retry-After": {"-1"}, "Location": {"/api/v1/secrets"}},
 		Body: io.NopCloser(strings.NewReader(body)), Request: r,
 	}, nil
+}
+
+// next is the next answer: a code, 0 where the connection is lost, and a body.
+func (s *script) next() (code int, body string) {
+	if len(s.answers) == 0 {
+		if time.Now().Before(s.back) {
+			return 0, ""
+		}
+		return http.StatusNotFound, `{}`
+	}
+	code, s.answers = codes[int(s.answers[0])%len(codes)], s.answers[1:]
+	if len(s.answers) > 0 {
+		body, s.answers = bodies[int(s.answers[0])%len(bodies)], s.answers[1:]
+	}
+	return code, body
 }
 
 // FuzzDoor: whatever a turn says and the API server answers, each command has one result,
@@ -87,27 +99,34 @@ func FuzzDoor(f *testing.F) {
 		if events.DecodeJSON(events.Message{Data: body}, &turn) != nil || plan.Check(turn, "") != nil || len(turn.Commands) > 50 {
 			return
 		}
-		s := &script{answers: answers}
-		door, err := apply.New(apply.Config{
-			REST: &rest.Config{Host: "http://api.invalid", Transport: s}, Impersonate: true, Patience: time.Nanosecond,
-			Panicked: func(_ string, cause any, stack []byte) { t.Errorf("a request panicked: %v\n%s", cause, stack) },
-		}, []apply.Actor{actor})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		results, done := door.Carry(ctx, actor, plan.New(turn, plan.Options{}), always, func(command, try int) string { return fmt.Sprint(command, try) })
-		if !done || len(results) != len(turn.Commands) {
-			t.Fatalf("%d commands have %d results, done %v", len(turn.Commands), len(results), done)
-		}
-		for _, r := range s.asked {
-			proper(t, r)
-			if r.Method != http.MethodGet && !ordered(turn, r) {
-				t.Errorf("no command says %s %s", r.Method, r.URL.Path)
-			}
-		}
+		synctest.Test(t, func(t *testing.T) { carriesOut(t, turn, answers) }) // pauses between tries take no time
 	})
+}
+
+// carriesOut carries out a turn while the API server answers as bytes say, is away for longer
+// than a command is tried again, and answers again.
+func carriesOut(t *testing.T, turn events.Turn, answers []byte) {
+	const away = time.Minute
+	s := &script{answers: answers, back: time.Now().Add(away)}
+	door, err := apply.New(apply.Config{
+		REST: &rest.Config{Host: "http://api.invalid", Transport: s}, Impersonate: true, Patience: away / 2,
+		Panicked: func(_ string, cause any, stack []byte) { t.Errorf("a request panicked: %v\n%s", cause, stack) },
+	}, []apply.Actor{actor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*away)
+	defer cancel()
+	results, done := door.Carry(ctx, actor, plan.New(turn, plan.Options{}), always, func(command, try int) string { return fmt.Sprint(command, try) })
+	if !done || len(results) != len(turn.Commands) {
+		t.Fatalf("%d commands have %d results, done %v, after %v", len(turn.Commands), len(results), done, time.Since(s.back.Add(-away)))
+	}
+	for _, r := range s.asked {
+		proper(t, r)
+		if r.Method != http.MethodGet && !ordered(turn, r) {
+			t.Errorf("no command says %s %s", r.Method, r.URL.Path)
+		}
+	}
 }
 
 // proper fails for a request whose path is not made of segments.
