@@ -28,7 +28,7 @@ type honest struct {
 }
 
 func (h honest) fits(c events.Command) error {
-	return h.d.Fits(h.turn, c, func() metav1.Object { return h.own })
+	return h.d.Fits(h.turn, func() metav1.Object { return h.own })(c)
 }
 
 // told are the commands of all stories of a controller.
@@ -152,6 +152,22 @@ var forgeries = []forgery{
 	{"the status of another", func(_ honest, c *events.Command) bool {
 		c.Name = "another"
 		return c.Verb == events.VerbUpdate && c.Subresource == "status"
+	}},
+	{"a status that labels", restated(func(meta map[string]any) { labelled(meta, "labels") })},
+	{"a status that annotates", restated(func(meta map[string]any) { labelled(meta, "annotations") })},
+	{"a status that asks for a rollback", restated(func(meta map[string]any) {
+		within(meta, "annotations")["deprecated.deployment.rollback.to"] = "1"
+	})},
+	{"a status that takes all annotations off", restated(func(meta map[string]any) { meta["annotations"] = map[string]any{"a": "b"} })},
+	{"a status with a finalizer", restated(func(meta map[string]any) { meta["finalizers"] = append(list(meta["finalizers"]), "example.com/forged") })},
+	{"a status with an owner", restated(func(meta map[string]any) {
+		meta["ownerReferences"] = append(list(meta["ownerReferences"]), map[string]any{"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"})
+	})},
+	{"a status without metadata", func(_ honest, c *events.Command) bool {
+		return restates(c) && bodied(func(body map[string]any) bool {
+			body["metadata"] = map[string]any{"name": c.Name, "namespace": c.Namespace}
+			return true
+		})(honest{}, c)
 	}},
 	{"no uid", func(_ honest, c *events.Command) bool {
 		c.If = nil
@@ -301,6 +317,17 @@ func bodied(change func(body map[string]any) bool) func(honest, *events.Command)
 		c.Body = reconcile.Body(body)
 		return c.Verb != events.VerbAsk
 	}
+}
+
+// restated changes the metadata in the body of a status.
+func restated(change func(meta map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return restates(c) && bodied(func(body map[string]any) bool { change(within(body, "metadata")); return true })(h, c)
+	}
+}
+
+func restates(c *events.Command) bool {
+	return c.Verb == events.VerbUpdate && c.Subresource == "status"
 }
 
 // owned changes the body of what must name the key's object as its controller.

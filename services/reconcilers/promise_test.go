@@ -26,10 +26,8 @@ func TestThePromisesAreDocumented(t *testing.T) {
 	b.WriteString("# What each controller may write\n\n" +
 		"The writer refuses every command beyond its controller's promise, and raises an alarm. A body may always hold\n" +
 		"what names its object, and the uid and version that it must have; an update, a patch and a delete always name the uid,\n" +
-		"and an update the version. What is said of the key's object holds for turns that act: a status is written without\n" +
-		"reading it, so a status update may also change labels, annotations and finalizers of its object where the API server\n" +
-		"takes them over. A copy is compared with the object at the version that the turn saw; on another version the turn is\n" +
-		"stale, and no alarm is raised. This document is generated\n" +
+		"and an update the version. A body is compared with the key's object at the version that the turn saw; on another\n" +
+		"version, where the two differ, the turn is stale, and no alarm is raised. This document is generated\n" +
 		"(`go test ./services/reconcilers -run Promises -update`).\n")
 	for _, c := range every(t) {
 		d := c.Describe()
@@ -149,14 +147,14 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 			t.Fatalf("%s: there is no %s", what, c.controller)
 		}
 		turn := events.Turn{Controller: d.Name, Key: c.key, UID: "u"}
-		if err := d.Fits(turn, c.command, func() metav1.Object { return c.own }); (err == nil) != c.fits {
+		if err := d.Fits(turn, func() metav1.Object { return c.own })(c.command); (err == nil) != c.fits {
 			t.Errorf("%s: fits %t, %v", what, !c.fits, err)
 		}
 	}
 	record := events.Command{Verb: events.VerbRecord, OnApplied: &events.Notice{}}
 	record.OnApplied.About.Namespace = "kube-system"
 	d := described["replicaset-controller"]
-	if d.Fits(events.Turn{Key: key}, record, nil) == nil {
+	if d.Fits(events.Turn{Key: key}, nil)(record) == nil {
 		t.Error("an Event about another namespace fits")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +62,14 @@ func verbAt(t events.Turn, command int) events.Verb {
 	return t.Commands[command].Verb
 }
 
+// restates tells whether a turn updates a status: its body has the metadata of the object,
+// too, which must be as they are.
+func restates(t events.Turn) bool {
+	return slices.ContainsFunc(t.Commands, func(c events.Command) bool {
+		return c.Verb == events.VerbUpdate && c.Subresource == "status"
+	})
+}
+
 // fits is the profile's check of a turn's commands. own is the newest delta of the key's
 // object.
 func (p *Profile) fits(turn events.Turn, own events.Delta) func(events.Command, []byte) error {
@@ -79,8 +88,9 @@ func (p *Profile) fits(turn events.Turn, own events.Delta) func(events.Command, 
 		}
 		return decoded
 	})
+	fits := p.Fits(turn, object)
 	return func(c events.Command, body []byte) error {
 		c.Body = body
-		return p.Fits(turn, c, object)
+		return fits(c)
 	}
 }

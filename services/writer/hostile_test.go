@@ -2,13 +2,18 @@ package writer_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -75,5 +80,54 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	s.store("web", nil, births("web", 1)...)
 	if o := s.outcome("web"); !o.OK() {
 		t.Errorf("the next turn: %+v", o.Results)
+	}
+}
+
+// A turn that updates a status is held against the object as the state has it, as one that
+// acts is: its body has the object's metadata, too.
+func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
+	for what, live := range map[string]*events.Delta{
+		"as it is": {Op: events.Is, UID: "rs", ResourceVersion: "5"}, "gone": {Op: events.Gone, UID: "rs", ResourceVersion: "9"}, "unknown": nil,
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(t)
+			s.must(s.bus.EnsureKind(t.Context(), kinds.ReplicaSets.Kind))
+			if live != nil {
+				body, err := kinds.Encode(kinds.ReplicaSets.Kind, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "rs"}})
+				s.must(err)
+				live.ContentType, live.Body, live.Form = kinds.Protobuf, body, kinds.Full
+				s.delta(*live)
+			}
+			known := make(chan metav1.Object, 1)
+			s.writer(func(c *writer.Config) {
+				c.Controllers[0].Allowed = func(events.Command) bool { return true }
+				c.Controllers[0].Fits = func(_ events.Turn, own func() metav1.Object) func(events.Command) error {
+					return func(events.Command) error {
+						known <- own()
+						return events.ErrSuperseded
+					}
+				}
+			})
+			status := events.Command{
+				Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Version: "v1", Namespace: "ns", Name: "web", Subresource: "status",
+				If: &events.If{UID: "rs", ResourceVersion: "5"}, Body: []byte(`{"metadata":{"annotations":{"forged":"so"}}}`),
+			}
+			turn := events.Turn{Controller: controller, Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Tell, Now: time.Now(), Commands: []events.Command{status}}
+			seen("rs", "5", 2)(&turn)
+			m, err := events.EncodeJSON(turn, events.Trace{})
+			s.must(err)
+			m.Subject = subject.Turn(controller, turn.Lane, turn.Key)
+			_, err = s.bus.Put(t.Context(), m, "")
+			s.must(err)
+			if obj := <-known; (obj != nil) != (what == "as it is") || obj != nil && obj.GetUID() != "rs" {
+				t.Errorf("it is held against %+v", obj)
+			}
+			s.eventually("outcome", func() bool { return s.outcomes() == 1 })
+			for _, r := range s.api.Requests() {
+				if r.Method != http.MethodGet {
+					t.Errorf("%s %s was made", r.Method, r.Path)
+				}
+			}
+		})
 	}
 }

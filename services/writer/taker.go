@@ -250,7 +250,7 @@ func (t *taker) refusal(ctx context.Context, m events.Message, turn events.Turn)
 		return over, own, nil
 	}
 	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, t.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
-	if turn.Lane != events.Act || ref.Kind == "" {
+	if turn.Lane != events.Act && !restates(turn) || ref.Kind == "" {
 		return refused, own, nil
 	}
 	m, ok, err := t.config.Bus.Last(ctx, subject.StateStream(ref.Kind), subject.Delta(ref))

@@ -52,10 +52,10 @@ type Profile struct {
 	Owns kinds.Name
 	// Allowed tells what it has promised to do; nil means nothing.
 	Allowed func(events.Command) bool
-	// Fits tells whether what a command writes, and on which object, is within what it has
-	// promised. own gives the key's own object as the state has it, or nil; the command
-	// has its body. nil means everything that is allowed.
-	Fits func(t events.Turn, c events.Command, own func() metav1.Object) error
+	// Fits gives the check of a turn's commands: whether what one writes, and on which
+	// object, is within what it has promised. own gives the key's own object as the state has
+	// it, or nil; a command has its body. nil means everything that is allowed.
+	Fits func(t events.Turn, own func() metav1.Object) func(events.Command) error
 }
 
 // Config is what a writer needs.

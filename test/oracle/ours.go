@@ -63,8 +63,9 @@ func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, 
 	if there {
 		t.Kind, t.UID, t.ResourceVersion = kind, own.GetUID(), own.GetResourceVersion()
 	}
+	fits := d.Fits(t, func() metav1.Object { return own })
 	for _, command := range decision.Commands {
-		if err := d.Fits(t, command, func() metav1.Object { return own }); err != nil {
+		if err := fits(command); err != nil {
 			return fmt.Errorf("%s of %v: %w: %w", command.Verb, command.Ref(), ErrBeyondPromise, err)
 		}
 	}

@@ -134,8 +134,8 @@ type actor interface {
 	act()
 }
 
-// bounds tells whether a command is within the promise of a turn's controller.
-type bounds func(t events.Turn, c events.Command, own func() metav1.Object) error
+// bounds gives the check of a turn's commands: whether they are within its controller's promise.
+type bounds func(t events.Turn, own func() metav1.Object) func(events.Command) error
 
 // Epoch is when every world begins.
 var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

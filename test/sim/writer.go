@@ -135,9 +135,10 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 		}
 		return obj
 	}
+	fits := x.world.bounds[t.Controller](t, own)
 	return func(c events.Command, body []byte) error {
 		c.Body = body
-		return x.world.bounds[t.Controller](t, c, own)
+		return fits(c)
 	}
 }
 

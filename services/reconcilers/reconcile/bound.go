@@ -14,12 +14,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// known is the key's own object, read when it is first asked for.
+// known is the key's own object, read when it is first asked for, and what is known of the
+// turn's bodies.
 type known struct {
 	turn   events.Turn
 	read   func() metav1.Object
 	object metav1.Object
 	asked  bool
+	parts  map[*redact.Step][]json.RawMessage // of the object, by the path that leads there
+	holds  *promise                           // which the body holds that was looked at last
+	body   json.RawMessage
+}
+
+// held tells whether a body is the very one that was found to hold a promise: many creates of
+// a turn share theirs.
+func (k *known) held(p *promise, body json.RawMessage) bool {
+	return k.holds == p && len(body) > 0 && len(k.body) == len(body) && &k.body[0] == &body[0]
 }
 
 // reports is true for a command of a turn that reports: its writer does not read the key's
@@ -44,10 +54,15 @@ func (k *known) differs(format string, args ...any) error {
 }
 
 // at is what the key's object has at a path, as JSON: all values where it leads to several.
-func (k *known) at(path redact.Path) (values []json.RawMessage) {
+func (k *known) at(path redact.Path) []json.RawMessage {
 	obj := k.get()
 	if obj == nil {
 		return nil
+	}
+	first := firstOf(path)
+	values, had := k.parts[first]
+	if had {
+		return values
 	}
 	for _, v := range lead(reflect.ValueOf(obj), path) {
 		if v.IsZero() {
@@ -57,7 +72,19 @@ func (k *known) at(path redact.Path) (values []json.RawMessage) {
 			values = append(values, text)
 		}
 	}
+	if k.parts == nil {
+		k.parts = map[*redact.Step][]json.RawMessage{}
+	}
+	k.parts[first] = values
 	return values
+}
+
+// firstOf tells a path of a promise from all others; nil is the one that leads to everything.
+func firstOf(path redact.Path) *redact.Step {
+	if len(path) == 0 {
+		return nil
+	}
+	return &path[0]
 }
 
 // lead follows a path into a value, by the names that JSON has for its fields.
@@ -204,6 +231,32 @@ func (p *promise) holds(c events.Command, body map[string]any, own *known) error
 	}
 	if at, differs := differ(nil, c.Body, whole[0], p.changes, nil); differs {
 		return own.differs("the update changes %.80s, which is not promised", at)
+	}
+	return nil
+}
+
+// keeps tells whether the promise is a status of the key's object, which leaves all else of it
+// as it is. The API server takes labels, annotations, finalizers and owners from the body of a
+// status for most kinds.
+func (p *promise) keeps() bool {
+	return p.Verb == events.VerbUpdate && p.Subresource == "status" && p.On == Itself
+}
+
+// metadata is the path of it.
+var metadata = path(".metadata")
+
+// kept tells whether the metadata in the body of a status are those of the key's object.
+func (p *promise) kept(c events.Command, own *known) error {
+	whole := own.at(metadata)
+	if len(whole) == 0 {
+		return fmt.Errorf("%w: the key's object is not known", events.ErrSuperseded)
+	}
+	body, err := open(c.Body)
+	if err != nil {
+		return fmt.Errorf("the body is no object: %w", err)
+	}
+	if at, differs := differ(metadata, body["metadata"], whole[0], p.changes, nil); differs {
+		return own.differs("the status changes %.80s, which is not promised", at)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (w Writes) read() []promise {
 		if one.Fields != nil {
 			p.fields = paths(slices.Concat(conditions, one.Fields))
 		}
-		if one.Changes != nil {
+		if one.Changes != nil || p.keeps() {
 			p.changes = paths(slices.Concat(untold, one.Changes))
 		}
 		for _, v := range one.Values {
@@ -97,24 +97,32 @@ func paths(texts []string) []redact.Path {
 	return all
 }
 
-// Fits tells whether a command of a turn, which has its body, is within the promise: about
-// which object it is, on which conditions, what its body holds, and which Events go with it.
-// own gives the key's own object as it is known, or nil. It is called at most once.
+// Fits gives the check of the commands of a turn, each of which has its body: whether it is
+// within the promise, about which object it is, on which conditions, what its body holds, and
+// which Events go with it. own gives the key's own object as it is known, or nil. It is called
+// at most once. The check is not safe for concurrent use.
 //
-// Errors: why it is not; [events.ErrSuperseded] where that may be so only because the key's
-// object is not known as the turn saw it.
-func (d Description) Fits(t events.Turn, c events.Command, own func() metav1.Object) error {
+// Errors: of the check, why it is not; [events.ErrSuperseded] where that may be so only because
+// the key's object is not known as the turn saw it.
+func (d Description) Fits(t events.Turn, own func() metav1.Object) func(events.Command) error {
+	known := &known{turn: t, read: own}
+	return func(c events.Command) error { return d.fits(t, c, known) }
+}
+
+func (d *Description) fits(t events.Turn, c events.Command, known *known) error {
 	if err := d.Tells.fit(d.Owns, t, c); err != nil || c.Verb == events.VerbRecord {
 		return err
 	}
-	known := &known{turn: t, read: own}
-	err := fmt.Errorf("the controller never promised to %s %s", c.Verb, c.Kind)
+	var err error
 	for i := range d.promises {
 		if p := &d.promises[i]; p.allows(c) {
 			if err = p.fits(d.Owns, t, c, known); err == nil {
 				return nil
 			}
 		}
+	}
+	if err == nil {
+		err = fmt.Errorf("the controller never promised to %s %s", c.Verb, c.Kind)
 	}
 	return err
 }
@@ -132,7 +140,10 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 	if err := p.against(t, c, own); err != nil {
 		return err
 	}
-	if !p.reads() {
+	if p.keeps() {
+		return p.kept(c, own)
+	}
+	if !p.reads() || own.held(p, c.Body) {
 		return nil
 	}
 	body, err := p.decode(c.Body)
@@ -144,7 +155,11 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 			return err
 		}
 	}
-	return p.holds(c, body, own)
+	if err := p.holds(c, body, own); err != nil {
+		return err
+	}
+	own.holds, own.body = p, c.Body
+	return nil
 }
 
 // reads tells whether the body matters.

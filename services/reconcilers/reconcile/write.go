@@ -20,7 +20,7 @@ type Writes []Write
 // Write is one thing that a controller may do: a verb on a kind (or on its
 // subresource). Any stands for every kind. The rest bounds what is written, and where
 // ([Description.Fits]). What is said of the key's object counts where that is known: the
-// writer reads it for turns that act, and not for those that report.
+// writer reads it for turns that act, and for those that update its status.
 type Write struct {
 	Verb        events.Verb
 	Kind        kinds.Name
@@ -43,6 +43,7 @@ type Write struct {
 	// Copies are the parts of a body that are parts of the key's object.
 	Copies []Copy
 	// Changes are the paths in which the key's object may be changed by an update; nil: any.
+	// Of a status of the key's object they are those outside of the status; nil: none.
 	Changes []string
 	// Removes: a list in the body only takes elements away.
 	Removes bool
@@ -177,7 +178,10 @@ func (w Write) String() string {
 		add(true, ", its %s a copy of %s", c.To, c.From)
 		add(len(c.But)+len(c.Plus) > 0, " but for %s", strings.Join(slices.Concat(c.But, c.Plus), ", "))
 	}
-	add(w.Changes != nil, ", changing only %s", strings.Join(w.Changes, ", "))
+	keeps := (&promise{Write: w}).keeps()
+	add(keeps, ", leaving its metadata as they are")
+	add(keeps && w.Changes != nil, " but for %s", strings.Join(w.Changes, ", "))
+	add(!keeps && w.Changes != nil, ", changing only %s", strings.Join(w.Changes, ", "))
 	add(w.Where != "", ", where the key's object has %s", w.Where)
 	add(w.Absent != nil, ", once it is proven absent: %s", w.Absent)
 	add(w.Unchanged, ", unchanged since it was seen")

@@ -150,8 +150,9 @@ func Promised(d reconcile.Description, view json.RawMessage, wanted reconcile.De
 	if err != nil {
 		return err
 	}
+	fits := d.Fits(t, func() metav1.Object { return own })
 	for _, c := range wanted.Commands {
-		if err := d.Fits(t, c, func() metav1.Object { return own }); err != nil {
+		if err := fits(c); err != nil {
 			return fmt.Errorf("%s of %v (subresource %q) is beyond the promise: %w", c.Verb, c.Ref(), c.Subresource, err)
 		}
 	}

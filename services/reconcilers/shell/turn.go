@@ -139,11 +139,12 @@ func (d *Desk) breach(key events.Key, a answer, next []events.Command) string {
 	if a.object != nil {
 		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
 	}
+	fits := d.described.Fits(t, func() metav1.Object { return a.object })
 	for _, c := range next {
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
 		}
-		if err := d.described.Fits(t, c, func() metav1.Object { return a.object }); err != nil {
+		if err := fits(c); err != nil {
 			return fmt.Sprintf("%s of %v (subresource %q) is beyond what the controller may write: %v", c.Verb, c.Ref(), c.Subresource, err)
 		}
 		if d.described.Silent && c.Lane() == events.Tell {

@@ -68,11 +68,11 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // next is the next answer: a code, 0 where the connection is lost, and a body.
 func (s *script) next() (code int, body string) {
-	if len(s.answers) == 0 {
-		if time.Now().Before(s.back) {
-			return 0, ""
-		}
+	switch {
+	case !time.Now().Before(s.back):
 		return http.StatusNotFound, `{}`
+	case len(s.answers) == 0:
+		return 0, ""
 	}
 	code, s.answers = codes[int(s.answers[0])%len(codes)], s.answers[1:]
 	if len(s.answers) > 0 {

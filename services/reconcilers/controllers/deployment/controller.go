@@ -54,7 +54,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Unchanged: true},
 			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself, Changes: []string{".metadata.annotations", ".spec.template"}, Where: ".metadata.annotations['" + appsv1.DeprecatedRollbackTo + "']"},
-			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status", On: reconcile.Itself},
+			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status", On: reconcile.Itself, Changes: []string{".metadata.annotations['" + revisionNote + "']"}},
 		},
 		Tells: reconcile.Tells{
 			{Kind: kinds.Deployments.Kind, On: reconcile.Itself, Reasons: []string{"ScalingReplicaSet", "SelectingAll", "ReplicaSetCreateError", "DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged", "DeploymentRollback"}},
