@@ -3,38 +3,38 @@ package command
 import (
 	"context"
 
-	"github.com/go-logr/logr"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 )
 
-// bodies is the level from which on client-go logs what it sends and receives.
+// bodies is the level from which on the client library logs bodies of requests and
+// answers. What must not be recorded is in them.
 const bodies = 8
 
-// withoutBodies is a context whose logger has no levels at which the client library logs
-// bodies of requests and answers, whatever -v and --vmodule say. What must not be recorded
-// is in them.
-func withoutBodies(ctx context.Context) context.Context {
-	return klog.NewContext(ctx, logr.New(bodiless{klog.Background().GetSink()}))
-}
-
-// bodiless is a sink that is not enabled from [bodies] on.
-type bodiless struct{ logr.LogSink }
-
-// Enabled implements [logr.LogSink].
-func (b bodiless) Enabled(level int) bool { return level < bodies && b.LogSink.Enabled(level) }
-
-// WithValues implements [logr.LogSink].
-func (b bodiless) WithValues(pairs ...any) logr.LogSink {
-	return bodiless{b.LogSink.WithValues(pairs...)}
-}
-
-// WithName implements [logr.LogSink].
-func (b bodiless) WithName(name string) logr.LogSink { return bodiless{b.LogSink.WithName(name)} }
-
-// WithCallDepth implements [logr.CallDepthLogSink].
-func (b bodiless) WithCallDepth(depth int) logr.LogSink {
-	if at, ok := b.LogSink.(logr.CallDepthLogSink); ok {
-		return bodiless{at.WithCallDepth(depth)}
+// withoutBodies takes the levels out of a configuration at which bodies are logged, and
+// tells whether it had any. This is done here, and not to a logger, since a request may
+// carry any context, and so any logger, or none.
+func withoutBodies(logging *logsapi.LoggingConfiguration) (lowered bool) {
+	lower := func(level *logsapi.VerbosityLevel) {
+		if *level >= bodies {
+			*level, lowered = bodies-1, true
+		}
 	}
-	return b
+	lower(&logging.Verbosity)
+	for i := range logging.VModule {
+		lower(&logging.VModule[i].Verbosity)
+	}
+	return lowered
+}
+
+// setUp applies the configuration of the log.
+func setUp(ctx context.Context, logging *logsapi.LoggingConfiguration) error {
+	lowered := withoutBodies(logging)
+	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		return err
+	}
+	if lowered {
+		klog.FromContext(ctx).Info("Levels from 8 on are taken for 7: at those the client library logs what is in requests and answers")
+	}
+	return nil
 }

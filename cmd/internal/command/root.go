@@ -119,10 +119,10 @@ func (p program) cobra() *cobra.Command {
 					return err
 				}
 			}
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+			if err := setUp(cmd.Context(), logging); err != nil {
 				return fmt.Errorf("set up logging: %w", err)
 			}
-			return p.run(withoutBodies(cmd.Context()))
+			return p.run(cmd.Context())
 		},
 	}
 	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
