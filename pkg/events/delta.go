@@ -96,7 +96,21 @@ type Delta struct {
 	// Waits is how many objects have a newer version than the log, which waits to be
 	// said: the log is no position to go on from.
 	Waits uint64
+	// Redaction, of a mark or a gap, is whether rules hide values of the kind.
+	Redaction Redaction
 }
+
+// Redaction is whether rules hide values of a kind from the record. The zero value is that
+// its watcher did not say.
+type Redaction string
+
+// What a watcher says of a kind.
+const (
+	// Redacted: there are rules.
+	Redacted Redaction = "rules"
+	// Unredacted: there are none.
+	Unredacted Redaction = "none"
+)
 
 // Left is what was left out of the record.
 type Left struct {

@@ -46,6 +46,7 @@ const (
 	HeaderSight       = "Millrace-Sight" // two RFC 3339 times, with a space between
 	HeaderLeft        = "Millrace-Left"  // versions and bytes, with a space between
 	HeaderWaits       = "Millrace-Waits"
+	HeaderRedaction   = "Millrace-Redaction"
 	HeaderTraceParent = "traceparent"
 	HeaderTraceState  = "tracestate"
 	HeaderTraceHops   = "Millrace-Hop"
@@ -57,7 +58,7 @@ const authored = "proven"
 
 // EncodeDelta gives the headers and body of a delta.
 func EncodeDelta(d Delta) Message {
-	const most = 31 // headers, with those of its seal and of its trace
+	const most = 32 // headers, with those of its seal and of its trace
 	h, values := make(map[string][]string, most), make([]string, 0, most)
 	set := func(key, value string, wanted bool) {
 		if wanted {
@@ -95,6 +96,7 @@ func EncodeDelta(d Delta) Message {
 	set(HeaderSight, d.Sight.String(), d.Sight != Sight{})
 	set(HeaderLeft, d.Left.String(), d.Left != Left{})
 	set(HeaderWaits, strconv.FormatUint(d.Waits, 10), d.Waits != 0)
+	set(HeaderRedaction, string(d.Redaction), d.Redaction != "")
 	d.Trace.set(h)
 	return Message{Header: h, Data: d.Body}
 }
@@ -112,7 +114,7 @@ func DecodeDelta(ref Ref, m Message) (Delta, error) {
 		UID: types.UID(m.Get(HeaderUID)), ResourceVersion: m.Get(HeaderRV),
 		Deleting: m.Get(HeaderDeleting) == "true", Sync: m.Get(HeaderSync) == "true",
 		Form: kinds.Form(m.Get(HeaderForm)), ContentType: m.Get(HeaderContentType), Body: m.Data,
-		Trace: TraceOf(m.Header),
+		Trace: TraceOf(m.Header), Redaction: Redaction(m.Get(HeaderRedaction)),
 	}
 	if ref.Name != "" {
 		d.Ref = ref

@@ -145,3 +145,32 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksSayWhetherAKindHasRules, for writers, and at once when that has changed.
+func TestMarksSayWhetherAKindHasRules(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.changeOf("pods", "ADDED", "a", plants("one"))
+	says := func() (said events.Redaction) {
+		for _, d := range logOf(t, b) {
+			if d.Op == events.Mark {
+				said = d.Redaction
+			}
+		}
+		return said
+	}
+	for _, step := range []struct {
+		rules []func(*Config)
+		want  events.Redaction
+	}{{nil, events.Unredacted}, {[]func(*Config){hides(t)}, events.Redacted}, {nil, events.Unredacted}} {
+		_, stop := start(t, s, b, "one", step.rules...)
+		until(t, func() bool { return says() == step.want })
+		stop()
+	}
+	before := len(logOf(t, b))
+	service, stop := start(t, s, b, "again")
+	watching(t, service)
+	stop()
+	if after := len(logOf(t, b)); after != before {
+		t.Errorf("nothing has changed, and %d messages were stored", after-before)
+	}
+}

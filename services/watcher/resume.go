@@ -82,7 +82,16 @@ func (k *kindWatch) resume(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	k.cursor = cursor
-	return true, k.recall(ctx, newest, last)
+	return true, k.takeUp(ctx, newest, last, proof.Redaction)
+}
+
+// takeUp goes on from the newest delta, with a mark at once where the last one says
+// otherwise whether something is hidden: writers go by it.
+func (k *kindWatch) takeUp(ctx context.Context, newest events.Delta, last uint64, said events.Redaction) error {
+	if err := k.recall(ctx, newest, last); err != nil || said == translate.Redaction(k.kind.Name, k.hide) {
+		return err
+	}
+	return k.mark(ctx)
 }
 
 // noteEnd takes in what the newest delta of the log says about gaps: that it is

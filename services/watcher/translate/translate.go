@@ -99,7 +99,7 @@ func Mark(kind kinds.Name, version string, state time.Time, s Stamp) events.Delt
 	body, _ := json.Marshal(proof{State: state}) // a time of this millennium: cannot fail
 	return events.Delta{
 		Kind: kind, Op: events.Mark, ResourceVersion: version, Epoch: s.Epoch, At: s.At,
-		ContentType: kinds.JSON, Body: body,
+		ContentType: kinds.JSON, Body: body, Redaction: Redaction(kind, s.Hide),
 	}
 }
 
@@ -135,8 +135,17 @@ func Gap(kind kinds.Name, version string, s Stamp) events.Delta {
 	body, _ := json.Marshal(s.Hole) // text and numbers: cannot fail
 	return events.Delta{
 		Kind: kind, Op: events.Gap, ResourceVersion: version, Epoch: s.Epoch, At: s.At,
-		ContentType: kinds.JSON, Body: body,
+		ContentType: kinds.JSON, Body: body, Redaction: Redaction(kind, s.Hide),
 	}
+}
+
+// Redaction is what a policy says of a kind: whether the API server may quote what is
+// hidden of it.
+func Redaction(kind kinds.Name, policy redact.Policy) events.Redaction {
+	if len(policy.Rules.Of(kind)) > 0 {
+		return events.Redacted
+	}
+	return events.Unredacted
 }
 
 // Again says a stored delta again, as a keyframe.
