@@ -98,9 +98,6 @@ type Config struct {
 	Sign *sign.Signer
 	// Outcomes are the keys of all writers; nil means those that Sign has had.
 	Outcomes *sign.Trust
-	// Discreet are the kinds of which the API server's words are not told
-	// ([apply.Config].Discreet).
-	Discreet []kinds.Name
 	// Trace makes the spans; nil makes none.
 	Trace *trace.Tracer
 	// Log is where remarks go; nil means the default logger.
@@ -176,7 +173,7 @@ func New(c Config) (*Service, error) {
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types, Discreet: c.Discreet, Panicked: m.panicked(c.Log),
+		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

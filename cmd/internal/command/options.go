@@ -286,7 +286,6 @@ type writerOptions struct {
 	impersonate bool
 	maxInFlight int
 	concurrent  concurrency
-	hidden      redaction // what the watcher of this process hides; elsewhere the defaults
 }
 
 func newWriterOptions() writerOptions {

@@ -84,16 +84,6 @@ func (r *redaction) policy() redact.Policy {
 	return redact.Policy{Rules: r.all(), Copies: controllers.WrittenBack()}
 }
 
-// kinds are those of which something is hidden.
-func (r *redaction) kinds() (some []kinds.Name) {
-	for _, rule := range r.all() {
-		if !slices.Contains(some, rule.Kind) {
-			some = append(some, rule.Kind)
-		}
-	}
-	return some
-}
-
 // check finds rules that would hide what a controller decides on.
 func (r *redaction) check(chosen []reconcile.Any) error {
 	if err := controllers.Hidden(chosen, r.all()); err != nil {

@@ -107,7 +107,6 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		o.write.hidden = o.watch.redact
 		if writing, err = one(o.write.part(config, b, chosen.acting, tokens, outcomes, spans.Tracer("writer"))); err != nil {
 			return err
 		}

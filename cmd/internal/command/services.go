@@ -228,7 +228,7 @@ func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
-		Mint: tokens, Types: typecheck.Check, Discreet: o.hidden.kinds(), Trace: tracer,
+		Mint: tokens, Types: typecheck.Check, Trace: tracer,
 		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,
 	})
 	if err != nil {

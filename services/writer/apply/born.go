@@ -79,7 +79,7 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 		MaxRetries(0).Stream(ctx)
 	response := plan.Response{Code: http.StatusOK}
 	if err != nil {
-		response = refusal(err, 0)
+		response = d.refusal(ctx, r, err, 0)
 	}
 	d.config.Metrics.requested(plan.Look, response, time.Since(began))
 	switch {
@@ -95,7 +95,7 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	case errors.Is(err, io.EOF):
 		return plan.Response{}, false // nothing came
 	case err != nil:
-		return refusal(err, 0), true // it was cut short, and is asked again
+		return d.refusal(ctx, r, err, 0), true // it was cut short, and is asked again
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was born",
@@ -129,7 +129,7 @@ func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request
 	var response plan.Response
 	_, err := result.StatusCode(&response.Code).Raw()
 	if err != nil {
-		response = refusal(err, response.Code)
+		response = d.refusal(ctx, r, err, response.Code)
 	}
 	d.config.Metrics.requested(plan.Look, response, time.Since(began))
 	switch {

@@ -149,7 +149,7 @@ func (d *Door) listAll(ctx context.Context, client rest.Interface, r plan.Reques
 	result := request.MaxRetries(0).Do(ctx)
 	var response plan.Response
 	if err := result.StatusCode(&response.Code).Error(); err != nil {
-		response = refusal(err, response.Code)
+		response = d.refusal(ctx, r, err, response.Code)
 	} else if list, err := listOf(result); err != nil {
 		response = plan.Response{Reason: "NoAnswer", Message: err.Error()}
 	} else {

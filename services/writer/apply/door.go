@@ -64,10 +64,10 @@ type Config struct {
 	// Panicked is told of a fault of the door: on whose behalf, what it was, and where. The
 	// request is answered all the same; nil tells nobody.
 	Panicked func(controller string, cause any, stack []byte)
-	// Discreet are the kinds of which something is hidden: of what the API server says
-	// when it refuses a request of theirs, only code, reason, cause and field are told. Secrets
-	// always are.
-	Discreet []kinds.Name
+	// Hides tells whether something is hidden of a kind: of what the API server says when it
+	// refuses a request about it, only code, reason, cause and field are told. nil hides
+	// nothing. Secrets, and kinds of which no content is recorded, are always hidden.
+	Hides func(context.Context, kinds.Name) bool
 	// Clock is what the age of a proof is told by; nil means the system's.
 	Clock clock.PassiveClock
 }

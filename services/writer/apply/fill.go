@@ -128,20 +128,3 @@ func (f *filling) complete(secret *corev1.Secret, account mint.Subject, m *mint.
 	f.Data[corev1.ServiceAccountTokenKey] = []byte(token)
 	return err
 }
-
-// discreet leaves out what is said in words of a write: only code, reason, cause and field
-// are told.
-func discreet(r plan.Response) plan.Response {
-	if r.Message == "" || r.Code < http.StatusBadRequest {
-		return r
-	}
-	if refused(r) { // or a webhook says so: the rest of its words may repeat the object
-		r.Message = cannotImpersonate
-		return r
-	}
-	r.Message = "the API server's words are left out, since they may repeat what must not be told of the object"
-	if r.Cause != "" {
-		r.Message += ": " + r.Cause + " " + r.Field
-	}
-	return r
-}

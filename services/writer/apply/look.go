@@ -55,7 +55,7 @@ func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) 
 	span := d.trace(ctx, r, collection, "")
 	carry(span, request)
 	began := time.Now()
-	response := listed(request.MaxRetries(0).Do(ctx), r)
+	response := d.only(ctx, request.MaxRetries(0).Do(ctx), r)
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
 	return response
@@ -66,14 +66,15 @@ func byName(r plan.Request) string {
 	return fields.OneTermEqualSelector("metadata.name", r.Name).String()
 }
 
-func listed(result rest.Result, r plan.Request) plan.Response {
+// only is the answer to a list of one object.
+func (d *Door) only(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
 	var code int
 	if err := result.StatusCode(&code).Error(); err != nil {
-		return refusal(err, code)
+		return d.refusal(ctx, r, err, code)
 	}
 	body, err := result.Raw()
 	if err != nil {
-		return refusal(err, code)
+		return d.refusal(ctx, r, err, code)
 	}
 	var list struct {
 		Items []json.RawMessage `json:"items"`

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // The groups of the metrics APIs.
@@ -58,7 +59,7 @@ func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container str
 			Items []podMetrics `json:"items"`
 		}
 		pods := schema.GroupVersionResource{Group: resourceMetrics, Version: "v1beta1", Resource: "pods"}
-		m.podsErr = m.get(ctx, pods, []string{"namespaces", m.request.Namespace, "pods"}, map[string]string{"labelSelector": m.selector}, &list)
+		m.podsErr = m.get(ctx, kinds.Pods.Name, pods, []string{"namespaces", m.request.Namespace, "pods"}, map[string]string{"labelSelector": m.selector}, &list)
 		m.listed, m.pods = true, list.Items
 	}
 	switch {
@@ -101,7 +102,7 @@ func (p podMetrics) uses(of corev1.ResourceName, container string) (milli int64,
 // ofPods is the value of a metric of each pod.
 func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
 	var found values
-	err := m.custom(ctx, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
+	err := m.custom(ctx, kinds.Pods.Name, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf(unfetched, "custom", err)
@@ -127,7 +128,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 		path = []string{name, of.Name, metric.Name}
 	}
 	var found values
-	if err = m.custom(ctx, path, name, metric.Selector, "", &found); err == nil && len(found.Items) != 1 {
+	if err = m.custom(ctx, kinds.Name(name), path, name, metric.Selector, "", &found); err == nil && len(found.Items) != 1 {
 		err = fmt.Errorf("the custom metrics API server returned %v results when we asked for exactly one", len(found.Items))
 	}
 	if err != nil {
@@ -138,7 +139,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 
 // custom asks the custom metrics API, in the version that it prefers of those that are
 // known.
-func (m *meter) custom(ctx context.Context, path []string, of string, metric *metav1.LabelSelector, pods string, into *values) error {
+func (m *meter) custom(ctx context.Context, about kinds.Name, path []string, of string, metric *metav1.LabelSelector, pods string, into *values) error {
 	selector, err := metav1.LabelSelectorAsSelector(metric)
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func (m *meter) custom(ctx context.Context, path []string, of string, metric *me
 	}
 	at := schema.GroupVersionResource{Group: customMetrics, Version: version, Resource: of}
 	params := map[string]string{"labelSelector": pods, "metricLabelSelector": selector.String()}
-	return m.get(ctx, at, append([]string{"namespaces", m.request.Namespace}, path...), params, into)
+	return m.get(ctx, about, at, append([]string{"namespaces", m.request.Namespace}, path...), params, into)
 }
 
 // customVersion is in which version the custom metrics API is asked.
@@ -157,7 +158,7 @@ func (m *meter) custom(ctx context.Context, path []string, of string, metric *me
 // Upstream: k8s.io/metrics/pkg/client/custom_metrics, PreferredVersion.
 func (m *meter) customVersion(ctx context.Context) (string, error) {
 	var group metav1.APIGroup
-	err := m.get(ctx, schema.GroupVersionResource{Group: customMetrics}, nil, nil, &group)
+	err := m.get(ctx, "", schema.GroupVersionResource{Group: customMetrics}, nil, nil, &group)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", fmt.Errorf("no custom metrics API (%s) registered", customMetrics)
@@ -180,7 +181,7 @@ func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentif
 	}
 	var found values
 	at := schema.GroupVersionResource{Group: externalMetrics, Version: "v1beta1", Resource: metric.Name}
-	err = m.get(ctx, at, []string{"namespaces", m.request.Namespace, metric.Name}, map[string]string{"labelSelector": selector.String()}, &found)
+	err = m.get(ctx, "", at, []string{"namespaces", m.request.Namespace, metric.Name}, map[string]string{"labelSelector": selector.String()}, &found)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf(unfetched, "external", err)

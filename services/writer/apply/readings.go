@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -130,15 +131,17 @@ func (m *meter) samples(ctx context.Context, spec autoscalingv2.MetricSpec) ([]e
 	}
 }
 
-// get makes one request of a metrics API, of a resource in the namespace, and reads the
-// answer into what is given.
-func (m *meter) get(ctx context.Context, of schema.GroupVersionResource, path []string, params map[string]string, into any) error {
+// get makes one request of a metrics API about objects of a kind, of a resource in the
+// namespace, and reads the answer into what is given.
+func (m *meter) get(ctx context.Context, about kinds.Name, of schema.GroupVersionResource, path []string, params map[string]string, into any) error {
 	template := func(plan.Request) []string {
 		if of.Version == "" {
 			return []string{"/apis", of.Group}
 		}
 		return append([]string{"/apis", of.Group, of.Version}, path...)
 	}
+	asked := m.request
+	asked.Kind = about
 	request := to(m.client, http.MethodGet, template(plan.Request{})).SetHeader("Accept", wholeObject)
 	for name, value := range params {
 		if value != "" {
@@ -153,11 +156,14 @@ func (m *meter) get(ctx context.Context, of schema.GroupVersionResource, path []
 	err := result.StatusCode(&response.Code).Error()
 	if err != nil {
 		err = named(err, of)
-		response = refusal(err, response.Code)
+		response = m.door.refusal(ctx, asked, err, response.Code)
 	}
 	m.door.config.Metrics.requestedIn(span.Trace(), m.request.Verb, response, time.Since(began))
 	traced(span, response)
-	if err != nil {
+	switch {
+	case err != nil && m.door.confidential(ctx, asked):
+		return errors.New(response.Message)
+	case err != nil:
 		return err
 	}
 	body, err := result.Raw()

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -79,10 +78,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 	span := d.trace(ctx, r, path, auditID)
 	carry(span, request)
 	began := time.Now()
-	response := answer(request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
-	if r.Kind == kinds.Secrets.Name || slices.Contains(d.config.Discreet, r.Kind) {
-		response = discreet(response)
-	}
+	response := d.answer(ctx, request.SetHeader("Accept", accept).MaxRetries(0).Do(ctx), r)
 	response.AuditID = auditID
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	answered(span, response)
@@ -138,14 +134,14 @@ func collection(r plan.Request) []string {
 }
 
 // answer reads what the API server said.
-func answer(result rest.Result, r plan.Request) plan.Response {
+func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
 	var response plan.Response
 	result.StatusCode(&response.Code)
 	body, err := result.Raw()
 	if said := result.Error(); said != nil {
 		// The status in the body says why; Retry-After is a header, which only the
 		// error without the body knows.
-		response = refusal(said, response.Code)
+		response = d.refusal(ctx, r, said, response.Code)
 		if err != nil {
 			response.RetryAfter = max(response.RetryAfter, refusal(err, response.Code).RetryAfter)
 		}

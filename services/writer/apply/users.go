@@ -59,11 +59,11 @@ func (d *Door) podsOf(ctx context.Context, client rest.Interface, r plan.Request
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
 	if err := result.StatusCode(&response.Code).Error(); err != nil {
-		response = refusal(err, response.Code)
+		response = d.refusal(ctx, r, err, response.Code)
 	} else if body, err := result.Raw(); err != nil {
-		response = refusal(err, response.Code)
+		response = d.refusal(ctx, r, err, response.Code)
 	} else if err := json.Unmarshal(body, &page); err != nil {
-		response = plan.Response{Reason: "NoAnswer", Message: err.Error()}
+		response = plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no list of pods"}
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)

@@ -1,0 +1,59 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// redactionAge is for how long counts what a watcher was found to say of a kind.
+const redactionAge = 10 * time.Second
+
+// hiding tells whether something is hidden of a kind, as the record says: the watcher alone
+// has the rules. Until it has said so, something may be. Where nothing of a kind is
+// recorded, nothing is hidden of it.
+func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) bool {
+	type answer struct {
+		hides bool
+		at    time.Time
+	}
+	var mu sync.Mutex
+	answers := map[kinds.Name]answer{} // of kinds in [kinds.Lookup] only, which bounds it
+	return func(ctx context.Context, kind kinds.Name) bool {
+		if _, known := kinds.Lookup(kind); !known {
+			return false
+		}
+		mu.Lock()
+		last, asked := answers[kind]
+		mu.Unlock()
+		if asked && c.Since(last.at) < redactionAge {
+			return last.hides
+		}
+		said, err := redactionOf(ctx, b, kind)
+		if err != nil {
+			return !errors.Is(err, bus.ErrNoStream)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		answers[kind] = answer{said != events.Unredacted, c.Now()}
+		return answers[kind].hides
+	}
+}
+
+// redactionOf is what the newest mark or gap of a kind says.
+func redactionOf(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Redaction, error) {
+	m, ok, err := b.Last(ctx, subject.StateStream(kind), subject.Mark(kind))
+	if err != nil || !ok {
+		return "", err
+	}
+	mark, err := events.DecodeDelta(events.Ref{Kind: kind}, m)
+	return mark.Redaction, err
+}
