@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -28,6 +30,7 @@ type verifying struct {
 	audit   string
 	witness string
 	every   bool
+	partial bool
 	signed  signatures
 }
 
@@ -52,6 +55,7 @@ with an error when anything is found. With --turn-keys-file and
 			f.StringSliceVar(&v.keys, "key", v.keys, "`files` with public keys of notaries, and when each counts")
 			f.StringVar(&v.audit, "audit-log", v.audit, "`file` with the API server's audit log")
 			f.BoolVar(&v.every, "all", v.every, "show each stream")
+			f.BoolVar(&v.partial, "partial", v.partial, "whole streams may be missing that were signed, as in a file that was cut by an older version, which does not say so itself")
 			v.signed.add(f)
 			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
 		},
@@ -68,7 +72,7 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	report := verified{Report: r}
+	report := verified{Report: r, Cut: cutOf(s.Bus)}
 	if v.audit != "" {
 		about, found, err := s.audit(ctx, v.audit)
 		if err != nil {
@@ -97,8 +101,26 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 // verified is a report, and how far an audit log was held against the record.
 type verified struct {
 	*notary.Report
+	// Cut is what a file says was left out of it on purpose; empty: nothing.
+	Cut        string       `json:"cut,omitempty"`
 	Audit      *Audited     `json:"auditLog,omitempty"`
 	Signatures []Signatures `json:"signatures,omitempty"`
+}
+
+// cutOf says what a file says was left out of it on purpose.
+func cutOf(b bus.Archive) string {
+	f, is := b.(*archive.File)
+	if !is {
+		return ""
+	}
+	about, words := f.About(), []string(nil)
+	if !about.Since.IsZero() {
+		words = append(words, "since="+about.Since.UTC().Format(time.RFC3339))
+	}
+	if !about.Until.IsZero() {
+		words = append(words, "until="+about.Until.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(append(words, about.Partial...), " ")
 }
 
 // trust reads what the record is held against.
@@ -116,8 +138,9 @@ func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
 	if !keys.Empty() {
 		t.Known = keys
 	}
-	t.Now = time.Now()
+	t.Now, t.Partial = time.Now(), v.partial
 	if f, is := s.Bus.(*archive.File); is {
+		t.Partial = t.Partial || len(f.About().Partial) > 0
 		if t.Until = !f.About().Until.IsZero(); f.About().Exported.Before(t.Now) {
 			t.Now = f.About().Exported
 		}
@@ -153,11 +176,7 @@ func (v *verifying) remember(report *notary.Report) error {
 			return fmt.Errorf("read --witness: %w", err)
 		}
 	}
-	for _, s := range report.Streams {
-		if s.Head != nil {
-			seen[s.Stream] = *s.Head
-		}
-	}
+	maps.Copy(seen, report.Heads())
 	text, err := json.MarshalIndent(seen, "", "  ")
 	if err == nil {
 		err = os.WriteFile(v.witness+".part", append(text, '\n'), 0o600)
@@ -240,6 +259,12 @@ func drawReport(p *Paper, r verified, every bool) {
 		if a.Open > 0 {
 			p.Line("%d more could not be: they are too near an end of one of the two", a.Open)
 		}
+	}
+	if r.Cut != "" {
+		p.Line("the file says that it is a part of the record: %s", r.Cut)
+	}
+	if n := len(r.LeftOut); n > 0 {
+		p.Line("%d streams that were signed are not in it: %s", n, strings.Join(r.LeftOut, ", "))
 	}
 	for _, f := range r.Remarks {
 		p.Line("%s", p.In(Dim, f.String()))

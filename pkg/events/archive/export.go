@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -40,7 +41,7 @@ func Export(ctx context.Context, from bus.Archive, out io.Writer, s Selection) (
 	if err != nil {
 		return nil, err
 	}
-	about := About{Program: s.Program, Since: s.Since, Until: s.Until}
+	about := About{Program: s.Program, Since: s.Since, Until: s.Until, Partial: s.partial(from)}
 	for _, p := range plan {
 		about.Streams = append(about.Streams, p.Name)
 		about.Exported = later(about.Exported, p.State.Now)
@@ -67,6 +68,24 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// partial says by what whole streams were left out, here and before; empty: none were.
+func (s Selection) partial(from bus.Archive) (by []string) {
+	if f, is := from.(*File); is {
+		by = slices.Clone(f.about.Partial)
+	}
+	if s.Kinds != nil {
+		names := make([]string, len(s.Kinds))
+		for i, k := range s.Kinds {
+			names[i] = string(k)
+		}
+		by = append(by, "kinds="+strings.Join(names, ","))
+	}
+	if s.Controllers != nil {
+		by = append(by, "controllers="+strings.Join(s.Controllers, ","))
+	}
+	return by
+}
+
 type export struct {
 	Selection
 	from bus.Archive
@@ -89,6 +108,14 @@ func (s *stretch) touches(first, last uint64) bool {
 
 // plan finds the streams that are wanted, and where they stand.
 func (e *export) plan(ctx context.Context) ([]Stream, error) {
+	// Where the pages end is looked at first: they vouch for nothing that is stored or made
+	// later.
+	signed := Stream{Name: subject.NotaryStream}
+	err := e.look(ctx, &signed)
+	notarized := err == nil
+	if err != nil && !errors.Is(err, bus.ErrNoStream) {
+		return nil, err
+	}
 	have, err := e.from.Kinds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look which kinds there are: %w", err)
@@ -100,14 +127,6 @@ func (e *export) plan(ctx context.Context) ([]Stream, error) {
 	shadows, err := e.from.Shadows(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look which shadows there are: %w", err)
-	}
-	// Where the pages end is looked at first: they vouch for nothing that is stored
-	// later.
-	signed := Stream{Name: subject.NotaryStream}
-	err = e.look(ctx, &signed)
-	notarized := err == nil
-	if err != nil && !errors.Is(err, bus.ErrNoStream) {
-		return nil, err
 	}
 	plan := e.wanted(have, controllers, shadows)
 	if len(plan) == 0 {
@@ -241,16 +260,25 @@ func (e *export) stream(ctx context.Context, s Stream) error {
 	})
 }
 
-// pages writes those pages of notaries that vouch for something that was written.
+// pages writes those pages of notaries that vouch for something that was written, and the
+// lists of all streams since the stretch began.
 func (e *export) pages(ctx context.Context, s Stream) error {
 	if err := e.out.Begin(s); err != nil {
+		return err
+	}
+	oldest, err := e.oldestList(ctx, s)
+	if err != nil {
 		return err
 	}
 	return e.from.Read(ctx, bus.Passage{Stream: s.Name, To: s.State.Last}, func(batch []events.Message) error {
 		for _, m := range batch {
 			about, _ := subject.ParseNotary(m.Subject)
 			first, last, ok := events.CoveredBy(m)
-			if in := e.written[about]; in == nil || ok && first <= last && !in.touches(first, last) {
+			if about == subject.NotaryStream {
+				if m.Sequence < oldest {
+					continue
+				}
+			} else if in := e.written[about]; in == nil || ok && first <= last && !in.touches(first, last) {
 				continue
 			}
 			if err := e.out.Add(m); err != nil {
@@ -259,6 +287,23 @@ func (e *export) pages(ctx context.Context, s Stream) error {
 		}
 		return nil
 	})
+}
+
+// oldestList is the first list of the streams that is wanted: that which counted when the
+// stretch begins.
+func (e *export) oldestList(ctx context.Context, s Stream) (sequence uint64, err error) {
+	if e.Since.IsZero() {
+		return 0, nil
+	}
+	err = e.from.Read(ctx, bus.Passage{Stream: s.Name, Subject: subject.Notary(subject.NotaryStream), To: s.State.Last, HeadersOnly: true}, func(batch []events.Message) error {
+		for _, m := range batch {
+			if sequence == 0 || !m.Time.After(e.Since) {
+				sequence = m.Sequence
+			}
+		}
+		return nil
+	})
+	return sequence, err
 }
 
 // base are the messages before a sequence that count from there on, in order.

@@ -36,6 +36,9 @@ type About struct {
 	// Since and Until are what was asked for; zero: no bound.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
+	// Partial says by what whole streams were left out, such as "kinds=pods"; empty: none
+	// were.
+	Partial []string `json:"partial,omitempty"`
 	// Streams are their names, in the order in which they come.
 	Streams []string `json:"streams"`
 	// Read tells people what to do with it.

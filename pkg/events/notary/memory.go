@@ -29,6 +29,14 @@ type remembered struct {
 	Made time.Time `json:"made,omitzero"`
 	// Seen are the last checkpoints of which it knows, by stream.
 	Seen map[string]Checkpoint `json:"seen"`
+	// List is the last list of the streams of which it knows.
+	List listMemory `json:"list,omitzero"`
+}
+
+// listMemory is what a notary keeps of a list.
+type listMemory struct {
+	Number uint64    `json:"number"`
+	Time   time.Time `json:"time"`
 }
 
 // recall reads the memory, once.
@@ -95,15 +103,16 @@ func (n *Notary) present(ctx context.Context) error {
 func (n *Notary) beginAnew(now time.Time) {
 	n.anew = fmt.Sprintf("begun on %s; nothing was vouched for before", now.UTC().Format(time.RFC3339))
 	n.Log.Warn("the record is begun anew, as told", "forgotten", len(n.own.Seen))
-	n.own, n.heads, n.changed, n.BeginAnew = remembered{Seen: map[string]Checkpoint{}}, map[string]*head{}, true, false
+	n.own, n.heads, n.lists, n.changed, n.BeginAnew = remembered{Seen: map[string]Checkpoint{}}, map[string]*head{}, nil, true, false
 }
 
-// made notes when the stream of the pages was.
+// made notes when the stream of the pages was, and what time it is.
 func (n *Notary) made(ctx context.Context) error {
 	at, err := n.bus.StreamState(ctx, subject.NotaryStream)
 	if err != nil {
 		return fmt.Errorf("look at the stream of the pages: %w", err)
 	}
+	n.now = at.Now
 	if !at.Created.Equal(n.own.Made) {
 		n.own.Made, n.changed = at.Created, true
 	}

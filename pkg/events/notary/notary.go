@@ -53,11 +53,13 @@ type Notary struct {
 	Options
 
 	heads map[string]*head
+	lists *lists // nil: to be looked for
 	own   remembered
 	// recalled: own has been read; changed: it is to be saved.
 	recalled, changed bool
 	anew              string        // what the first pages say of a record that was begun anew
 	kept              time.Duration // what the own stream was last asked to keep; -1: nothing
+	now               time.Time     // when this round began, by the bus's clock
 
 	mu     sync.Mutex
 	failed error
@@ -171,7 +173,7 @@ func (n *Notary) round(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("sign %s: %w", name, err))
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, n.list(ctx, streams))...)
 }
 
 // Streams are those that a notary vouches for, sorted.
@@ -377,7 +379,7 @@ func (n *Notary) store(ctx context.Context, name string, h *head, state bus.Stat
 	}
 	p.Checkpoint = Checkpoint{
 		Stream: name, Created: state.Created, Number: h.page.Number + 1, Size: h.tree.Size, Root: root,
-		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: state.Keeps, Break: h.breaks,
+		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: state.Keeps, Listed: n.own.List.Number, Break: h.breaks,
 	}
 	stored, err := p.Sign(n.Signer)
 	if err != nil {

@@ -35,6 +35,8 @@ type Checkpoint struct {
 	Time time.Time `json:"time"`
 	// Keeps is how much the stream kept then.
 	Keeps bus.Retention `json:"keeps"`
+	// Listed is the number of the last list of the streams that the notary knew; 0: none.
+	Listed uint64 `json:"listed,omitempty"`
 	// Break says why a tree begins anew; empty: it does not, or is the first.
 	Break string `json:"break,omitempty"`
 }
@@ -70,7 +72,11 @@ func (c Checkpoint) text(page []byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(page)
 	fmt.Fprintf(&b, "%s %s %d\n%d\n%s\n", origin, c.Stream, c.Created.UnixNano(), c.Size, c.Root)
-	fmt.Fprintf(&b, "number %d messages %d %d\n", c.Number, c.First, c.Last)
+	fmt.Fprintf(&b, "number %d messages %d %d", c.Number, c.First, c.Last)
+	if c.Listed > 0 { // versions that know no lists read the line as far as they know it
+		fmt.Fprintf(&b, " list %d", c.Listed)
+	}
+	b.WriteByte('\n')
 	fmt.Fprintf(&b, "time %s\n", c.Time.UTC().Format(time.RFC3339Nano))
 	fmt.Fprintf(&b, "keeps %d %d\n", int64(c.Keeps.Age), c.Keeps.Bytes)
 	fmt.Fprintf(&b, "page %s\n", base64.StdEncoding.EncodeToString(sum[:]))
@@ -111,6 +117,11 @@ func parseCheckpoint(text string) (c Checkpoint, sum []byte, err error) {
 			return c, nil, errPage
 		}
 		c.Break = reason
+	}
+	if _, listed, is := strings.Cut(lines[3], " list "); is {
+		if c.Listed, err = strconv.ParseUint(listed, 10, 64); err != nil {
+			return c, nil, errPage
+		}
 	}
 	c.Created, c.Keeps.Age = time.Unix(0, created), time.Duration(age)
 	c.Root, err = tlog.ParseHash(lines[2])

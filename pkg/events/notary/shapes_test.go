@@ -154,12 +154,7 @@ func TestAWitnessRemembers(t *testing.T) {
 		older := w.export(archive.Selection{})
 		w.steps(60)
 		newer := w.export(archive.Selection{})
-		seen := map[string]notary.Checkpoint{}
-		for _, s := range newer.verify(t, w.known).Streams {
-			if s.Head != nil {
-				seen[s.Stream] = *s.Head
-			}
-		}
+		seen := newer.verify(t, w.known).Heads()
 		held := func(f *file) []notary.Finding {
 			opened := f.open(t)
 			defer opened.Close()

@@ -39,6 +39,7 @@ var tricks = []trick{
 	(*forger).remove, (*forger).removeFront, (*forger).removeEnd, (*forger).removeStream, (*forger).exchange, (*forger).insert, (*forger).repeat,
 	(*forger).swapStreams, (*forger).swapAcross, (*forger).changePage, (*forger).removePage, (*forger).removePages, (*forger).removeWithPage, (*forger).forgePage,
 	(*forger).oldPage, (*forger).swapPages, (*forger).pageOfAnother,
+	(*forger).leaveOutStream, (*forger).leaveOutEnd, (*forger).changeList, (*forger).removeList,
 }
 
 // TestEveryTamperingIsFound: whatever is changed, removed, inserted or put
@@ -55,6 +56,8 @@ func TestEveryTamperingIsFound(t *testing.T) {
 			}
 			w.steps(120)
 			time.Sleep(3 * time.Minute)
+			w.steps(60)
+			time.Sleep(11 * time.Minute) // long enough for one more list of the streams
 			w.steps(60)
 			time.Sleep(6 * time.Minute) // nothing waits to be signed
 			was := w.export(archive.Selection{})
@@ -311,13 +314,15 @@ func (f *forger) swapAcross() string {
 	return fmt.Sprintf("%s %d is in the place of %s %d", from[i].Stream, from[i].Sequence, m.Stream, m.Sequence)
 }
 
-func (f *forger) pages() []events.Message { return f.messages[subject.NotaryStream] }
 
 // page chooses a page about what is still there.
 func (f *forger) page() (at int, p *notary.Page) {
 	pages := f.pages()
 	for {
 		at = f.IntN(len(pages))
+		if pages[at].Subject == listSubject {
+			continue
+		}
 		_, verifier := key(f, 1)
 		p, err := notary.Open(pages[at].Data, note.VerifierList(verifier))
 		if err != nil {
@@ -424,4 +429,81 @@ func (f *forger) pageOfAnother() string {
 	m.Subject = subject.Notary(q.Stream)
 	f.put(f.pages(), at, m)
 	return fmt.Sprintf("the page about %s %d is filed under %s", p.Stream, p.First, q.Stream)
+}
+
+var listSubject = subject.Notary(subject.NotaryStream)
+
+// leaveOutStream removes a stream together with all pages about it, and perhaps all lists.
+func (f *forger) leaveOutStream() string {
+	in, _ := f.any()
+	name, lists := in[0].Stream, f.IntN(2) == 0
+	f.streams = slices.DeleteFunc(f.streams, func(s archive.Stream) bool { return s.Name == name })
+	f.about.Streams = slices.DeleteFunc(f.about.Streams, func(s string) bool { return s == name })
+	delete(f.messages, name)
+	f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool {
+		return m.Subject == subject.Notary(name) || lists && m.Subject == listSubject
+	})
+	return fmt.Sprintf("%s is removed with its pages (all lists, too: %v)", name, lists)
+}
+
+// leaveOutEnd removes the end of a stream together with the pages about it, of which a list tells.
+func (f *forger) leaveOutEnd() string {
+	lists := f.lists()
+	last := f.list(lists[len(lists)-1])
+	l := last.Streams[f.IntN(len(last.Streams))]
+	from := uint64(0)
+	f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool {
+		first, end, _ := events.CoveredBy(m)
+		if m.Subject != subject.Notary(l.Stream) || end < l.Last {
+			return false
+		}
+		if from == 0 || first < from {
+			from = first
+		}
+		return true
+	})
+	f.messages[l.Stream] = slices.DeleteFunc(f.messages[l.Stream], func(m events.Message) bool { return m.Sequence >= from })
+	f.state(l.Stream).Last = from - 1
+	return fmt.Sprintf("%s and its pages are removed from %d on", l.Stream, from)
+}
+
+// lists are where in the notary's stream the lists of streams are.
+func (f *forger) lists() (at []int) {
+	for i, m := range f.pages() {
+		if m.Subject == listSubject {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+func (f *forger) list(at int) *notary.List {
+	_, verifier := key(f, 1)
+	l, err := notary.OpenList(f.pages()[at].Data, note.VerifierList(verifier))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return l
+}
+
+func (f *forger) changeList() string {
+	at := f.lists()
+	m := f.pages()[at[f.IntN(len(at))]]
+	was := m.Data
+	m.Data = f.otherByte(m.Data, false)
+	i := slices.IndexFunc(f.pages(), func(o events.Message) bool { return o.Sequence == m.Sequence })
+	f.put(f.pages(), i, m)
+	return fmt.Sprintf("the list %d is another (%d bytes)", m.Sequence, len(was))
+}
+
+// removeList removes a list between two others.
+func (f *forger) removeList() string {
+	at := f.lists()
+	if len(at) < 3 {
+		return ""
+	}
+	i := at[1+f.IntN(len(at)-2)]
+	m := f.pages()[i]
+	f.messages[subject.NotaryStream] = slices.Delete(f.pages(), i, i+1)
+	return fmt.Sprintf("the list %d is removed", m.Sequence)
 }

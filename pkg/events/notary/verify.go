@@ -72,6 +72,24 @@ type Report struct {
 	Findings []Finding  `json:"findings"`
 	// Remarks are what is to be known and is not wrong as such.
 	Remarks []Finding `json:"remarks,omitempty"`
+	// List is the last list of the streams that were signed; nil: there is none.
+	List *List `json:"list,omitempty"`
+	// LeftOut are the streams in it that are not in a record which is a part on purpose.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// Heads are the newest checkpoints that could be trusted, by stream, for [Trust.Witness].
+func (r *Report) Heads() map[string]Checkpoint {
+	heads := map[string]Checkpoint{}
+	for _, s := range r.Streams {
+		if s.Head != nil {
+			heads[s.Stream] = *s.Head
+		}
+	}
+	if r.List != nil {
+		heads[subject.NotaryStream] = r.List.head()
+	}
+	return heads
 }
 
 // Trust is what a record is held against.
@@ -82,6 +100,8 @@ type Trust struct {
 	Now time.Time
 	// Until is true of a record that was cut off at its end on purpose.
 	Until bool
+	// Partial is true of a record from which whole streams were left out on purpose.
+	Partial bool
 	// Witness are the newest checkpoints that were seen of the streams at an earlier
 	// time: the record must lead to them, or have them behind it.
 	Witness map[string]Checkpoint
@@ -95,13 +115,16 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 	if t.Now.IsZero() {
 		t.Now = time.Now()
 	}
-	v := &verifier{from: from, Trust: t}
+	v := &verifier{from: from, Trust: t, whole: map[string]uint64{}}
+	lists, err := v.listing(ctx) // before the streams: what is made meanwhile is in none
+	if err != nil {
+		return nil, err
+	}
 	streams, err := Streams(ctx, from)
 	if err != nil {
 		return nil, err
 	}
 	r := &Report{Signed: t.Known != nil, Streams: []Standing{}, Findings: []Finding{}}
-	var there []string
 	for _, name := range streams {
 		s, err := v.stream(ctx, name)
 		if errors.Is(err, bus.ErrNoStream) {
@@ -110,11 +133,14 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("verify %s: %w", name, err)
 		}
-		there = append(there, name)
+		v.whole[name] = s.state.Whole
 		r.Streams = append(r.Streams, s.Standing)
 		r.Findings, r.Remarks = append(r.Findings, s.findings...), append(r.Remarks, s.remarks...)
 	}
-	lost, err := v.lost(ctx, there)
+	if err := v.listed(ctx, lists, r); err != nil {
+		return nil, err
+	}
+	lost, err := v.lost(ctx, lists, r.Streams)
 	r.Findings = append(r.Findings, lost...)
 	return r, err
 }
@@ -122,26 +148,10 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 type verifier struct {
 	from bus.Archive
 	Trust
-}
 
-// lost are the streams of which there are pages alone.
-func (v *verifier) lost(ctx context.Context, streams []string) (found []Finding, err error) {
-	told := map[string]bool{}
-	err = v.from.Read(ctx, bus.Passage{Stream: subject.NotaryStream, HeadersOnly: true}, func(batch []events.Message) error {
-		for _, m := range batch {
-			about, ok := subject.ParseNotary(m.Subject)
-			if !ok || told[about] || slices.Contains(streams, about) {
-				continue
-			}
-			told[about] = true
-			found = append(found, Finding{Stream: about, What: "there are pages about it, and the stream is not there"})
-		}
-		return nil
-	})
-	if errors.Is(err, bus.ErrNoStream) {
-		err = nil
-	}
-	return found, err
+	vouched   bool              // there is a page that could be trusted
+	mentioned uint64            // the last list of which a page knows
+	whole     map[string]uint64 // by stream, where a stretch of it begins
 }
 
 // scan is the verification of one stream.
@@ -213,6 +223,7 @@ func (s *scan) open(stored []events.Message) {
 			s.findings = append(s.findings, Finding{Stream: subject.NotaryStream, Sequence: m.Sequence, What: fmt.Sprintf("the page about %s cannot be trusted: %v", s.Stream, err)})
 			continue
 		}
+		s.vouched, s.mentioned = true, max(s.mentioned, p.Listed)
 		s.join(p, m.Sequence)
 		s.pages = append(s.pages, p)
 	}

@@ -1,0 +1,241 @@
+package notary_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// FuzzList: of all bytes only those that the notary signed are a list, and what it signs it
+// can read.
+func FuzzList(f *testing.F) {
+	signer, verifier := key(f, 1)
+	known := note.VerifierList(verifier)
+	list := notary.List{Number: 3, Before: [32]byte{1}, Time: time.Unix(7, 0), Break: "because", Streams: []notary.Listed{
+		{Stream: "EV_pods", Created: time.Unix(0, 5), Page: 2, Last: 9}, {Stream: "TURN_c", Created: time.Unix(0, 6), Page: 1, Last: 1, Gone: time.Unix(6, 0)},
+	}}
+	honest, err := list.Sign(signer)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if l, err := notary.OpenList(honest, known); err != nil || l.Sum() != list.Sum() || !slices.Equal(l.Streams, list.Streams) {
+		f.Fatalf("read %+v (%v)", l, err)
+	}
+	f.Add(honest)
+	f.Add([]byte("millrace streams\nnumber 1 before " + strings.Repeat("A", 43) + "=\ntime 1970-01-01T00:00:07Z\nstream b 0 0 0\nstream a 0 0 0\n"))
+	f.Add(bytes.Replace(honest, []byte("gone"), []byte("Gone"), 1))
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		if l, err := notary.OpenList(stored, known); err == nil && !bytes.Equal(stored, honest) {
+			t.Errorf("%q is taken for %+v", stored, l)
+		}
+		// What lies behind the signature, as a notary that was taken over would sign it.
+		signed, err := note.Sign(&note.Note{Text: strings.TrimRight(string(stored), "\n") + "\n"}, signer)
+		if err != nil {
+			return
+		}
+		l, err := notary.OpenList(signed, known)
+		if err != nil {
+			return
+		}
+		again, err := l.Sign(signer)
+		if err != nil || !bytes.Equal(again, signed) {
+			t.Errorf("%q is read as %+v, which is written %q (%v)", signed, l, again, err)
+		}
+	})
+}
+
+// lists are the lists that are stored on a bus.
+func (w *world) lists(b bus.Archive) (all []*notary.List) {
+	w.Helper()
+	w.must(b.Read(w.Context(), bus.Passage{Stream: subject.NotaryStream, Subject: listSubject}, func(batch []events.Message) error {
+		for _, m := range batch {
+			l, err := notary.OpenList(m.Data, w.known)
+			w.must(err)
+			all = append(all, l)
+		}
+		return nil
+	}))
+	return all
+}
+
+// TestTheStreamsAreListed at each change and every ten minutes, and no more often.
+func TestTheStreamsAreListed(t *testing.T) {
+	live(t, 5, memory.Options{}, func(w *world) {
+		w.turn()
+		w.sign()
+		w.turn()
+		w.sign()
+		if all := w.lists(w.bus); len(all) != 1 || len(all[0].Streams) != 3 {
+			t.Fatalf("at first: %+v", all)
+		}
+		w.say(w.logs[kinds.Pods.Name], events.Mark, events.Ref{})
+		w.sign()
+		if all := w.lists(w.bus); len(all) != 2 || len(all[1].Streams) != 4 || all[1].Streams[0].Stream != "EV_pods" {
+			t.Fatalf("with another stream: %+v", all)
+		}
+		w.notary() // another one writes none of its own
+		for range 65 {
+			time.Sleep(10 * time.Second) // of virtual time
+			w.sign()
+		}
+		all := w.lists(w.bus)
+		if len(all) != 3 || all[2].Time.Sub(all[1].Time) < 10*time.Minute || all[2].Before != all[1].Sum() || all[2].Number != 3 {
+			t.Fatalf("after ten minutes: %+v", all)
+		}
+	})
+}
+
+// TestAStreamThatIsRemovedIsOnRecord: who removes a stream together with its pages, with the
+// notary running, is found, and so he is when the older lists have gone.
+func TestAStreamThatIsRemovedIsOnRecord(t *testing.T) {
+	live(t, 6, memory.Options{}, func(w *world) {
+		w.steps(40)
+		w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
+		w.sign()
+		f := w.export(archive.Selection{})
+		lists := 0
+		f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool {
+			if m.Subject == listSubject {
+				lists++
+			}
+			return m.Subject == subject.Notary("EV_pods") || m.Subject == listSubject && lists < 2
+		})
+		r := f.verify(t, w.known)
+		if len(r.Findings) != 1 || r.Findings[0].Stream != "EV_pods" || !strings.Contains(r.Findings[0].What, "missing since") {
+			t.Errorf("found: %v", r.Findings)
+		}
+		// It is there again, as another one, whose pages say so.
+		w.must(w.bus.EnsureKind(w.Context(), kinds.Pods.Kind))
+		*w.logs[kinds.Pods.Name] = log{kind: kinds.Pods.Kind, uids: w.logs[kinds.Pods.Name].uids}
+		w.say(w.logs[kinds.Pods.Name], events.Mark, events.Ref{})
+		w.sign()
+		r = w.export(archive.Selection{}).verify(t, w.known)
+		if len(r.Findings) != 1 || r.Findings[0].Stream != "EV_pods" || !strings.Contains(r.Findings[0].What, "made anew") {
+			t.Errorf("found when it was made anew: %v", r.Findings)
+		}
+	})
+}
+
+func (f *file) pages() []events.Message { return f.messages[subject.NotaryStream] }
+
+// TestWhatExpiredIsListedNoMore: a kind that was removed is forgotten when all that it had
+// would have expired.
+func TestWhatExpiredIsListedNoMore(t *testing.T) {
+	live(t, 6, memory.Options{LogAge: time.Hour}, func(w *world) {
+		w.steps(40)
+		w.must(w.bus.Forget(w.Context(), kinds.Pods.Name))
+		for range 27 {
+			time.Sleep(time.Hour) // of virtual time
+			w.turn()
+			w.sign()
+		}
+		all := w.lists(w.bus)
+		for _, l := range all[len(all)-1].Streams {
+			if l.Stream == "EV_pods" {
+				t.Errorf("still listed: %+v", l)
+			}
+		}
+		r, err := notary.Verify(t.Context(), w.bus, notary.Trust{Known: w.known})
+		w.must(err)
+		whole(t, r, true)
+	})
+}
+
+// TestAPartIsNotedAsSuch: a file from which streams were left out on purpose has no finding,
+// and the report says which; where it does not say so itself, that is a finding.
+func TestAPartIsNotedAsSuch(t *testing.T) {
+	live(t, 8, memory.Options{}, func(w *world) {
+		w.steps(60)
+		f := w.export(archive.Selection{Kinds: []kinds.Name{"pods"}})
+		if !slices.Equal(f.about.Partial, []string{"kinds=pods"}) {
+			t.Errorf("the file says %q", f.about.Partial)
+		}
+		r := f.verify(t, w.known)
+		whole(t, r, true)
+		if !slices.Equal(r.LeftOut, []string{"EV_deployments_apps"}) {
+			t.Errorf("left out: %q", r.LeftOut)
+		}
+		smaller := &bytes.Buffer{}
+		opened := f.open(t)
+		defer opened.Close()
+		_, err := archive.Export(t.Context(), opened, smaller, archive.Selection{Controllers: []string{}})
+		w.must(err)
+		if g := readFile(t, smaller.Bytes()); !slices.Equal(g.about.Partial, []string{"kinds=pods", "controllers="}) {
+			t.Errorf("a file that was cut from that says %q", g.about.Partial)
+		} else {
+			whole(t, g.verify(t, w.known), true)
+		}
+		f.about.Partial = nil
+		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != "EV_deployments_apps" {
+			t.Errorf("where the file does not say so: %v", r.Findings)
+		}
+	})
+}
+
+// TestARecordWithoutLists, as notaries wrote it that knew none, is whole, with a remark.
+func TestARecordWithoutLists(t *testing.T) {
+	live(t, 9, memory.Options{}, func(w *world) {
+		w.turn()
+		w.sign()
+		f := w.export(archive.Selection{})
+		f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool { return m.Subject == listSubject })
+		r := f.verify(t, w.known)
+		whole(t, r, true)
+		if len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].What, "no list") {
+			t.Errorf("remarks: %v", r.Remarks)
+		}
+		w.turn()
+		w.sign() // these pages know that there was a list
+		f = w.export(archive.Selection{})
+		f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool { return m.Subject == listSubject })
+		if r := f.verify(t, w.known); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "list 1 of the streams is missing") {
+			t.Errorf("without the list that pages know: %v", r.Findings)
+		}
+	})
+}
+
+// filtered is a bus from which messages of one subject were removed.
+type filtered struct {
+	bus.Notarized
+	subject string
+}
+
+func (f *filtered) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
+	if of == f.subject {
+		return events.Message{}, false, nil
+	}
+	return f.Notarized.Last(ctx, stream, of)
+}
+
+// TestListsThatAreGone are an alarm, as pages are.
+func TestListsThatAreGone(t *testing.T) {
+	live(t, 10, memory.Options{}, func(w *world) {
+		own := &disk{}
+		of := func(b bus.Notarized, anew bool) *notary.Notary {
+			return notary.New(b, notary.Options{Signer: w.signer, Known: w.known, Memory: own, BeginAnew: anew})
+		}
+		w.turn()
+		w.must(of(w.bus, false).Round(w.Context()))
+		w.must(of(w.bus, false).Round(w.Context()))
+		if err := of(&filtered{w.bus, listSubject}, false).Round(w.Context()); !errors.Is(err, notary.ErrGone) || !strings.Contains(err.Error(), "list of the streams") {
+			t.Errorf("the round: %v", err)
+		}
+		if all := w.lists(w.bus); len(all) != 1 {
+			t.Errorf("lists: %+v", all)
+		}
+	})
+}

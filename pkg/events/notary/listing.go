@@ -1,0 +1,167 @@
+package notary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// listEvery is how old the last list of the streams may be, in which nothing has changed but
+// how far the pages have come.
+const listEvery = 10 * time.Minute
+
+// listTries bounds how often in a round a list is made that others are quicker with.
+const listTries = 3
+
+// listType is the content type of a list.
+const listType = "application/vnd.millrace.streams"
+
+// lists is how far the lists have come.
+type lists struct {
+	last     *List // nil: there is none
+	sequence uint64
+	// breaks says why the next one begins anew.
+	breaks string
+}
+
+// list stores a list of the streams where there is none, or the last one is no longer true,
+// or old.
+//
+// Errors: ErrGone, among others.
+func (n *Notary) list(ctx context.Context, streams []string) error {
+	for range listTries {
+		h, err := n.lastList(ctx)
+		if err != nil {
+			return err
+		}
+		next := n.nextList(h, streams)
+		if len(next.Streams) == 0 || h.last != nil && h.breaks == "" && next.Time.Sub(h.last.Time) < listEvery && slices.EqualFunc(h.last.Streams, next.Streams, sameStream) {
+			return nil
+		}
+		err = n.storeList(ctx, h, next)
+		if !errors.Is(err, bus.ErrOvertaken) { // by another notary, whose list may do
+			return err
+		}
+		n.lists = nil
+	}
+	return nil // they write them
+}
+
+// sameStream tells whether an entry says the same, but for how far the pages have come.
+func sameStream(a, b Listed) bool {
+	return a.Stream == b.Stream && a.Created.Equal(b.Created) && a.Gone.Equal(b.Gone)
+}
+
+// lastList finds how far the lists have come, in memory or on the bus.
+func (n *Notary) lastList(ctx context.Context) (*lists, error) {
+	if n.lists != nil {
+		return n.lists, nil
+	}
+	m, ok, err := n.bus.Last(ctx, subject.NotaryStream, subject.Notary(subject.NotaryStream))
+	if err != nil {
+		return nil, fmt.Errorf("look for the last list of the streams: %w", err)
+	}
+	h := &lists{sequence: m.Sequence}
+	if ok {
+		if h.last, err = openList(m, n.Known); err != nil {
+			h.last, h.breaks = nil, "the last list cannot be trusted: "+err.Error()
+			n.Log.Error("the last list of the streams cannot be trusted; they begin anew", "message", m.Sequence, "error", err)
+		}
+	}
+	known := n.own.List
+	switch {
+	case known.Number == 0 || h.breaks != "":
+	case h.last == nil && (n.kept <= 0 || n.now.Sub(known.Time) < n.kept):
+		if !n.BeginAnew {
+			return nil, fmt.Errorf("%w: the list of the streams was number %d", ErrGone, known.Number)
+		}
+		n.beginAnew(time.Now())
+	case h.last != nil && h.last.Number < known.Number:
+		h.breaks = fmt.Sprintf("lists that were stored are there no more; the last one was number %d", known.Number)
+	}
+	if h.last == nil && h.breaks == "" {
+		h.breaks = n.anew
+	}
+	n.lists = h
+	if h.last != nil && h.breaks == "" {
+		n.knowList(h.last)
+	}
+	return h, nil
+}
+
+// knowList notes the last list of which this notary knows.
+func (n *Notary) knowList(l *List) {
+	n.own.List, n.changed = listMemory{l.Number, l.Time}, true
+}
+
+// nextList is the list as it would be now.
+func (n *Notary) nextList(h *lists, streams []string) *List {
+	next := &List{Number: n.own.List.Number + 1, Time: n.now, Break: h.breaks}
+	if h.last != nil {
+		next.Number, next.Before = max(next.Number, h.last.Number+1), h.last.Sum()
+	}
+	known := n.before(h)
+	for _, name := range streams {
+		if head := n.heads[name]; head != nil && head.page != nil && head.page.Number > 0 {
+			known[name] = Listed{Stream: name, Created: head.page.Created, Page: head.page.Number, Last: head.page.Last}
+		} else if l, was := known[name]; was {
+			l.Gone = time.Time{}
+			known[name] = l
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		l := known[name]
+		if l.Gone.IsZero() && !slices.Contains(streams, name) {
+			l.Gone = n.now
+			n.Log.Warn("a stream that was signed is there no more", "stream", name, "page", l.Page, "last", l.Last)
+		}
+		if !l.Gone.IsZero() && n.kept > 0 && n.now.Sub(l.Gone) > n.kept {
+			continue // what was in it would have expired
+		}
+		next.Streams = append(next.Streams, l)
+	}
+	return next
+}
+
+// before are the streams of the last list, and those that this notary has signed since and
+// before there were lists.
+func (n *Notary) before(h *lists) map[string]Listed {
+	known := map[string]Listed{}
+	for name, c := range n.own.Seen {
+		if n.kept <= 0 || n.now.Sub(c.Time) < n.kept {
+			known[name] = Listed{Stream: name, Created: c.Created, Page: c.Number, Last: c.Last}
+		}
+	}
+	if h.last != nil {
+		for _, l := range h.last.Streams {
+			if _, newer := known[l.Stream]; !newer || !l.Gone.IsZero() {
+				known[l.Stream] = l
+			}
+		}
+	}
+	return known
+}
+
+// storeList signs and stores a list.
+func (n *Notary) storeList(ctx context.Context, h *lists, l *List) error {
+	stored, err := l.Sign(n.Signer)
+	if err != nil {
+		return err
+	}
+	sequence, err := n.bus.Store(ctx, events.Message{
+		Subject: subject.Notary(subject.NotaryStream), Header: map[string][]string{events.HeaderContentType: {listType}}, Data: stored,
+	}, h.sequence)
+	if err != nil {
+		return fmt.Errorf("store a list of the streams: %w", err)
+	}
+	n.lists = &lists{last: l, sequence: sequence}
+	n.knowList(l)
+	return nil
+}
