@@ -140,7 +140,7 @@ func (v *verifying) trust(s *Session) (t notary.Trust, err error) {
 	}
 	t.Now, t.Partial = time.Now(), v.partial
 	if f, is := s.Bus.(*archive.File); is {
-		t.Partial = t.Partial || len(f.About().Partial) > 0
+		t.File, t.Partial = true, t.Partial || len(f.About().Partial) > 0
 		if t.Until = !f.About().Until.IsZero(); f.About().Exported.Before(t.Now) {
 			t.Now = f.About().Exported
 		}

@@ -76,6 +76,8 @@ type State struct {
 	Created time.Time `json:"created"`
 	// Keeps is how much of it is kept.
 	Keeps Retention `json:"keeps,omitzero"`
+	// Bounded is to how few bytes room was made in it lately, though more may be kept by now.
+	Bounded Bound `json:"bounded,omitzero"`
 	// Now is the moment by the server's clock, which stamps messages.
 	Now time.Time `json:"now"`
 	// Begins is the moment from which on it tells what there was: when its first
@@ -92,6 +94,12 @@ type State struct {
 type Retention struct {
 	Age   time.Duration `json:"age,omitempty"` // nanoseconds
 	Bytes int64         `json:"bytes,omitempty"`
+}
+
+// Bound is to how few bytes room was made in a stream, and when last; zero: never.
+type Bound struct {
+	Bytes int64     `json:"bytes"`
+	At    time.Time `json:"at"`
 }
 
 // Publisher stores messages.

@@ -33,7 +33,7 @@ func (k *keeping) StreamState(ctx context.Context, name string) (bus.State, erro
 func TestALimitOfAQuietStreamCounts(t *testing.T) {
 	live(t, 12, memory.Options{}, func(w *world) {
 		w.steps(60)
-		on := &keeping{w.bus, bus.Retention{Bytes: 16 << 20}}
+		on := &keeping{w.bus, bus.Retention{Bytes: 1 << 20}}
 		w.must(notary.New(on, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
 		var out bytes.Buffer
 		_, err := archive.Export(w.Context(), on, &out, archive.Selection{})

@@ -251,7 +251,7 @@ func (n *Notary) stream(ctx context.Context, name string, state bus.State) error
 	case state.Last < last.Last:
 		h.breaks = fmt.Sprintf("the stream ends with message %d, where it had %d", state.Last, last.Last)
 		n.begin(h, state)
-	case state.Last == last.Last && state.Keeps == last.Keeps && state.Now.Sub(last.Time) < quiet:
+	case state.Last == last.Last && keepsSince(state, last.Time) == last.Keeps && state.Now.Sub(last.Time) < quiet:
 		return nil
 	}
 	return n.sign(ctx, name, h, state)
@@ -379,7 +379,7 @@ func (n *Notary) store(ctx context.Context, name string, h *head, state bus.Stat
 	}
 	p.Checkpoint = Checkpoint{
 		Stream: name, Created: state.Created, Number: h.page.Number + 1, Size: h.tree.Size, Root: root,
-		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: state.Keeps, Listed: n.own.List.Number, Break: h.breaks,
+		First: h.page.Last + 1, Last: last, Time: state.Now, Keeps: keepsSince(state, h.page.Time), Listed: n.own.List.Number, Break: h.breaks,
 	}
 	stored, err := p.Sign(n.Signer)
 	if err != nil {

@@ -314,7 +314,6 @@ func (f *forger) swapAcross() string {
 	return fmt.Sprintf("%s %d is in the place of %s %d", from[i].Stream, from[i].Sequence, m.Stream, m.Sequence)
 }
 
-
 // page chooses a page about what is still there.
 func (f *forger) page() (at int, p *notary.Page) {
 	pages := f.pages()

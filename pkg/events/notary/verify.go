@@ -102,6 +102,8 @@ type Trust struct {
 	Until bool
 	// Partial is true of a record from which whole streams were left out on purpose.
 	Partial bool
+	// File is true of a record in a file, whose author may say of the streams what he likes.
+	File bool
 	// Witness are the newest checkpoints that were seen of the streams at an earlier
 	// time: the record must lead to them, or have them behind it.
 	Witness map[string]Checkpoint
@@ -167,6 +169,7 @@ type scan struct {
 	findings []Finding
 	remarks  []Finding
 	sense    sense
+	front    front
 }
 
 func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
@@ -190,6 +193,9 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	}
 	for s.at < len(s.entries) {
 		s.missing()
+	}
+	if err := s.concludeFront(ctx); err != nil {
+		return nil, err
 	}
 	s.conclude()
 	return s, nil
@@ -250,6 +256,11 @@ func (s *scan) take() {
 		if least[i] = s.pages[i].Keeps; i+1 < len(s.pages) {
 			least[i] = lesser(least[i], least[i+1])
 		}
+	}
+	if n := len(s.pages); n > 0 && least[0] != s.pages[0].Keeps {
+		at := slices.IndexFunc(s.pages, func(p *Page) bool { return lesser(p.Keeps, least[0]) == p.Keeps })
+		s.remarks = append(s.remarks, Finding{Stream: s.Stream, What: fmt.Sprintf(
+			"less is kept than was at first, since %s: %s", s.pages[max(at, 0)].Time.UTC().Format(time.RFC3339), kept(least[0]))})
 	}
 	for i, p := range s.pages {
 		s.entries = append(s.entries, p.Entries...)
@@ -327,18 +338,6 @@ func (s *scan) broken(p *Page) {
 	s.find(p.First, "the record was broken by %s: %s; what is behind it is vouched for anew, and what was before is not", p.Time.UTC().Format(time.RFC3339), p.Break)
 }
 
-// lesser is what may have been kept at the least.
-func lesser(a, b bus.Retention) bus.Retention {
-	out := a
-	if b.Age > 0 && (out.Age == 0 || b.Age < out.Age) {
-		out.Age = b.Age
-	}
-	if b.Bytes > 0 && (out.Bytes == 0 || b.Bytes < out.Bytes) {
-		out.Bytes = b.Bytes
-	}
-	return out
-}
-
 // read goes through the stream, and through the entries beside it.
 func (s *scan) read(ctx context.Context) error {
 	next := uint64(1)
@@ -364,6 +363,8 @@ func (s *scan) message(m events.Message) {
 	if s.Messages++; s.Messages == 1 {
 		s.First = m.Sequence // what was before has gone from the front, perhaps just now
 	}
+	size := sizeOf(m)
+	s.front.bytes, s.front.largest = s.front.bytes+size, max(s.front.largest, size)
 	for s.at < len(s.entries) && s.entries[s.at].Sequence < m.Sequence {
 		s.missing()
 	}
@@ -431,30 +432,19 @@ func (s *scan) missing() {
 		return // left out on purpose
 	case e.Expires > 0 && e.Expires <= now:
 		s.Expired++
+		if e.Sequence > s.First {
+			s.front.expired(e)
+		}
 		return
 	case e.Sequence < s.First:
-		if keeps.Bytes > 0 || keeps.Age > 0 && e.Time+int64(keeps.Age/time.Second) <= now {
+		if s.front.missing(s.at-1, e, keeps, now) {
 			s.Expired++
-			return
 		}
-		what = "messages at the front are gone before their time: " + kept(keeps)
+		return
 	case e.Sequence > s.Last:
 		what = "the end of the stream is cut off: what was signed is there no more"
 	}
-	if n := len(s.findings); n > 0 {
-		if f := &s.findings[n-1]; f.What == what && s.at > 1 && max(f.Sequence, f.To) == s.entries[s.at-2].Sequence {
-			f.To = e.Sequence
-			return
-		}
-	}
-	s.find(e.Sequence, "%s", what)
-}
-
-func kept(r bus.Retention) string {
-	if r.Age == 0 {
-		return "all is kept"
-	}
-	return fmt.Sprintf("they are kept for %v", r.Age)
+	s.extend(s.at-1, what)
 }
 
 func (s *scan) conclude() {

@@ -252,7 +252,7 @@ func (f *file) verify(t testing.TB, known note.Verifiers) *notary.Report {
 	t.Helper()
 	opened := f.open(t)
 	defer opened.Close()
-	r, err := notary.Verify(context.Background(), opened, notary.Trust{Known: known, Now: f.about.Exported, Until: !f.about.Until.IsZero(), Partial: len(f.about.Partial) > 0})
+	r, err := notary.Verify(context.Background(), opened, notary.Trust{Known: known, Now: f.about.Exported, Until: !f.about.Until.IsZero(), Partial: len(f.about.Partial) > 0, File: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,5 +14,9 @@ func (b *Bus) Shake() { b.shake() }
 // Absent is why no server listens at an address, as far as an error tells.
 var Absent = absent
 
-// Bounded is bounded, for tests.
-var Bounded = bounded
+// What bounds streams, for tests.
+var (
+	Bounded   = bounded
+	NoteBound = noteBound
+	BoundOf   = boundOf
+)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // A store that is full refuses everything, so that one tenant who rewrites one large
@@ -158,7 +161,7 @@ func (r *room) connect() (*nats.Conn, error) {
 
 // bound has a stream keep so many bytes at most.
 func (r *room) bound(ctx context.Context, conn *nats.Conn, c server.StreamConfig, bytes uint64) error {
-	c.MaxBytes = int64(bytes)
+	c.MaxBytes, c.Metadata = int64(bytes), noteBound(c.Metadata, int64(bytes), time.Now())
 	request, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("write the settings of stream %s: %w", c.Name, err)
@@ -178,6 +181,39 @@ func (r *room) bound(ctx context.Context, conn *nats.Conn, c server.StreamConfig
 	}
 	r.cut.Add(1)
 	return nil
+}
+
+// boundKey is where a stream's metadata says to how few bytes room was made in it, and when:
+// a service that begins later may have it keep more before a notary has looked.
+const boundKey = "millrace.bounded"
+
+// boundCounts is for how long the fewest bytes count where room is made again.
+const boundCounts = 24 * time.Hour
+
+// noteBound is a stream's metadata once room was made in it.
+func noteBound(metadata map[string]string, bytes int64, now time.Time) map[string]string {
+	if was := boundOf(metadata); !was.At.IsZero() && now.Sub(was.At) < boundCounts {
+		bytes = min(bytes, was.Bytes)
+	}
+	out := map[string]string{boundKey: fmt.Sprintf("%d %s", bytes, now.UTC().Format(time.RFC3339Nano))}
+	for key, value := range metadata {
+		if key != boundKey {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// boundOf is what a stream's metadata says of room that was made in it.
+func boundOf(metadata map[string]string) (b bus.Bound) {
+	bytes, at, _ := strings.Cut(metadata[boundKey], " ")
+	var err, wrong error
+	b.Bytes, err = strconv.ParseInt(bytes, 10, 64)
+	b.At, wrong = time.Parse(time.RFC3339Nano, at)
+	if err != nil || wrong != nil {
+		return bus.Bound{}
+	}
+	return b
 }
 
 // bounded tells how many bytes which streams may keep, so that no more than an ample part

@@ -244,3 +244,21 @@ func TestTheLargestAreBoundedFirst(t *testing.T) {
 		t.Errorf("where there is room %v are bounded", got)
 	}
 }
+
+// TestTheFewestBytesAreNoted to which room was made within a day, with when that was last.
+func TestTheFewestBytesAreNoted(t *testing.T) {
+	metadata, at := map[string]string{"other": "kept"}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		after       time.Duration
+		bytes, want int64
+	}{{0, 500, 500}, {time.Minute, 300, 300}, {time.Hour, 700, 300}, {25 * time.Hour, 700, 700}} {
+		at = at.Add(step.after)
+		metadata = stream.NoteBound(metadata, step.bytes, at)
+		if b := stream.BoundOf(metadata); b.Bytes != step.want || !b.At.Equal(at) || metadata["other"] != "kept" {
+			t.Errorf("bounded to %d: %v in %v, want %d", step.bytes, b, metadata, step.want)
+		}
+	}
+	if b := stream.BoundOf(map[string]string{}); b.Bytes != 0 || !b.At.IsZero() {
+		t.Errorf("without: %v", b)
+	}
+}

@@ -79,7 +79,7 @@ func (s *StoreLimit) look(ctx context.Context) error {
 	bounds := bounded(sizes, used, s.most)
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		c := configs[name]
-		c.MaxBytes = int64(bounds[name])
+		c.MaxBytes, c.Metadata = int64(bounds[name]), noteBound(c.Metadata, int64(bounds[name]), time.Now())
 		if _, err := s.bus.js.UpdateStream(ctx, c); err != nil {
 			return fmt.Errorf("bound stream %s: %w", name, translated(ctx, err))
 		}

@@ -172,7 +172,8 @@ func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 func stateOf(info *jetstream.StreamInfo) bus.State {
 	s := bus.State{
 		First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created,
-		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Now: info.TimeStamp,
+		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Bounded: boundOf(info.Config.Metadata),
+		Now: info.TimeStamp,
 	}
 	if s.Messages == 0 {
 		s.First, s.Begins = s.Last+1, time.Time{}

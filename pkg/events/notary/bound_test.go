@@ -1,0 +1,134 @@
+package notary_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+const mib = 1 << 20
+
+var turns = subject.TurnStream(controller)
+
+// large stores so many turns of 1 MiB.
+func (w *world) large(n int) {
+	w.Helper()
+	for range n {
+		w.version++
+		body, err := json.Marshal(strings.Repeat("x", mib-200))
+		w.must(err)
+		_, err = w.bus.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: fmt.Sprint(w.version)}), Data: body}, fmt.Sprint("id-", w.version))
+		w.must(err)
+	}
+}
+
+// shortened is a bus on which the front of the turns is gone, and which keeps so much of them.
+type shortened struct {
+	bus.Notarized
+	from    uint64
+	keeps   bus.Retention
+	bounded bus.Bound
+}
+
+func (s *shortened) StreamState(ctx context.Context, name string) (bus.State, error) {
+	state, err := s.Notarized.StreamState(ctx, name)
+	if name == turns {
+		state.Keeps, state.Bounded, state.First = s.keeps, s.bounded, max(state.First, s.from)
+	}
+	return state, err
+}
+
+func (s *shortened) Read(ctx context.Context, p bus.Passage, handle func([]events.Message) error) error {
+	if p.Stream == turns {
+		p.From = max(p.From, s.from)
+	}
+	return s.Notarized.Read(ctx, p, handle)
+}
+
+// TestACutByHandIsTold from one that a bound in bytes makes: the bus leaves as much as
+// the bound allows, but for one message.
+func TestACutByHandIsTold(t *testing.T) {
+	live(t, 14, memory.Options{}, func(w *world) {
+		on := &shortened{Notarized: w.bus, keeps: bus.Retention{Bytes: 32 * mib}}
+		signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
+		for range 4 {
+			w.large(10)
+			w.must(signing.Round(w.Context()))
+		}
+		for left, found := range map[uint64]int{31: 0, 25: 0, 23: 1, 2: 1, 0: 1} {
+			on.from = 41 - left
+			r, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
+			w.must(err)
+			if len(r.Findings) != found || found > 0 && !strings.Contains(r.Findings[0].What, "not for the sake of room") {
+				t.Errorf("with %d MiB left on the bus: %v", left, r.Findings)
+			}
+			var out bytes.Buffer
+			_, err = archive.Export(w.Context(), on, &out, archive.Selection{})
+			w.must(err)
+			if r := readFile(w, out.Bytes()).verify(t, w.known); len(r.Findings) != found {
+				t.Errorf("with %d MiB left in a file: %v", left, r.Findings)
+			}
+		}
+	})
+}
+
+// TestRoomThatWasMadeIsNoCut: where the server has made room, nothing is found, whether a page
+// says so already or not, and also when the stream was given more by then.
+func TestRoomThatWasMadeIsNoCut(t *testing.T) {
+	live(t, 15, memory.Options{}, func(w *world) {
+		on := &shortened{Notarized: w.bus}
+		signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
+		w.large(40)
+		w.must(signing.Round(w.Context()))
+		time.Sleep(3 * time.Second) // of virtual time
+		on.from, on.bounded = 41-19, bus.Bound{Bytes: 20 * mib, At: time.Now()}
+		verify := func() *notary.Report {
+			r, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
+			w.must(err)
+			return r
+		}
+		r := verify()
+		whole(t, r, false)
+		if len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].What, "not signed yet") {
+			t.Errorf("before it is signed: %v", r.Remarks)
+		}
+		exported := func() *notary.Report {
+			var out bytes.Buffer
+			_, err := archive.Export(w.Context(), on, &out, archive.Selection{})
+			w.must(err)
+			return readFile(w, out.Bytes()).verify(t, w.known)
+		}
+		if r := exported(); len(r.Findings) != 1 || r.Findings[0].To != 21 {
+			t.Errorf("in a file, which anybody may have written, before it is signed: %v", r.Findings)
+		}
+		// More than the room that was made is gone.
+		on.from = 41 - 5
+		if r := verify(); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "gone before their time") {
+			t.Errorf("with less left than room was made for: %v", r.Findings)
+		}
+		on.from = 41 - 19
+		time.Sleep(7 * time.Second) // of virtual time
+		w.must(signing.Round(w.Context()))
+		whole(t, verify(), true)
+		whole(t, exported(), true)
+		// Room that was made long ago excuses nothing that was signed since.
+		time.Sleep(time.Hour) // of virtual time
+		w.large(10)
+		w.must(signing.Round(w.Context()))
+		on.from = 45
+		if r := verify(); len(r.Findings) == 0 {
+			t.Error("messages that were stored since are gone, and nothing is found")
+		}
+	})
+}

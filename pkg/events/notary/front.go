@@ -1,0 +1,178 @@
+package notary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// What is missing at the front of a stream has been dropped by the bus, or cut off by hand.
+// By its age anybody can tell: each page says how long messages are kept. Where a stream is
+// bounded in bytes, the bus drops one message after the other until the rest fits. So what
+// is left is smaller than the bound by less than one message, and by what has expired within
+// since; where much less is left, the rest was cut off.
+
+const (
+	// largest is the largest message that a bus takes, in bytes.
+	largest = 8 << 20
+	// markSize is more than a mark takes up, in bytes, and markLife is how long it is kept at
+	// most; what is kept for longer and goes by itself has the body of an object.
+	markSize, markLife = 2 << 10, time.Hour
+	// clocks is how far the clocks may be apart that say when room was made.
+	clocks = time.Minute
+)
+
+// lesser is what may have been kept at the least.
+func lesser(a, b bus.Retention) bus.Retention {
+	out := a
+	if b.Age > 0 && (out.Age == 0 || b.Age < out.Age) {
+		out.Age = b.Age
+	}
+	if b.Bytes > 0 && (out.Bytes == 0 || b.Bytes < out.Bytes) {
+		out.Bytes = b.Bytes
+	}
+	return out
+}
+
+// keepsSince is the least that a stream has kept since a time.
+func keepsSince(s bus.State, since time.Time) bus.Retention {
+	if s.Bounded.At.IsZero() || s.Bounded.At.Add(clocks).Before(since) {
+		return s.Keeps
+	}
+	return lesser(s.Keeps, bus.Retention{Bytes: s.Bounded.Bytes})
+}
+
+// sizeOf is what a message takes up in the bus's store, in bytes.
+func sizeOf(m events.Message) int64 {
+	const record, header, line = 30, 4 + len("NATS/1.0\r\n\r\n"), len(": \r\n")
+	size := record + len(m.Subject) + len(m.Data)
+	if len(m.Header) > 0 {
+		size += header
+	}
+	for key, values := range m.Header {
+		for _, value := range values {
+			size += len(key) + len(value) + line
+		}
+	}
+	return int64(size)
+}
+
+// front is what is known of the messages that are missing at the front of a stream.
+type front struct {
+	// early are entries whose time has not come by what was signed.
+	early []int
+	// pushed is the last one that the bound in bytes may have pushed out, and bound is that.
+	pushed int
+	bound  int64
+	// bytes is what the messages that are there take up, largest the largest of them, and
+	// within what those may have taken up that expired among them.
+	bytes, largest, within int64
+}
+
+// missing judges an entry at the front; tells whether it may be missing.
+func (f *front) missing(at int, e Entry, keeps bus.Retention, now int64) bool {
+	switch {
+	case keeps.Age > 0 && e.Time+int64(keeps.Age/time.Second) <= now:
+		f.bound = 0
+		return true
+	case keeps.Bytes > 0:
+		f.pushed, f.bound = at, keeps.Bytes
+		return true
+	}
+	f.early = append(f.early, at)
+	return false
+}
+
+// expired counts a message that has expired among those that are there.
+func (f *front) expired(e Entry) {
+	if time.Duration(e.Expires-e.Time)*time.Second <= markLife {
+		f.within += markSize
+	} else {
+		f.within += max(f.largest, markSize)
+	}
+}
+
+// short tells whether much less is there than a bound in bytes has left.
+func (f *front) short(bound, bytes int64) bool {
+	return bound > 0 && bytes+f.within < bound-max(bound/4, largest)
+}
+
+// concludeFront says what is missing at the front, and why.
+func (s *scan) concludeFront(ctx context.Context) error {
+	if len(s.front.early) == 0 && !s.front.short(s.front.bound, s.front.bytes) {
+		return nil
+	}
+	// What has been stored since, and what the bus keeps since less than ten seconds ago, is
+	// in no page yet.
+	state, err := s.from.StreamState(ctx, s.Stream)
+	if errors.Is(err, bus.ErrNoStream) {
+		state = s.state
+	} else if err != nil {
+		return err
+	}
+	bytes := s.front.bytes
+	if !s.File && state.Last > s.Last {
+		bytes = max(bytes, int64(state.Bytes))
+	}
+	if s.front.short(s.front.bound, bytes) {
+		e := s.entries[s.front.pushed]
+		s.find(e.Sequence, "messages at the front up to this one are gone before their time, and not for the sake of room: what is left takes up %.1f MB, and a bound of %.1f MB was signed",
+			float64(bytes)/1e6, float64(s.front.bound)/1e6)
+	}
+	s.early(state, bytes)
+	return nil
+}
+
+// early tells of the entries that are gone before their time by what was signed. On a bus
+// it may be that it keeps less since the last page was signed.
+func (s *scan) early(state bus.State, bytes int64) {
+	if len(s.front.early) == 0 {
+		return
+	}
+	keeps, now := keepsSince(state, s.Until), s.now.Add(slack).Unix()
+	unsigned := s.front
+	unsigned.early, unsigned.bound = nil, 0
+	for _, at := range s.front.early {
+		e := s.entries[at]
+		if s.File || !unsigned.missing(at, e, lesser(s.keeps[at], keeps), now) {
+			s.extend(at, "messages at the front are gone before their time: "+kept(s.keeps[at]))
+		}
+	}
+	switch last := s.front.early[len(s.front.early)-1]; {
+	case s.File || len(unsigned.early) > 0:
+	case unsigned.short(unsigned.bound, bytes):
+		s.find(s.entries[unsigned.pushed].Sequence, "messages at the front up to this one are gone before their time: %s, and what is left takes up %.1f MB", kept(keeps), float64(bytes)/1e6)
+	default:
+		s.remarks = append(s.remarks, Finding{Stream: s.Stream, Sequence: s.entries[s.front.early[0]].Sequence, To: s.entries[last].Sequence, What: fmt.Sprintf(
+			"messages at the front are gone, since less is kept than when they were signed: %s; that is not signed yet", kept(keeps))})
+	}
+	s.Expired += len(s.front.early) - len(unsigned.early)
+}
+
+// extend finds what an entry lacks, in one finding with those before it.
+func (s *scan) extend(at int, what string) {
+	e := s.entries[at]
+	if n := len(s.findings); n > 0 {
+		if f := &s.findings[n-1]; f.What == what && at > 0 && max(f.Sequence, f.To) == s.entries[at-1].Sequence {
+			f.To = e.Sequence
+			return
+		}
+	}
+	s.find(e.Sequence, "%s", what)
+}
+
+func kept(r bus.Retention) string {
+	switch {
+	case r == bus.Retention{}:
+		return "all is kept"
+	case r.Bytes == 0:
+		return fmt.Sprintf("they are kept for %v", r.Age)
+	case r.Age == 0:
+		return fmt.Sprintf("%.1f MB are kept", float64(r.Bytes)/1e6)
+	}
+	return fmt.Sprintf("they are kept for %v, and %.1f MB of them", r.Age, float64(r.Bytes)/1e6)
+}
