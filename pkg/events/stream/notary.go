@@ -38,10 +38,10 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 	if wrong := differences(retained(want, have), want); len(wrong) > 0 {
 		return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
 	}
-	if have.MaxAge == want.MaxAge {
+	if have.MaxAge == want.MaxAge && have.DenyPurge {
 		return nil
 	}
-	have.MaxAge = want.MaxAge
+	have.MaxAge, have.DenyPurge = want.MaxAge, true // older versions made it without
 	request, done := b.guarded(ctx, want.Name)
 	defer done()
 	if _, err := b.js.UpdateStream(request, have); err != nil {
@@ -51,12 +51,13 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 }
 
 // notarySettings: the notary's stream has no bound in bytes, which would drop the
-// pages of a quiet stream for those of a busy one.
+// pages of a quiet stream for those of a busy one. Nothing in it can be deleted or purged, by
+// nobody; only the stream as a whole can be removed, which its notaries notice.
 func (o Options) notarySettings(keep time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.NotaryStream, Subjects: []string{subject.Notary(">")},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		MaxAge: keep, MaxBytes: -1, Duplicates: putWindow, AllowDirect: true, DenyDelete: true,
+		MaxAge: keep, MaxBytes: -1, Duplicates: putWindow, AllowDirect: true, DenyDelete: true, DenyPurge: true,
 	}
 }

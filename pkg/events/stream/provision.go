@@ -181,7 +181,7 @@ func (b *asking) notary(ctx context.Context, keep time.Duration) error {
 		if wrong := differences(retained(want, info.Config), want); len(wrong) > 0 {
 			return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
 		}
-		if info.Config.MaxAge == 0 || keep != 0 && info.Config.MaxAge >= keep {
+		if info.Config.DenyPurge && (info.Config.MaxAge == 0 || keep != 0 && info.Config.MaxAge >= keep) {
 			return nil
 		}
 	}

@@ -164,3 +164,45 @@ func TestReaderNoticesRemadeStream(t *testing.T) {
 		t.Errorf("the reader of a log that was made anew: %v, want ErrOvertaken", err)
 	}
 }
+
+// TestPagesCannotBePurged nor deleted, and a stream of them that an older version made is
+// mended.
+func TestPagesCannotBePurged(t *testing.T) {
+	server := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	b, js := connect(t, stream.Options{Server: server}), admin(t, server.URL())
+	if err := b.EnsureNotary(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	made, err := js.Stream(t.Context(), subject.NotaryStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := made.CachedInfo().Config
+	older.DenyPurge = false
+	if err := js.DeleteStream(t.Context(), older.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EnsureNotary(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	sequence, err := b.Store(t.Context(), events.Message{Subject: subject.Notary("EV_pods"), Data: []byte("a page")}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mended, err := js.Stream(t.Context(), older.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mended.Purge(t.Context()); err == nil {
+		t.Error("the stream is purged")
+	}
+	if err := mended.DeleteMsg(t.Context(), sequence); err == nil {
+		t.Error("a page is deleted")
+	}
+	if _, ok, err := b.Last(t.Context(), older.Name, subject.Notary("EV_pods")); err != nil || !ok {
+		t.Errorf("the page is there: %v (%v)", ok, err)
+	}
+}
