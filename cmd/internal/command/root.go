@@ -26,8 +26,11 @@ import (
 // in every turn.
 var Version = "dev"
 
+// exitFound is the exit code of verify where the record was read and is not whole.
+const exitFound = 2
+
 // Main runs the command line and gives the exit code: 0 when all went well, 1
-// after an error, which has been printed.
+// after an error, which has been printed, and 2 where verify has found something.
 func Main(args []string) int {
 	ctx, stop := signalled()
 	defer stop()
@@ -39,6 +42,9 @@ func Main(args []string) int {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	if errors.Is(err, reader.ErrFound) {
+		return exitFound
+	}
 	return 1
 }
 

@@ -24,6 +24,9 @@ import (
 // ErrFound: the record is not as it should be.
 var ErrFound = errors.New("the record is not whole")
 
+// errInterrupted: the record may be whole or not.
+var errInterrupted = errors.New("interrupted before the whole record was read")
+
 // verifying are the flags of verify.
 type verifying struct {
 	keys    []string
@@ -44,9 +47,10 @@ notary has signed: whatever was changed, removed, inserted or reordered is named
 its stream and sequence, and so is what nobody has signed yet. That works offline, over
 a file: --record=FILE. With --witness the newest checkpoints are remembered in a file,
 and next time a record that went back behind them is found. With --audit-log the writes
-in the API server's audit log are held against the outcomes on record. The command ends
-with an error when anything is found. With --turn-keys-file and
---outcome-keys-file it checks who has signed each turn and each outcome.`,
+in the API server's audit log are held against the outcomes on record. With
+--turn-keys-file and --outcome-keys-file it checks who has signed each turn and each
+outcome. The exit code is 0 where nothing was found, 2 where something was, and 1 where
+the record could not be read, or the command line is wrong.`,
 		Example: "  millrace verify --key=notary.pub\n  millrace verify --key=notary.pub --record=incident.millrace\n" +
 			"  millrace verify --key=notary.pub --witness=checkpoints.json --audit-log=/var/log/kubernetes/audit.log",
 		Args: cobra.NoArgs, Lasting: true,
@@ -59,7 +63,13 @@ with an error when anything is found. With --turn-keys-file and
 			v.signed.add(f)
 			f.StringVar(&v.witness, "witness", v.witness, "`file` that remembers the newest checkpoints from one time to the next")
 		},
-		Run: func(ctx context.Context, s *Session, _ []string) error { return v.run(ctx, s) },
+		Run: func(ctx context.Context, s *Session, _ []string) error {
+			err := v.run(ctx, s)
+			if errors.Is(err, context.Canceled) { // which ends other commands well
+				return errInterrupted
+			}
+			return err
+		},
 	}.Command()
 }
 

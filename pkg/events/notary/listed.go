@@ -2,7 +2,6 @@ package notary
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -156,8 +155,5 @@ func (v *verifier) lost(ctx context.Context, l *listing, streams []Standing) (fo
 		}
 		return nil
 	})
-	if errors.Is(err, bus.ErrNoStream) {
-		err = nil
-	}
-	return found, err
+	return found, v.pagesRead(err)
 }

@@ -143,7 +143,9 @@ func Verify(ctx context.Context, from bus.Archive, t Trust) (*Report, error) {
 		return nil, err
 	}
 	lost, err := v.lost(ctx, lists, r.Streams)
-	r.Findings = append(r.Findings, lost...)
+	if r.Findings = append(r.Findings, lost...); v.unread != nil {
+		r.Findings = append(r.Findings, Finding{Stream: subject.NotaryStream, What: fmt.Sprintf("the pages cannot be read: %v", v.unread)})
+	}
 	return r, err
 }
 
@@ -151,6 +153,7 @@ type verifier struct {
 	from bus.Archive
 	Trust
 
+	unread    error             // why not all pages could be read
 	vouched   bool              // there is a page that could be trusted
 	mentioned uint64            // the last list of which a page knows
 	whole     map[string]uint64 // by stream, where a stretch of it begins
@@ -207,10 +210,20 @@ func (v *verifier) stored(ctx context.Context, name string) (stored []events.Mes
 		stored = append(stored, batch...)
 		return nil
 	})
-	if errors.Is(err, bus.ErrNoStream) {
-		err = nil
+	return stored, v.pagesRead(err)
+}
+
+// pagesRead judges what came of reading the notary's stream. Pages that cannot be read are
+// found once, and what they vouched for is not proven.
+func (v *verifier) pagesRead(err error) error {
+	switch {
+	case errors.Is(err, events.ErrDamaged):
+		v.unread = err
+		return nil
+	case errors.Is(err, bus.ErrNoStream):
+		return nil
 	}
-	return stored, err
+	return err
 }
 
 func (s *scan) find(sequence uint64, format string, args ...any) {
