@@ -67,7 +67,7 @@ func (o *notaryOptions) part(b *stream.Bus) ([]part, error) {
 		Signer: signer, Known: known, Every: o.every, Log: logger("notary"), Memory: state, BeginAnew: o.state.begin,
 	})
 	return []part{{
-		name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}, collectors: []prometheus.Collector{goneMetric(n)},
+		name: "notary", run: n.Run, checks: map[string]func() error{"notary": n.Healthy}, collectors: []prometheus.Collector{goneMetric(n), signedMetric{n.Signed}},
 	}}, nil
 }
 

@@ -239,3 +239,49 @@ func TestListsThatAreGone(t *testing.T) {
 		}
 	})
 }
+
+// refusing is a bus that stores no page about one stream.
+type refusing struct {
+	bus.Notarized
+	stream string
+}
+
+func (r *refusing) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
+	if m.Subject == subject.Notary(r.stream) {
+		return 0, errors.New("permission denied")
+	}
+	return r.Notarized.Store(ctx, m, expect)
+}
+
+// TestWhatIsNotSignedIsTold by stream, also when nothing at all could be looked at.
+func TestWhatIsNotSignedIsTold(t *testing.T) {
+	live(t, 11, memory.Options{}, func(w *world) {
+		on := &refusing{Notarized: w.bus}
+		n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
+		w.turn()
+		w.must(n.Round(w.Context()))
+		began := time.Now()
+		on.stream = turns
+		for range 3 {
+			time.Sleep(time.Minute) // of virtual time
+			w.turn()
+			if err := n.Round(w.Context()); err == nil {
+				t.Error("a page that was refused is no error")
+			}
+		}
+		other := subject.OutcomeStream(controller)
+		if at := n.Signed(); !at[turns].Equal(began) || !at[other].Equal(time.Now()) {
+			t.Errorf("signed: %v", at)
+		}
+		time.Sleep(time.Minute) // of virtual time
+		on.stream = ""
+		ctx, cancel := context.WithCancel(w.Context())
+		cancel()
+		if err := n.Round(ctx); err == nil {
+			t.Error("a round of nothing is no error")
+		}
+		if at := n.Signed(); !at[turns].Equal(began) || time.Since(at[other]) < time.Minute {
+			t.Errorf("when nothing can be looked at: %v", at)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -63,6 +64,7 @@ type Notary struct {
 
 	mu     sync.Mutex
 	failed error
+	signed map[string]time.Time // by stream, when it was last found signed up to its end
 }
 
 // head is how far the pages of a stream have come.
@@ -81,7 +83,7 @@ func New(b bus.Notarized, o Options) *Notary {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Notary{bus: b, Options: o, heads: map[string]*head{}, own: remembered{Seen: map[string]Checkpoint{}}, kept: -1, failed: errors.New("no round has been made yet")}
+	return &Notary{bus: b, Options: o, heads: map[string]*head{}, own: remembered{Seen: map[string]Checkpoint{}}, kept: -1, signed: map[string]time.Time{}, failed: errors.New("no round has been made yet")}
 }
 
 // farewell bounds the last round.
@@ -123,6 +125,29 @@ func (n *Notary) Healthy() error {
 	return n.failed
 }
 
+// Signed tells of each stream when this notary last found it signed up to its end, or when
+// it has first seen it.
+func (n *Notary) Signed() map[string]time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.signed)
+}
+
+// noteSigned notes which of the streams are signed now.
+func (n *Notary) noteSigned(streams []string, failed map[string]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.signed
+	n.signed = make(map[string]time.Time, len(streams))
+	for _, name := range streams {
+		if at, seen := was[name]; seen && failed[name] {
+			n.signed[name] = at
+		} else {
+			n.signed[name] = time.Now()
+		}
+	}
+}
+
 // Round signs what has been stored since the last round.
 //
 // Errors: ErrGone, among others.
@@ -157,6 +182,7 @@ func (n *Notary) round(ctx context.Context) error {
 		return err
 	}
 	var failed []error
+	unsigned := map[string]bool{}
 	for _, name := range streams {
 		err := n.stream(ctx, name, states[name])
 		if errors.Is(err, bus.ErrOvertaken) { // by another notary; it goes on from there
@@ -170,9 +196,11 @@ func (n *Notary) round(ctx context.Context) error {
 		}
 		if err != nil && !errors.Is(err, bus.ErrOvertaken) {
 			delete(n.heads, name) // what was stored of it is read again
+			unsigned[name] = true
 			failed = append(failed, fmt.Errorf("sign %s: %w", name, err))
 		}
 	}
+	n.noteSigned(streams, unsigned)
 	return errors.Join(append(failed, n.list(ctx, streams))...)
 }
 

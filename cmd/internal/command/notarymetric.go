@@ -1,0 +1,32 @@
+package command
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// signedMetric tells of each stream how long ago a notary found it signed up to its end.
+type signedMetric struct{ signed func() map[string]time.Time }
+
+var signedSeconds = prometheus.NewDesc("millrace_notary_signed_seconds",
+	"How long ago this notary last found a stream signed up to its end, or first saw it; of a log with its kind, of others with the controller.",
+	[]string{"stream", "kind", "controller"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (signedMetric) Describe(ch chan<- *prometheus.Desc) { ch <- signedSeconds }
+
+// Collect implements [prometheus.Collector].
+func (m signedMetric) Collect(ch chan<- prometheus.Metric) {
+	for stream, at := range m.signed() {
+		kind, _ := subject.KindOfStream(stream)
+		_, controller, _ := strings.Cut(stream, "_")
+		if kind != "" {
+			controller = ""
+		}
+		ch <- prometheus.MustNewConstMetric(signedSeconds, prometheus.GaugeValue, time.Since(at).Seconds(), stream, string(kind), controller)
+	}
+}
