@@ -40,4 +40,7 @@
 // was stored before the first of all keys in a trust file counts is history and is
 // believed, as it was before there were signatures: an upgrade needs no step by hand. A key
 // without Not-Before has always counted, and there is no history.
+//
+// A key may count for some controllers alone ([Key.Controllers]): where several writers share
+// them out, none can say what became of another's turns.
 package sign

@@ -2,6 +2,7 @@ package sign
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,7 @@ func FuzzTrust(f *testing.F) {
 	f.Add(append(bytes.Clone(p.public), p.private...))
 	f.Add(p.private)
 	f.Add(p.bounded(f, func(k *Key) { k.NotAfter, k.Revoked = noon.AddDate(1, 0, 0), noon }))
+	f.Add(p.bounded(f, func(k *Key) { k.Controllers = []string{"a-controller", "b"} }))
 	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nNot-Before: 0000-01-01T00:00:00+23:59\n\n-----END PUBLIC KEY-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if _, err := ParsePrivate(text); err != nil {
@@ -83,7 +85,7 @@ func FuzzTrust(f *testing.F) {
 			t.Fatalf("%q is read again as %d keys, %v", written, len(again), err)
 		}
 		for i, k := range keys {
-			if a := again[i]; a.ID != k.ID || !a.NotBefore.Equal(k.NotBefore) || !a.NotAfter.Equal(k.NotAfter) || !a.Revoked.Equal(k.Revoked) {
+			if a := again[i]; a.ID != k.ID || !a.NotBefore.Equal(k.NotBefore) || !a.NotAfter.Equal(k.NotAfter) || !a.Revoked.Equal(k.Revoked) || !slices.Equal(a.Controllers, k.Controllers) {
 				t.Errorf("%+v is read again as %+v", k, a)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,7 @@ const (
 	headerNotBefore = "Not-Before"
 	headerNotAfter  = "Not-After"
 	headerRevoked   = "Revoked"
+	headerOf        = "Controllers"
 )
 
 // Key is a public key that is trusted, and when. Which of its times a message falls in is
@@ -34,6 +36,8 @@ type Key struct {
 	// Revoked is from when on nothing that it signed is believed, as it may be in wrong
 	// hands since; zero: it is not revoked.
 	Revoked time.Time
+	// Controllers are those of whose turns and outcomes it may have signed; none: of all.
+	Controllers []string
 }
 
 // Generate makes a key pair: the private key as PKCS #8, and the public one for a trust
@@ -69,6 +73,9 @@ func (k Key) PEM() ([]byte, error) {
 		if !at.IsZero() {
 			b.Headers[name] = at.UTC().Format(time.RFC3339Nano) // what was stored in the same second, before, is history
 		}
+	}
+	if len(k.Controllers) > 0 {
+		b.Headers[headerOf] = strings.Join(k.Controllers, ",")
 	}
 	return pem.EncodeToMemory(b), nil
 }
@@ -140,6 +147,12 @@ func parsePublic(block *pem.Block) (k Key, err error) {
 	}
 	k.ID = idOf(k.Public)
 	for name, text := range block.Headers {
+		if name == headerOf {
+			if k.Controllers, err = parseControllers(text); err != nil {
+				return k, fmt.Errorf("header %s of key %s: %w", name, k.ID, err)
+			}
+			continue
+		}
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return k, fmt.Errorf("header %s of key %s: %w", name, k.ID, err)
@@ -152,10 +165,22 @@ func parsePublic(block *pem.Block) (k Key, err error) {
 		case headerRevoked:
 			k.Revoked = at
 		default:
-			return k, fmt.Errorf("key %s has a header %q, which is none of %s, %s, %s", k.ID, name, headerNotBefore, headerNotAfter, headerRevoked)
+			return k, fmt.Errorf("key %s has a header %q, which is none of %s, %s, %s, %s", k.ID, name, headerNotBefore, headerNotAfter, headerRevoked, headerOf)
 		}
 	}
 	return k, nil
+}
+
+// parseControllers reads names of controllers, with commas between them. That there is none
+// would be that all are.
+func parseControllers(text string) (names []string, err error) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name == "" {
+			return nil, fmt.Errorf("%q is not names of controllers with commas between them", cut(text))
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 func idOf(public ed25519.PublicKey) string {

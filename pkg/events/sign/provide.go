@@ -45,6 +45,17 @@ func ProvideFrom(dir string, from time.Time) (p Provided, err error) {
 	return p, nil
 }
 
+// ProvidePair gives the pair of this name in a directory, and makes it where it is not there.
+//
+// Errors: as of [Provide].
+func ProvidePair(dir, name string) (Pair, error) {
+	p, err := pair(dir, name, time.Now())
+	if err != nil {
+		return Pair{}, fmt.Errorf("keep a signing key in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
 // pair makes the public key first: a private one is there only with it.
 func pair(dir, name string, from time.Time) (Pair, error) {
 	p := Pair{Private: filepath.Join(dir, name), Public: filepath.Join(dir, name+".pub")}

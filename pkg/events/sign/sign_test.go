@@ -187,6 +187,33 @@ func TestAKeyHasItsTime(t *testing.T) {
 	}
 }
 
+// TestAKeyHasItsControllers: a key that is for some controllers counts for their turns and
+// outcomes, and for nobody else's.
+func TestAKeyHasItsControllers(t *testing.T) {
+	p := newParty(t, noon)
+	at := noon.Add(time.Hour)
+	for _, c := range []struct {
+		of     []string
+		counts bool
+	}{{nil, true}, {[]string{"c"}, true}, {[]string{"b", "c"}, true}, {[]string{"b"}, false}, {[]string{"c-controller"}, false}} {
+		trust := trusting(t, p.bounded(t, func(k *Key) { k.Controllers = c.of }))
+		said := events.Message{Subject: "outcome.c.act.1._.ns.web", Header: map[string][]string{headerID: {"one"}}, Data: []byte("{}")}
+		p.Outcome(said, "one", at)
+		said.Time = at
+		for what, err := range map[string]error{"turn": trust.Turn(p.stored(at, web, "{}"), TurnWithin), "outcome": trust.Outcome(said)} {
+			if (err == nil) != c.counts || err != nil && !errors.Is(err, ErrUnproven) {
+				t.Errorf("a key for %q, %s of c: %v", c.of, what, err)
+			}
+		}
+	}
+	for _, wrong := range []string{"", "c,", "c d", "*", "turn.c"} {
+		text := bytes.Replace(p.public, []byte("Not-Before"), []byte("Controllers: "+wrong+"\nNot-Before"), 1)
+		if _, err := ParseTrust(text); err == nil || !strings.Contains(err.Error(), "names of controllers") {
+			t.Errorf("a key for %q: %v", wrong, err)
+		}
+	}
+}
+
 // TestKeysChangeWhileTheyAreUsed writes the files anew: a key changes without a pause, a
 // revocation counts at once, and a broken file changes nothing.
 func TestKeysChangeWhileTheyAreUsed(t *testing.T) {

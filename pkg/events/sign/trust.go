@@ -2,6 +2,8 @@ package sign
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -108,6 +110,9 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	if err := key.Counts(m.Time); err != nil {
 		return err
 	}
+	if err := key.of(m); err != nil {
+		return err
+	}
 	if err := c.together(m, within); err != nil {
 		return err
 	}
@@ -133,6 +138,16 @@ func (k Key) Counts(at time.Time) error {
 		return fmt.Errorf("%w: key %s counted until it was revoked, %v", ErrRevoked, k.ID, k.Revoked.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// of tells whether the key may have signed a message of this controller.
+func (k Key) of(m events.Message) error {
+	_, rest, _ := strings.Cut(m.Subject, ".")
+	controller, _, _ := strings.Cut(rest, ".")
+	if len(k.Controllers) == 0 || slices.Contains(k.Controllers, controller) {
+		return nil
+	}
+	return unproven("key %s does not count for %s", k.ID, cut(controller))
 }
 
 func cut(text string) string { return text[:min(len(text), 32)] }
