@@ -42,10 +42,14 @@ const (
 
 // Users are all users. The password of each is in a variable, of the server's environment
 // or of its configuration, that [PasswordOf] names.
-var Users = []string{All, Provisioner, Watcher, Reconciler, Writer, NotaryUser, Reader, Shadow}
+var Users = []string{
+	All, Provisioner, Watcher, Reconciler, Writer, WriterWorkloads, WriterCollectors, WriterCredentials, NotaryUser, Reader, Shadow,
+}
 
 // PasswordOf names the variable with a user's password.
-func PasswordOf(user string) string { return strings.ToUpper(user) + "_PASSWORD" }
+func PasswordOf(user string) string {
+	return strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_PASSWORD"
+}
 
 const (
 	// API is under what services find JetStream's API, GuestAPI readers and shadows, and
@@ -92,7 +96,7 @@ func LoginOf(user string) (l Login, ok bool) {
 	switch user {
 	case Provisioner:
 		return l, true
-	case Watcher, Reconciler, Writer:
+	case Watcher, Reconciler, Writer, WriterWorkloads, WriterCollectors, WriterCredentials:
 		l.API, l.Asks = API, true
 		return l, true
 	case NotaryUser:

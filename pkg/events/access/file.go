@@ -2,6 +2,7 @@ package access
 
 import (
 	"slices"
+	"strings"
 )
 
 // File is what is in an accounts file.
@@ -65,8 +66,8 @@ func New(controllers []string) File {
 		for _, t := range s.tells {
 			tell(others, s.account, t)
 		}
-		for _, subject := range s.says {
-			if slices.Contains(Published, subject) {
+		for _, subject := range Published {
+			if slices.ContainsFunc(s.says, func(own string) bool { return strings.HasPrefix(own, strings.TrimSuffix(subject, ">")) }) {
 				publish(others, s.account, subject)
 			}
 		}
@@ -156,7 +157,7 @@ func (s service) alone() Account {
 		}
 	}
 	for _, consumer := range s.acks {
-		u.Publish = append(u.Publish, "$JS.ACK.*."+consumer+".>")
+		u.Publish = append(u.Publish, "$JS.ACK."+consumer+".>")
 	}
 	for _, verb := range s.orders {
 		u.Publish = append(u.Publish, Provision+"."+s.user+"."+verb)

@@ -11,7 +11,8 @@ const heading = `# Who may do what on the bus: include this from nats.conf, or g
 # --nats-accounts, and start the server with the passwords in its environment. Made by
 # "millrace bus accounts"; edit pkg/events/access, not this file.
 #   all in one: --nats-url=nats://millrace:$MILLRACE_PASSWORD@nats-0:4222,...
-#   services:   provisioner, watcher, reconcilers, writer and notary, with $WATCHER_PASSWORD and so on
+#   services:   provisioner, watcher, reconcilers, writer and notary, with $WATCHER_PASSWORD and so on;
+#               or for writer three that share out the controllers, writer-workloads and so on
 #   readers:    --nats-url=nats://reader:$READER_PASSWORD@nats-0:4222,...
 #   shadows:    --nats-url=nats://shadow:$SHADOW_PASSWORD@nats-0:4222,...
 # The streams are in the account MILLRACE. Each service is in an account without streams: an

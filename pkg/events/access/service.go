@@ -12,7 +12,7 @@ type service struct {
 	never []string
 	// many tells that it may ask about many subjects at once.
 	many bool
-	// acks are the consumers whose deliveries it answers.
+	// acks are the consumers whose deliveries it answers, each with the stream or a "*".
 	acks []string
 	// says are the subjects of messages that are stored.
 	says []string
@@ -39,36 +39,56 @@ func services(controllers []string) []service {
 	}
 	shadow := guests(Shadow, Shadows)
 	shadow.says, shadow.own = []string{"shadow.>"}, []string{"shadows.*"}
-	consuming := append(slices.Clone(Reading), "CONSUMER.INFO.*.*", next)
-	return []service{
+	all := []service{
 		{
 			user: Watcher, account: Watchers, api: API, asks: consuming, many: true,
 			never:  append(nextOf(controllers...), nextOf(WriterConsumer)...),
 			says:   []string{"ev.>", "status.watchers"},
 			own:    []string{"watchers", "watched", "epoch"},
-			tells:  []telling{{"epoch", []string{Writers}}, {"heard.>", []string{Writers}}},
+			tells:  []telling{{"epoch", writerAccounts(controllers)}, {"heard.>", writerAccounts(controllers)}},
 			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
 		},
 		{
 			user: Reconciler, account: Reconcilers, api: API, asks: consuming, many: true,
-			never: nextOf(WriterConsumer), acks: controllers,
+			never: nextOf(WriterConsumer), acks: anyStream(controllers...),
 			says:   []string{"turn.>", "sched.>", "status.reconcilers", "shadow.>"},
 			own:    []string{"reconcilers", "shadows.*"},
 			tells:  []telling{{"damage", []string{Watchers}}},
 			orders: []string{MakeController, MakeShadow, MakeConsumer, Leave},
 		},
-		{
-			user: Writer, account: Writers, api: API, asks: consuming, many: true,
-			never: nextOf(controllers...), acks: []string{WriterConsumer},
-			says:   []string{"outcome.>"},
-			own:    []string{"writers", "epoch"}, // among themselves
-			tells:  []telling{{"writers", []string{Reconcilers}}, {"writes", []string{Watchers}}},
-			orders: []string{MakeController, MakeConsumer, Leave},
-		},
+		writer(controllers),
 		{user: NotaryUser, account: Notary, api: API, asks: Reading, says: []string{"notary.>"}, orders: []string{MakeNotary}},
 		guests(Reader, Readers),
 		shadow,
 	}
+	for _, user := range splitting(controllers) {
+		all = append(all, splitWriter(user, controllers))
+	}
+	return all
+}
+
+// consuming is what one may ask of JetStream's API who works on what is stored.
+var consuming = append(slices.Clone(Reading), "CONSUMER.INFO.*.*", next)
+
+// writer is who carries out turns, and says what became of them.
+func writer(controllers []string) service {
+	return service{
+		user: Writer, account: Writers, api: API, asks: consuming, many: true,
+		never: nextOf(controllers...), acks: anyStream(WriterConsumer),
+		says:   []string{"outcome.>"},
+		own:    []string{"writers", "epoch"}, // among themselves
+		tells:  []telling{{"writers", []string{Reconcilers}}, {"writes", []string{Watchers}}},
+		orders: []string{MakeController, MakeConsumer, Leave},
+	}
+}
+
+// anyStream are consumers with these names, of whatever stream.
+func anyStream(consumers ...string) []string {
+	all := make([]string, 0, len(consumers))
+	for _, c := range consumers {
+		all = append(all, "*."+c)
+	}
+	return all
 }
 
 const next = "CONSUMER.MSG.NEXT.*.*"

@@ -96,7 +96,7 @@ func provideWith(t *testing.T, o stream.Options) {
 	b := connect(t, o)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Provide(ctx, []string{"c", "d"}) }()
+	go func() { ended <- b.Provide(ctx, measured) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

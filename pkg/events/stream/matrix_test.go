@@ -32,17 +32,21 @@ var update = flag.Bool("update", false, "write "+golden+" anew")
 // unanswered is how long nothing may come of a question that was not refused.
 const unanswered = 250 * time.Millisecond
 
+// measured are the controllers: of the first two the writer of workloads has the share, of
+// the third that of collectors, and of none that of credentials, who is not there.
+var measured = []string{"c", "d", "namespace-controller"}
+
 // identities are the users that are measured: all but the one who may do everything.
-var identities = access.Users[1:]
+var identities = slices.DeleteFunc(slices.Clone(access.Users[1:]), func(user string) bool { return user == access.WriterCredentials })
 
 // attacks are what nobody asks for in daily work, besides what the file names.
 var attacks = []string{
-	"ev.pods._mark", "ev.pods.1.ns.x", "turn.c.act.1._._.x", "turn.d.act.1._._.x", "outcome.c.act.1._._.x", "outcome.d.act.1._._.x",
+	"ev.pods._mark", "ev.pods.1.ns.x", "turn.c.act.1._._.x", "turn.d.act.1._._.x", "outcome.c.act.1._._.x", "outcome.d.act.1._._.x", "outcome.namespace-controller.act.1._._.x",
 	"sched.c.1._._.x", "wake.c.1._._.x", "shadow.c.act.1._._.x", "notary.EV_pods", "status.reconcilers", "status.watchers",
 	"peer.watchers", "peer.watched", "peer.epoch", "peer.writers", "peer.writes", "peer.damage", "peer.reconcilers", "peer.heard.x", "peer.other",
 	"$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$JS.FC.TURN_c.x", "$JS.SNAPSHOT.ACK.TURN_c.x",
-	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0", "$JS.ACK.WAKE.d.1.1.1.1.0", access.Many + ".TURN_c",
-	"provision.watcher.forget", "provision.reconcilers.consumer", "provision.writer.consumer", "provision.notary.notary",
+	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.TURN_d.writer.1.1.1.1.0", "$JS.ACK.TURN_namespace-controller.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_namespace-controller.namespace-controller.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0", "$JS.ACK.WAKE.d.1.1.1.1.0", access.Many + ".TURN_c",
+	"provision.watcher.forget", "provision.reconcilers.consumer", "provision.writer.consumer", "provision.writer-workloads.consumer", "provision.notary.notary",
 }
 
 // calls are of JetStream's API, asked under each name that it has.
@@ -52,7 +56,7 @@ var calls = []string{
 	"STREAM.PURGE.TURN_c", "STREAM.PURGE.EV_pods", "STREAM.SNAPSHOT.TURN_c", "STREAM.RESTORE.Y", "STREAM.MSG.DELETE.TURN_c",
 	"STREAM.MSG.GET.TURN_c", "STREAM.LEADER.STEPDOWN.STATE_pods", "STREAM.PEER.REMOVE.TURN_c", "DIRECT.GET.TURN_c", "DIRECT.GET.TURN_c.turn.c.x",
 	"CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.z", "CONSUMER.DURABLE.CREATE.TURN_c.z", "CONSUMER.DELETE.TURN_c.writer", "CONSUMER.NAMES.TURN_c",
-	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.OUTCOME_c.c", "CONSUMER.MSG.NEXT.WAKE.d", "CONSUMER.MSG.NEXT.EV_pods.reading",
+	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_d.writer", "CONSUMER.MSG.NEXT.TURN_namespace-controller.writer", "CONSUMER.MSG.NEXT.OUTCOME_namespace-controller.namespace-controller", "CONSUMER.MSG.NEXT.OUTCOME_c.c", "CONSUMER.MSG.NEXT.WAKE.d", "CONSUMER.MSG.NEXT.EV_pods.reading",
 	"SERVER.REMOVE", "ACCOUNT.PURGE.MILLRACE", "META.LEADER.STEPDOWN", "ACCOUNT.STREAM.MOVE.MILLRACE.TURN_c",
 }
 
@@ -80,12 +84,14 @@ func newBench(t *testing.T, f access.File) (*bench, error) {
 	t.Cleanup(func() { _ = s.Close() })
 	b := &bench{T: t, all: connect(t, stream.Options{URL: as("millrace", s.URL())}), visitor: map[string]*visitor{}}
 	ctx := t.Context()
-	err = errors.Join(b.all.EnsureKind(ctx, kinds.Pods.Kind), b.all.EnsureController(ctx, "c"), b.all.EnsureController(ctx, "d"), b.all.EnsureShadow(ctx, "c"), b.all.EnsureNotary(ctx, 0))
+	err = errors.Join(b.all.EnsureKind(ctx, kinds.Pods.Kind), b.all.EnsureController(ctx, "c"), b.all.EnsureController(ctx, "d"), b.all.EnsureController(ctx, "namespace-controller"), b.all.EnsureShadow(ctx, "c"), b.all.EnsureNotary(ctx, 0))
 	if err == nil {
 		_, err = publish(ctx, b.all, 0, 3)
 	}
 	for _, w := range []bus.Work{
-		{Stream: subject.TurnStream("c"), Durable: "writer"}, {Stream: subject.OutcomeStream("c"), Durable: "c"}, {Stream: subject.WakeStream, Durable: "d"},
+		{Stream: subject.TurnStream("c"), Durable: "writer"}, {Stream: subject.TurnStream("d"), Durable: "writer"},
+		{Stream: subject.TurnStream("namespace-controller"), Durable: "writer"},
+		{Stream: subject.OutcomeStream("namespace-controller"), Durable: "namespace-controller"}, {Stream: subject.OutcomeStream("c"), Durable: "c"}, {Stream: subject.WakeStream, Durable: "d"},
 		{Stream: subject.LogStream("pods"), Durable: "reading"},
 	} {
 		err = errors.Join(err, b.employ(w))
@@ -96,9 +102,9 @@ func newBench(t *testing.T, f access.File) (*bench, error) {
 	provider := connect(t, stream.Options{URL: as("provisioner", s.URL())})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- provider.Provide(ctx, []string{"c", "d"}) }()
+	go func() { ended <- provider.Provide(ctx, measured) }()
 	t.Cleanup(func() { stop(); <-ended })
-	for _, user := range identities {
+	for _, user := range append(slices.Clone(identities), access.All) {
 		if b.visitor[user], err = b.visit(user, s.URL()); err != nil {
 			return nil, err
 		}
@@ -173,7 +179,7 @@ func (b *bench) hears(user, on string) (of []string) {
 		return nil
 	}
 	said := strings.TrimPrefix(on, access.Heard+".")
-	for _, speaker := range identities {
+	for _, speaker := range append(slices.Clone(identities), access.All) {
 		tell := b.visitor[speaker].conn
 		if tell.Publish(said, []byte(speaker)) != nil || tell.Flush() != nil || v.conn.Flush() != nil {
 			continue
@@ -194,7 +200,7 @@ func (b *bench) hears(user, on string) (of []string) {
 func (b *bench) stands() map[string]string {
 	b.Helper()
 	at := map[string]string{}
-	for _, name := range []string{"EV_pods", "TURN_c", "TURN_d", "OUTCOME_c", "OUTCOME_d", "SHADOW_c", "WAKE", "STATUS", "NOTARY"} {
+	for _, name := range []string{"EV_pods", "TURN_c", "TURN_d", "OUTCOME_c", "OUTCOME_d", "OUTCOME_namespace-controller", "SHADOW_c", "WAKE", "STATUS", "NOTARY"} {
 		s, err := b.all.StreamState(b.Context(), name)
 		consumers, listing := b.all.Consumers(b.Context(), name)
 		at[name] = fmt.Sprintln(s.First, s.Last, s.Messages, s.Created, s.Keeps, len(consumers), err, listing)
@@ -220,7 +226,7 @@ func (b *bench) changed(before map[string]string) string {
 func (b *bench) diverts(user string, questions []string) string {
 	v, before := b.visitor[user], b.stands()
 	for _, question := range questions {
-		for _, to := range []string{"turn.d.act.1._._.x", "outcome.d.act.1._._.x", "ev.pods._mark", "sched.d.1._._.x", "notary.EV_pods", "status.watchers"} {
+		for _, to := range []string{"turn.d.act.1._._.x", "outcome.d.act.1._._.x", "outcome.namespace-controller.act.1._._.x", "ev.pods._mark", "sched.d.1._._.x", "notary.EV_pods", "status.watchers"} {
 			if err := v.conn.PublishRequest(question, to, []byte(`{"seq":1}`)); err != nil {
 				b.Fatal(err)
 			}
@@ -261,7 +267,7 @@ func subjects(f access.File) (says, hears []string) {
 			}
 		}
 	}
-	for _, on := range access.Published {
+	for _, on := range append(slices.Clone(access.Published), "outcome.c.x", "outcome.namespace-controller.x") {
 		hears = append(hears, access.Heard+"."+concrete(on), on)
 	}
 	hears = append(hears, "_INBOX.>", ">", "$JS.API.>", "$JS.EVENT.>", "$SYS.>", "turn.>", "notary.x")
@@ -299,7 +305,7 @@ func (b *bench) column(user string, f access.File) []string {
 
 // TestMatrix: what each user can do on a real server is what is written down.
 func TestMatrix(t *testing.T) {
-	f := access.New([]string{"c", "d"})
+	f := access.New(measured)
 	var all []string
 	for _, user := range identities {
 		b, err := newBench(t, f) // the provisioner may remove what it finds
@@ -372,7 +378,7 @@ func without(f func() access.File) map[string]struct {
 			}
 		}
 		for k, im := range a.Imports {
-			add(fmt.Sprintf("%s imports %s as %s%s", a.Name, im.Subject, im.To, im.Prefix), []string{userOf[a.Name]}, func(f *access.File) {
+			add(fmt.Sprintf("%s imports %s of %s as %s%s", a.Name, im.Subject, im.From, im.To, im.Prefix), []string{userOf[a.Name]}, func(f *access.File) {
 				f.Accounts[i].Imports = slices.Delete(f.Accounts[i].Imports, k, k+1)
 			})
 		}
@@ -404,7 +410,7 @@ func TestEachRuleCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(strings.TrimSpace(string(text)), "\n")
-	make := func() access.File { return access.New([]string{"c", "d"}) }
+	make := func() access.File { return access.New(measured) }
 	less := without(make)
 	for _, rule := range slices.Sorted(maps.Keys(less)) {
 		t.Run(rule, func(t *testing.T) {

@@ -136,6 +136,9 @@ func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, 
 		if verb == access.MakeShadow {
 			return answer{}, p.own.shadow(ctx, o.Controller)
 		}
+		if slices.Contains(access.SplitWriters, user) && !access.Carries(user, o.Controller) {
+			return answer{}, fmt.Errorf("%s is not among the controllers of the user %s", o.Controller, user)
+		}
 		return answer{}, p.own.controller(ctx, o.Controller)
 	case access.MakeNotary:
 		if o.Keep < 0 {
@@ -215,14 +218,11 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 // owns tells whether a user works on a stream under a name: the writers on turns, and a
 // controller on what is stored for it.
 func (p *provider) owns(user string, o *consumerOrder) bool {
-	switch user {
-	case access.Writer:
-		controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
-		return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller)
-	case access.Reconciler:
+	if user == access.Reconciler {
 		_, ofKind := subject.KindOfStream(o.Stream)
 		return slices.Contains(p.controllers, o.Durable) && (ofKind || o.Stream == subject.OutcomeStream(o.Durable) ||
 			o.Stream == subject.WakeStream && o.Subject == subject.Wakes(o.Durable))
 	}
-	return false
+	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
+	return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller) && access.Carries(user, controller)
 }

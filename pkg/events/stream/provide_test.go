@@ -33,10 +33,10 @@ func accountsOf(t *testing.T, f access.File) (file string) {
 	return file
 }
 
-// shop is a bus with accounts and a provisioner, for the controllers c and d.
+// shop is a bus with accounts and a provisioner, for the controllers of the matrix.
 func shop(t *testing.T) (address string) {
 	t.Helper()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
 	provide(t, s.URL())
 	return s.URL()
 }
@@ -170,6 +170,7 @@ func TestPeersHearWhoMayTellThem(t *testing.T) {
 func TestOrdersAreChecked(t *testing.T) {
 	address := shop(t)
 	watcher, decider, writer := connect(t, stream.Options{URL: as("watcher", address)}), connect(t, stream.Options{URL: as("reconcilers", address)}), connect(t, stream.Options{URL: as("writer", address)})
+	workloads := connect(t, stream.Options{URL: as(access.WriterWorkloads, address)})
 	if err := errors.Join(decider.EnsureController(t.Context(), "c"), watcher.EnsureKind(t.Context(), kinds.Pods.Kind)); err != nil {
 		t.Fatal(err)
 	}
@@ -195,19 +196,46 @@ func TestOrdersAreChecked(t *testing.T) {
 	long.Name = kinds.Name(strings.Repeat("a", 254))
 	shapeless := kinds.Kind{Name: "widgets.example.com", Version: "v1", Kind: "Widget", Form: "picture"}
 	for what, try := range map[string]func() error{
-		"an unknown controller":                  func() error { return decider.EnsureController(t.Context(), "unheard-of") },
-		"a kind whose name no kind has":          func() error { return watcher.EnsureKind(t.Context(), odd) },
-		"a kind with a long name":                func() error { return watcher.EnsureKind(t.Context(), long) },
-		"a kind in an unknown form":              func() error { return watcher.EnsureKind(t.Context(), shapeless) },
-		"a shadow of nothing":                    func() error { return watcher.EnsureShadow(t.Context(), "unheard-of") },
-		"the reconcilers at the turns":           work(decider, "TURN_c", "writer", ""),
-		"a writer at the outcomes":               work(writer, "OUTCOME_c", "writer", ""),
-		"the watcher at the turns":               work(watcher, "TURN_c", "writer", ""),
-		"a controller at another one's outcomes": work(decider, "OUTCOME_c", "d", ""),
-		"a controller at another one's wakes":    work(decider, "WAKE", "c", "wake.d.>"),
+		"an unknown controller":                             func() error { return decider.EnsureController(t.Context(), "unheard-of") },
+		"a kind whose name no kind has":                     func() error { return watcher.EnsureKind(t.Context(), odd) },
+		"a kind with a long name":                           func() error { return watcher.EnsureKind(t.Context(), long) },
+		"a kind in an unknown form":                         func() error { return watcher.EnsureKind(t.Context(), shapeless) },
+		"a shadow of nothing":                               func() error { return watcher.EnsureShadow(t.Context(), "unheard-of") },
+		"the reconcilers at the turns":                      work(decider, "TURN_c", "writer", ""),
+		"a writer at the outcomes":                          work(writer, "OUTCOME_c", "writer", ""),
+		"the watcher at the turns":                          work(watcher, "TURN_c", "writer", ""),
+		"a writer of workloads at the turns of a collector": work(workloads, "TURN_namespace-controller", "writer", ""),
+		"a writer of workloads, a collector's streams":      func() error { return workloads.EnsureController(t.Context(), "namespace-controller") },
+		"a controller at another one's outcomes":            work(decider, "OUTCOME_c", "d", ""),
+		"a controller at another one's wakes":               work(decider, "WAKE", "c", "wake.d.>"),
 	} {
 		if err := try(); err == nil {
 			t.Errorf("%s: the provisioner has made it", what)
+		}
+	}
+}
+
+// TestSplitWritersCarryOutTheirShare: a writer of a share carries out the turns of its
+// controllers, and says nothing of those of another share.
+func TestSplitWritersCarryOutTheirShare(t *testing.T) {
+	address := shop(t)
+	decider := connect(t, stream.Options{URL: as("reconcilers", address)})
+	key := events.Key{Namespace: "shop", Name: "web"}
+	for user, controller := range map[string]string{access.WriterWorkloads: "c", access.WriterCollectors: "namespace-controller"} {
+		b := connect(t, stream.Options{URL: as(user, address)})
+		if err := b.EnsureController(t.Context(), controller); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decider.Store(t.Context(), events.Message{Subject: subject.Turn(controller, events.Act, key), Data: []byte("{}")}, 0); err != nil {
+			t.Fatal(err)
+		}
+		worked(t, b, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", Since: time.Minute})
+		for _, other := range []string{"c", "namespace-controller"} {
+			_, err := b.Put(t.Context(), events.Message{Subject: subject.Outcome(other, events.Act, key), Data: []byte("{}")}, user)
+			var refusal *stream.Refusal
+			if errors.As(err, &refusal) == (other == controller) || other == controller && err != nil {
+				t.Errorf("the %s says what became of a turn of %s: %v", user, other, err)
+			}
 		}
 	}
 }

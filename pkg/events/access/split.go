@@ -1,0 +1,86 @@
+package access
+
+import (
+	"slices"
+	"strings"
+)
+
+// The users of writers that share out the controllers, so that what a stolen one may do is
+// less than what all controllers may do. Each is in an account of its own.
+const (
+	// WriterWorkloads carries out the turns of all controllers that the others do not.
+	WriterWorkloads = "writer-workloads"
+	// WriterCollectors carries out those that delete objects of every kind.
+	WriterCollectors = "writer-collectors"
+	// WriterCredentials carries out those that change Secrets, service accounts and roles.
+	WriterCredentials = "writer-credentials"
+)
+
+// shares are the controllers of the writers that share them out, but for
+// [WriterWorkloads], who has the rest.
+var shares = map[string][]string{
+	WriterCollectors: {
+		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller",
+	},
+	WriterCredentials: {
+		"clusterrole-aggregation-controller", "legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller",
+		"serviceaccount-controller", "serviceaccount-token-controller",
+	},
+}
+
+// SplitWriters are the users of writers that share out the controllers.
+var SplitWriters = []string{WriterWorkloads, WriterCollectors, WriterCredentials}
+
+// Carries tells whether a user carries out the turns of a controller: [Writer] those of
+// all, each of [SplitWriters] its share, anybody else none.
+func Carries(user, controller string) bool {
+	switch user {
+	case Writer:
+		return true
+	case WriterWorkloads:
+		return !Carries(WriterCollectors, controller) && !Carries(WriterCredentials, controller)
+	}
+	return slices.Contains(shares[user], controller)
+}
+
+// Share are those of some controllers whose turns a user carries out.
+func Share(user string, controllers []string) []string {
+	return slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return !Carries(user, c) })
+}
+
+// accountOf is the account of a writer.
+func accountOf(writer string) string {
+	return Writers + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(writer, Writer), "-", "_"))
+}
+
+// splitting are the users of writers that have a share of these controllers.
+func splitting(controllers []string) []string {
+	return slices.DeleteFunc(slices.Clone(SplitWriters), func(user string) bool { return len(Share(user, controllers)) == 0 })
+}
+
+// writerAccounts are those of all writers.
+func writerAccounts(controllers []string) []string {
+	all := []string{Writers}
+	for _, user := range splitting(controllers) {
+		all = append(all, accountOf(user))
+	}
+	return all
+}
+
+// splitWriter is the writer of a share: it answers the turns of its controllers, takes
+// nobody else's, and says what became of them. It does not hear other writers, who have
+// other turns.
+func splitWriter(user string, controllers []string) service {
+	s := writer(controllers)
+	s.user, s.account = user, accountOf(user)
+	s.acks, s.says = nil, nil
+	for _, c := range controllers {
+		if !Carries(user, c) {
+			s.never = append(s.never, "CONSUMER.MSG.NEXT.TURN_"+c+"."+WriterConsumer)
+			continue
+		}
+		s.acks = append(s.acks, "TURN_"+c+"."+WriterConsumer)
+		s.says = append(s.says, "outcome."+c+".>")
+	}
+	return s
+}
