@@ -45,7 +45,7 @@ func (o *busKeyOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.accounts, "bus-accounts", o.accounts, "`directory=directory` of the bus's accounts, deployments/nats, and of a copy with the passwords in it (default none are made)")
 	f.StringVar(&o.bus, "bus", "nats:4222", "`address` of the bus")
 	f.StringSliceVar(&o.logins, "bus-login-for", o.logins, "`user=directory` to which the bus's address with that user's password is written, bus.yaml, for --config")
-	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the keys are written with which that user signs, and tells what is signed: reconcilers, writer, reader")
+	f.StringSliceVar(&o.signing, "signing-keys-for", o.signing, "`user=directory` to which the keys are written with which that user signs, and tells what is signed: reconcilers, writer, those of the split writers, reader")
 }
 
 // write makes the passwords that are not there yet in a directory, and hands them out.

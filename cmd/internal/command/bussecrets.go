@@ -136,7 +136,8 @@ func newBusSecrets() *cobra.Command {
 		Long: `Makes in --dir an authority, the certificate of the bus, a password for each of its users
 and the keys that sign turns and outcomes, and prints a Secret for each service with what
 it needs and nothing else: reconcilers alone have the private key of turns, writers alone
-that of outcomes. What is in --dir stays as it is: a second run prints the same, and what
+those of outcomes. Writers that share out the controllers (deployments/kubernetes-split)
+have a user and a key each, which counts for its controllers alone. What is in --dir stays as it is: a second run prints the same, and what
 was changed in signing (docs/verify.md). Keep the directory: it gives every right on the
 bus. The key of a notary is not in it: millrace notary keys makes that elsewhere.`,
 		Example: "  millrace bus secrets --dir=millrace-credentials | kubectl apply -f -",

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -142,6 +143,10 @@ func TestSplitWritersShareOutTheControllers(t *testing.T) {
 				t.Errorf("%s falls to %s and to %s", name, writers[name], d.Name)
 			}
 			writers[name] = d.Name
+			user := flagOf(d.Spec.Template.Spec.Containers[0].Args, "nats-user")
+			if !slices.Contains(access.SplitWriters, user) || !access.Carries(user, name) {
+				t.Errorf("%s falls to %s, which is on the bus as %q, to whom it does not fall", name, d.Name, user)
+			}
 			for account, identities := range allowed {
 				if slices.Contains(identities, identity) != (account == d.Name) {
 					t.Errorf("%s is carried out by %s; %s may act as %s: %t", name, d.Name, account, identity, account != d.Name)

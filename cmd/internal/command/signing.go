@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -132,17 +134,27 @@ func opened(p sign.Pair) (s signed, err error) {
 
 // newSigningKeys is the command that makes a key pair.
 func newSigningKeys() *cobra.Command {
-	return &cobra.Command{
+	var of []string
+	cmd := &cobra.Command{
 		Use: "signing-keys FILE", Short: "Make a key that signs turns or outcomes in FILE, and its public part in FILE.pub",
 		Long: `Makes a new Ed25519 key. FILE is the secret of the service that signs with it, the
 reconcilers (turns) or the writer (outcomes). FILE.pub is for those who read what it
 signs; several such files in one are a trust file, and the headers Not-Before, Not-After
 and Revoked of a block (RFC 3339) bound when its key counts. To change a key, add the
 new one to the trust files, then give it to the service that signs, and then give the
-old one a Not-After: what it signed before goes on counting.`,
+old one a Not-After: what it signed before goes on counting. With --controllers the key
+counts for these alone (the header Controllers), where several writers share them out.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range of {
+				if !slices.Contains(catalogued(), name) {
+					return fmt.Errorf("read --controllers: %q is no controller of this version: %s", name, strings.Join(catalogued(), ", "))
+				}
+			}
 			private, public, err := sign.Generate()
+			if err == nil && len(of) > 0 {
+				public, err = countFor(public, of)
+			}
 			if err != nil {
 				return err
 			}
@@ -156,4 +168,6 @@ old one a Not-After: what it signed before goes on counting.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringSliceVar(&of, "controllers", nil, "`names` of the controllers for whose turns or outcomes the key counts (default all)")
+	return cmd
 }

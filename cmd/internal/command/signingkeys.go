@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
@@ -18,36 +19,83 @@ const (
 	publicKeys = ".pub"
 )
 
-// signers is which private key each user has who signs.
-var signers = map[string]string{"reconcilers": turnKey, "writer": outcomeKey}
+// signer is how a user signs: its key's file where all are kept, and where it is given out.
+type signer struct{ kept, given string }
+
+// signers are the users who sign.
+var signers = map[string]signer{
+	access.Reconciler:        {turnKey, turnKey},
+	access.Writer:            {outcomeKey, outcomeKey},
+	access.WriterWorkloads:   {"outcome-workloads.key", outcomeKey},
+	access.WriterCollectors:  {"outcome-collectors.key", outcomeKey},
+	access.WriterCredentials: {"outcome-credentials.key", outcomeKey},
+}
 
 // keepSigningKeys gives the contents of the files with the keys in a directory, and makes
-// those that are not there.
+// those that are not there. The key of a writer with a share of the controllers counts for
+// these alone: as this version shares them out, whatever version made it.
 func keepSigningKeys(dir string) (map[string]string, error) {
 	keys, err := sign.Provide(dir)
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
-	for _, file := range []string{keys.Turns.Private, keys.Turns.Public, keys.Outcomes.Private, keys.Outcomes.Public} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("read the signing keys: %w", err)
+	read := func(paths ...string) error {
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return fmt.Errorf("read the signing keys: %w", err)
+			}
+			files[filepath.Base(path)] = string(text)
 		}
-		files[filepath.Base(file)] = string(text)
+		return nil
+	}
+	if err := read(keys.Turns.Private, keys.Turns.Public, keys.Outcomes.Private, keys.Outcomes.Public); err != nil {
+		return nil, err
+	}
+	for _, user := range access.SplitWriters {
+		own, err := sign.ProvidePair(dir, signers[user].kept)
+		if err == nil {
+			err = read(own.Private, own.Public)
+		}
+		if err != nil {
+			return nil, err
+		}
+		public, err := countFor([]byte(files[signers[user].kept+publicKeys]), access.Share(user, catalogued()))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", own.Public, err)
+		}
+		files[outcomeKey+publicKeys] += string(public)
 	}
 	return files, nil
+}
+
+// countFor has the keys of a trust file count for some controllers alone.
+func countFor(public []byte, controllers []string) (text []byte, err error) {
+	keys, err := sign.ParseTrust(public)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		k.Controllers = controllers
+		block, err := k.PEM()
+		if err != nil {
+			return nil, err
+		}
+		text = append(text, block...)
+	}
+	return text, nil
 }
 
 // signingKeysFor are the files that a user needs: whoever signs its private key, and whoever
 // tells what is signed, the reader with millrace verify too, the public ones.
 func (c credentials) signingKeysFor(user string) map[string]string {
 	files := map[string]string{}
-	private, signs := signers[user]
+	own, signs := signers[user]
 	if signs {
-		files[private] = c.signing[private]
+		files[own.given] = c.signing[own.kept]
 	}
-	if signs || user == "reader" {
+	if signs || user == access.Reader {
 		for _, name := range []string{turnKey, outcomeKey} {
 			files[name+publicKeys] = c.signing[name+publicKeys]
 		}
@@ -61,7 +109,7 @@ func (o *busKeyOptions) handOutSigningKeys(made credentials) error {
 		user, dir, named := strings.Cut(to, "=")
 		files := made.signingKeysFor(user)
 		if !named || len(files) == 0 {
-			return fmt.Errorf("read --signing-keys-for: %q is not USER=DIRECTORY, with one of the users reconcilers, writer, reader", to)
+			return fmt.Errorf("read --signing-keys-for: %q is not USER=DIRECTORY, with one of the users reconcilers, reader, %s", to, strings.Join(append([]string{access.Writer}, access.SplitWriters...), ", "))
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("write the signing keys of %s: %w", user, err)
