@@ -1,0 +1,74 @@
+package rights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// watchers are their rights in files. They act as nobody else.
+var watchers = []manifest{
+	{"kubernetes", "rbac.yaml", "millrace-watcher"},
+	{"kubernetes", "rbac.yaml", "millrace-watcher-other"},
+	{"kubernetes-shadow", "rbac.yaml", "millrace-shadow-watcher"},
+}
+
+// nobody is the account that the pods of reconcilers, bus, provisioner and notary have.
+// No token of it is mounted; it could do nothing.
+const nobody = "the account without a role"
+
+// TestWatchersMatrix: each watcher, and an account without a role, and every request that
+// the writers are measured by. Watchers list and watch; each of their rights is needed for
+// that, and only the one that is to reads Secrets.
+func TestWatchersMatrix(t *testing.T) {
+	s := begin(t)
+	writes, _ := promised()
+	asked := slices.Concat(writes, reads, worse, impersonations)
+	var table strings.Builder
+	for _, m := range append(slices.Clone(watchers), manifest{role: nobody}) {
+		var rules []rbacv1.PolicyRule
+		if m.role != nobody {
+			rules = clusterRoles(t, m.folder, m.file)[m.role]
+		}
+		w := s.writer(t, nil, rules)
+		if len(rules) > 0 {
+			w.await(t, "", attempt(rightsIn(rules)[0]))
+		}
+		var may []string
+		for _, p := range asked {
+			if got := w.ask(t, "", p); got == byWriter {
+				continue
+			}
+			may = append(may, p.String())
+			if p.verb != "list" && p.verb != "watch" {
+				t.Errorf("%s may %v", m.role, p)
+			}
+		}
+		fmt.Fprintf(&table, "== %s\n  may: %s\n  is refused: %d others\n", m.role, strings.Join(may, ", "), len(asked)-len(may))
+		t.Run("each right of "+m.role, func(t *testing.T) { s.lessOfWatcher(t, m.role, rules) })
+	}
+	golden(t, "testdata/watchers.txt", table.String())
+}
+
+// impersonations are ways to act as somebody else.
+var impersonations = []probe{
+	{verb: "list", resource: "serviceaccounts"}, {verb: "create", group: "authentication.k8s.io", resource: "tokenreviews"},
+	{verb: "list", group: "rbac.authorization.k8s.io", resource: "clusterrolebindings"}, {verb: "list", group: "example.com", resource: "widgets"},
+}
+
+// lessOfWatcher takes one right after the other out of a watcher's role: what it gives is
+// refused then, and the rest is not.
+func (s *site) lessOfWatcher(t *testing.T, name string, rules []rbacv1.PolicyRule) {
+	rights := rightsIn(rules)
+	for i, right := range rights {
+		less := slices.Delete(slices.Clone(rights), i, i+1)
+		without := s.writer(t, nil, rulesOf(less))
+		without.await(t, "", attempt(less[(i+1)%len(less)]))
+		if got := without.ask(t, "", attempt(right)); got != byWriter {
+			t.Errorf("without the right to %v the watcher can do that all the same: another rule of %s gives it, too", right, name)
+		}
+	}
+}
