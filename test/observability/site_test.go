@@ -48,7 +48,7 @@ type site struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := clustertest.Run(m)
 	if s := theSite.site; s != nil && s.cluster != nil {
 		if err := s.cluster.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -48,7 +48,7 @@ var theSite struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := clustertest.Run(m)
 	if s := theSite.site; s != nil {
 		if err := s.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

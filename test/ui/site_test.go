@@ -41,7 +41,7 @@ var all struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := clustertest.Run(m)
 	if all.browser != nil {
 		all.browser.Close()
 	}
