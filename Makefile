@@ -63,7 +63,7 @@ demo: ## play create, heal, roll, undo and delete against what `make run` starte
 test: unit fuzz-some oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
 unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
-	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/...
+	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/manifests/...
 	$(GO) test -timeout 30m ./test/integrity/... ./test/turns/... ./test/notary/... -p 1
 
 sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000

@@ -21,8 +21,8 @@ type place struct {
 	namespace labels.Set // nil: the installation's own
 }
 
-// port is a port of a pod, by name and number.
-type port struct {
+// opening is a port of a pod, by name and number.
+type opening struct {
 	name   string
 	number int
 }
@@ -44,9 +44,9 @@ func reach(all []runtime.Object) (wrong []string) {
 		from = append(from, place{p.component(), p.Labels, nil})
 	}
 	for _, to := range pods(all) {
-		ports := []port{{"unnamed", 9999}}
+		ports := []opening{{"unnamed", 9999}}
 		for _, at := range to.container().Ports {
-			ports = append(ports, port{at.Name, int(at.ContainerPort)})
+			ports = append(ports, opening{at.Name, int(at.ContainerPort)})
 		}
 		for _, who := range from {
 			for _, at := range ports {
@@ -77,7 +77,7 @@ func needs(all []runtime.Object, who place, to pod, port string) bool {
 }
 
 // lets tells whether the policies let who come to a port, and who comes there is let out.
-func lets(policies []*networkingv1.NetworkPolicy, who place, to labels.Set, at port) bool {
+func lets(policies []*networkingv1.NetworkPolicy, who place, to labels.Set, at opening) bool {
 	in := selected(policies, to, networkingv1.PolicyTypeIngress)
 	entered := len(in) == 0
 	for _, p := range in {
@@ -129,7 +129,7 @@ func matches(peers []networkingv1.NetworkPolicyPeer, who place) bool {
 }
 
 // opens tells whether a rule is about a port; no ports are all.
-func opens(ports []networkingv1.NetworkPolicyPort, at port) bool {
+func opens(ports []networkingv1.NetworkPolicyPort, at opening) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
 		return p.Port == nil || *p.Port == intstr.FromString(at.name) || *p.Port == intstr.FromInt(at.number)
 	})
@@ -139,7 +139,7 @@ func opens(ports []networkingv1.NetworkPolicyPort, at port) bool {
 // token.
 func leaving(all []runtime.Object, policies []*networkingv1.NetworkPolicy) (wrong []string) {
 	for _, p := range pods(all) {
-		for _, at := range []port{{"", 443}, {"", 6443}, {"", 80}, {"", 10250}} {
+		for _, at := range []opening{{"", 443}, {"", 6443}, {"", 80}, {"", 10250}} {
 			open := false
 			for _, policy := range selected(policies, p.Labels, networkingv1.PolicyTypeEgress) {
 				for _, r := range policy.Spec.Egress {

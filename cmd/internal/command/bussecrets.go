@@ -129,7 +129,7 @@ func busHosts(namespace string) []string {
 
 // newBusSecrets is the command that makes the credentials of an installation.
 func newBusSecrets() *cobra.Command {
-	dir, namespace := "", "millrace-system"
+	dir, namespace, files := "", "millrace-system", ""
 	var hosts []string
 	cmd := &cobra.Command{
 		Use: "secrets", Short: "Make the passwords, certificates and signing keys of a bus, as one Secret for each service",
@@ -139,7 +139,10 @@ it needs and nothing else: reconcilers alone have the private key of turns, writ
 those of outcomes. Writers that share out the controllers (deployments/kubernetes-split)
 have a user and a key each, which counts for its controllers alone. What is in --dir stays as it is: a second run prints the same, and what
 was changed in signing (docs/verify.md). Keep the directory: it gives every right on the
-bus. The key of a notary is not in it: millrace notary keys makes that elsewhere.`,
+bus. The key of a notary is not in it: millrace notary keys makes that elsewhere.
+
+With --files the Secrets are not printed, and are directories with a file for each entry:
+for services and NATS servers outside of Kubernetes (deployments/nats/nats.conf).`,
 		Example: "  millrace bus secrets --dir=millrace-credentials | kubectl apply -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -150,11 +153,15 @@ bus. The key of a notary is not in it: millrace notary keys makes that elsewhere
 			if err != nil {
 				return err
 			}
+			if files != "" {
+				return writeFiles(files, c.secrets(namespace))
+			}
 			return writeSecrets(cmd.OutOrStdout(), c.secrets(namespace))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", dir, "`directory` in which passwords and keys are kept")
 	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of the Secrets")
+	cmd.Flags().StringVar(&files, "files", files, "`directory` in which a directory is made of each Secret, instead of printing them")
 	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "more `names` and addresses of the bus")
 	return cmd
 }
@@ -167,6 +174,22 @@ func writeSecrets(to io.Writer, secrets []corev1.Secret) error {
 		}
 		if _, err := fmt.Fprintf(to, "---\n%s", text); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// writeFiles makes a directory of each Secret.
+func writeFiles(dir string, secrets []corev1.Secret) error {
+	for _, one := range secrets {
+		folder := filepath.Join(dir, one.Name)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return fmt.Errorf("write the Secret %s as files: %w", one.Name, err)
+		}
+		for name, text := range one.StringData {
+			if err := reader.WritePrivate(filepath.Join(folder, name), []byte(text)); err != nil {
+				return fmt.Errorf("write the Secret %s as files: %w", one.Name, err)
+			}
 		}
 	}
 	return nil
