@@ -1,0 +1,127 @@
+package sign
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A hint is what a writer tells others without its being stored: a JSON object. It has no
+// place, so that a copy of it counts as well, and therefore no longer than [HintWithin]. Its
+// signature is its last member, and goes over all that is before that.
+
+// hint is the purpose of such a signature.
+const hint purpose = "millrace-hint-v1"
+
+// HintWithin is how old a hint may be, by the clocks of who signed and of who hears it.
+const HintWithin = 10 * time.Second
+
+// signatureOf is that last member.
+type signatureOf struct {
+	Key       string `json:"key"`
+	At        string `json:"at"`
+	Signature []byte `json:"signature"`
+}
+
+var (
+	hintBegins = []byte(`,"signed":`)
+	hintEnds   = []byte("}")
+)
+
+// Hint signs what is to be told on a topic: a JSON object with a member or more. Nil signs
+// nothing.
+func (s *Signer) Hint(topic string, text []byte, now time.Time) []byte {
+	if s == nil {
+		return text
+	}
+	key, at := s.key(), now.UTC().Format(time.RFC3339Nano)
+	said := bytes.TrimSuffix(text, hintEnds)
+	signed, _ := json.Marshal(signatureOf{key.id, at, verified.sign(key.private, key.public, statementOf(topic, said, at))}) // strings and bytes: cannot fail
+	out := make([]byte, 0, len(text)+len(hintBegins)+len(signed))
+	return append(append(append(append(out, said...), hintBegins...), signed...), hintEnds...)
+}
+
+// OwnHint is [Trust.Hint] for the keys that this signer has had.
+//
+// Errors: [ErrUnsigned], [ErrUnproven].
+func (s *Signer) OwnHint(topic string, text []byte, now time.Time) error {
+	if s == nil {
+		return nil
+	}
+	said, by, err := readHint(text, now)
+	if err != nil {
+		return err
+	}
+	s.key()
+	s.mu.Lock()
+	public, ok := s.own[by.Key]
+	s.mu.Unlock()
+	if !ok {
+		return unproven("key %q is not ours", cut(by.Key))
+	}
+	return by.proves(public, topic, said)
+}
+
+// Hint tells whether what was told on a topic counts now. Before anything had to be signed
+// everything does.
+//
+// Errors: [ErrUnsigned], [ErrUnproven].
+func (t *Trust) Hint(topic string, text []byte, now time.Time) error {
+	if t.History(events.Message{Time: now}) {
+		return nil
+	}
+	said, by, err := readHint(text, now)
+	if err != nil {
+		return err
+	}
+	key, ok := t.file.get().keys[by.Key]
+	if !ok {
+		return unproven("key %q is not trusted", cut(by.Key))
+	}
+	if err := key.Counts(now); err != nil {
+		return err
+	}
+	return by.proves(key.Public, topic, said)
+}
+
+// readHint gives what was said and how it is signed.
+func readHint(text []byte, now time.Time) (said []byte, by signatureOf, err error) {
+	at := bytes.LastIndex(text, hintBegins)
+	if at < 0 {
+		return nil, by, ErrUnsigned
+	}
+	signed, ended := bytes.CutSuffix(text[at+len(hintBegins):], hintEnds)
+	if !ended || json.Unmarshal(signed, &by) != nil || len(by.Signature) != ed25519.SignatureSize {
+		return nil, by, unproven("it does not end with a signature")
+	}
+	if written, err := json.Marshal(by); err != nil || !bytes.Equal(written, signed) {
+		return nil, by, unproven("its signature is written otherwise than we write it")
+	}
+	when, err := time.Parse(time.RFC3339Nano, by.At)
+	if err != nil || now.Sub(when).Abs() > HintWithin {
+		return nil, by, unproven("it was signed at %q, which is not within %v", cut(by.At), HintWithin)
+	}
+	return text[:at], by, nil
+}
+
+// proves tells whether a key has signed what was said. Many may be forged, and each is heard
+// by every controller of a process: which are none is remembered, too.
+func (by signatureOf) proves(public ed25519.PublicKey, topic string, said []byte) error {
+	statement := statementOf(topic, said, by.At)
+	id := digest(public, statement, by.Signature)
+	if !forged.knows(id) && verified.verify(public, statement, by.Signature) {
+		return nil
+	}
+	forged.add(id)
+	return unproven("key %s has not signed this", by.Key)
+}
+
+// forged are signatures of hints that were found to be none.
+var forged memo
+
+func statementOf(topic string, said []byte, at string) []byte {
+	return statement(hint, events.Message{Subject: topic, Data: said}, "", at)
+}
