@@ -1,9 +1,15 @@
 package roster
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
 // However many replicas are made up, what is kept of them is bounded.
@@ -43,5 +49,90 @@ func FuzzBeat(f *testing.F) {
 		k := newBook("self")
 		k.hear(b, time.Unix(1, 0))
 		k.turn(time.Unix(2, 0), true)
+	})
+}
+
+// attached is a bus that counts how often somebody attaches to work.
+type attached struct {
+	bus.Bus
+	times atomic.Int64
+}
+
+func (a *attached) Work(ctx context.Context, _ bus.Work, _ func(bus.Delivery)) error {
+	a.times.Add(1)
+	<-ctx.Done()
+	return nil
+}
+
+// Who attaches anew does no work meanwhile. Replicas that are made up, always others, change
+// the ranks many times a second, and workers do not follow that.
+func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		r := join(t, b, "self")
+		defer r.leave()
+		counted := &attached{Bus: r.Bus}
+		ranked := &Ranked{Bus: counted, Roster: r.Roster, Of: func(w bus.Work) string { return w.Stream }}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = ranked.Work(ctx, bus.Work{Stream: "TURN_toy"}, nil) }()
+		pass(time.Second)
+		ranks, last := 0, -1
+		const while = 40 * time.Second
+		for began, n := time.Now(), 0; time.Since(began) < while; n++ {
+			for ghost := range 3 {
+				if err := b.Say("toy", fmt.Appendf(nil, `{"id":"ghost-%d-%d"}`, n, ghost)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(100 * time.Millisecond)
+			if rank, _ := r.rank("TURN_toy"); rank != last {
+				ranks, last = ranks+1, rank
+			}
+		}
+		most := int64(1 + movesAtOnce + while/moveEvery + 1)
+		if got := counted.times.Load(); got > most || int64(ranks) < 2*most {
+			t.Errorf("a worker attached %d times while the rank changed %d times, want %d at most", got, ranks, most)
+		}
+		stop()
+	})
+}
+
+// A replica that has to be proven and is not does not count, whatever it says.
+func TestAReplicaThatIsNotProvenIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		var proven atomic.Bool
+		r := New(Config{Bus: b, Service: "toy", ID: "self", Proven: func(id string) bool { return id == "other" && proven.Load() }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		others := func(while time.Duration) int {
+			for range while / heartbeat {
+				for _, id := range []string{"other", "ghost"} {
+					if err := b.Say("toy", fmt.Appendf(nil, `{"id":%q}`, id)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass(heartbeat)
+			}
+			return r.Members() - 1
+		}
+		pass(time.Second)
+		if n := others(2 * time.Second); n != 0 || !r.First("work") {
+			t.Errorf("%d others count that have proven nothing", n)
+		}
+		proven.Store(true)
+		if n := others(2 * time.Second); n != 1 {
+			t.Errorf("%d others count, want the one that is proven", n)
+		}
+		proven.Store(false)
+		if n := others(2 * time.Second); n != 0 {
+			t.Errorf("%d others count that are proven no more", n)
+		}
+		cancel()
+		<-done
 	})
 }

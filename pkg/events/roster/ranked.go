@@ -2,6 +2,8 @@ package roster
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
 )
@@ -17,34 +19,65 @@ type Ranked struct {
 	Of func(bus.Work) string
 }
 
+const (
+	// movesAtOnce is how often a worker attaches anew as soon as its rank changes; after
+	// that it does so every moveEvery. Replicas that are made up, always others, change the
+	// ranks continuously, and who attaches does no work meanwhile. A rank that is not the
+	// right one costs no work.
+	movesAtOnce = 8
+	moveEvery   = 2 * time.Second
+)
+
+// moves is how often a worker may attach anew.
+type moves struct {
+	left  float64
+	since time.Time
+}
+
+// pause is how long to wait before the next one.
+func (m *moves) pause(now time.Time) time.Duration {
+	m.left = min(m.left+float64(now.Sub(m.since))/float64(moveEvery), movesAtOnce)
+	m.since = now
+	m.left--
+	return time.Duration(max(-m.left, 0) * float64(moveEvery))
+}
+
 // Work consumes a stream, in the rank that this replica has for the work, and
 // attaches anew when that changes; see [bus.Reader].
 func (r *Ranked) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
-	work := r.Of(w)
+	work, may := r.Of(w), moves{left: movesAtOnce, since: time.Now()}
 	for {
 		session, end := context.WithCancel(ctx)
 		rank, changed := r.Roster.rank(work)
-		go func() {
+		var moving sync.WaitGroup
+		moving.Go(func() {
 			defer end()
-			r.Roster.await(session, work, rank, changed)
-		}()
+			r.Roster.await(session, work, rank, changed, &may)
+		})
 		w.Rank = rank
 		err := r.Bus.Work(session, w, handle)
 		end()
+		moving.Wait()
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// await returns when the rank for a piece of work is another one, or the context
-// has ended.
-func (r *Roster) await(ctx context.Context, work string, rank int, changed <-chan struct{}) {
+// await returns when the rank for a piece of work is another one and a worker may attach
+// anew, or the context has ended.
+func (r *Roster) await(ctx context.Context, work string, rank int, changed <-chan struct{}, may *moves) {
 	for now := rank; now == rank; now, changed = r.rank(work) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
+	}
+	rest := time.NewTimer(may.pause(time.Now()))
+	defer rest.Stop()
+	select {
+	case <-ctx.Done():
+	case <-rest.C:
 	}
 }

@@ -66,6 +66,10 @@ type Config struct {
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
 	// asked at every glance, some times a second, and must not block.
 	Fit func() bool
+	// Proven tells whether a replica of that ID has shown by other means that it is there:
+	// anybody who may publish can say a heartbeat in any name. nil: it need not. It is asked
+	// at every heartbeat and must not block.
+	Proven func(id string) bool
 	// Reach asks what all replicas work on whether it answers; nil: there is no such
 	// thing. A replica that gets no answer while another one does is not fit; see
 	// [contact].
@@ -170,7 +174,7 @@ func (r *Roster) say(b beat) {
 func (r *Roster) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = r.config.Bus.Listen(ctx, r.config.Service, func(data []byte) {
-			if b, ok := decode(data); ok && b.Group == r.config.Group && r.hear(b) {
+			if b, ok := decode(data); ok && b.Group == r.config.Group && r.proven(b.ID) && r.hear(b) {
 				r.tell()
 			}
 		})
@@ -179,6 +183,10 @@ func (r *Roster) listen(ctx context.Context) {
 		case <-time.After(heartbeat):
 		}
 	}
+}
+
+func (r *Roster) proven(id string) bool {
+	return r.config.Proven == nil || id == r.config.ID || r.config.Proven(id)
 }
 
 func (r *Roster) hear(b beat) (changed bool) {
