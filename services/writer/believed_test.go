@@ -43,6 +43,37 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 	}
 }
 
+// What another writer says counts once, and not at all where it is not proven: it neither
+// delays a turn, nor makes this writer doubt what it has in hand.
+func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, proven := holding(), false
+		h.proves = func(b events.Beat, text []byte) bool { return proven }
+		listen(h, beat)
+		for n := range uint64(5) {
+			hears(h, 10*n+1, 8, held.sequence)
+			if !h.claim(place{held.controller, 8}) || h.hears("b") || len(h.others) > 0 || h.held[held].contested || !h.watched(time.Now()) {
+				t.Fatal("a claim that is not proven counts")
+			}
+			listen(h, beat)
+		}
+		proven = true
+		hears(h, 50, 8)
+		if h.claim(place{held.controller, 8}) || !h.hears("b") {
+			t.Error("a claim that is proven does not count")
+		}
+		hears(h, 51)
+		listen(h, beat)
+		for range 5 {
+			hears(h, 50, 8) // somebody repeats it
+			listen(h, beat/2)
+		}
+		if !h.claim(place{held.controller, 8}) || h.hears("b") && h.others["b"].number != 51 {
+			t.Error("a claim that was withdrawn counts when it is repeated")
+		}
+	})
+}
+
 // Who has let go of a turn and has it again is believed anew.
 func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

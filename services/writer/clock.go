@@ -35,6 +35,13 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	return nil
 }
 
+// known tells whether the clock has been read.
+func (t *busTime) known() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.heard.IsZero()
+}
+
 // begin reads the clock for the first time, however long the bus takes to answer: a
 // server whose disk is slow may stand still for longer than a question waits.
 func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog.Logger) error {

@@ -34,8 +34,11 @@ type peer struct {
 type hand struct {
 	id      string
 	metrics *metrics
-	turns   sync.WaitGroup
-	taken   chan struct{} // holds a token when a turn has been taken into an empty hand
+	// sign signs a beat, and proves tells whether another's counts.
+	sign   func(text []byte) []byte
+	proves func(events.Beat, []byte) bool
+	turns  sync.WaitGroup
+	taken  chan struct{} // holds a token when a turn has been taken into an empty hand
 
 	mu        sync.Mutex
 	held      map[place]*grip
@@ -59,7 +62,8 @@ type hand struct {
 func newHand(id string, m *metrics) *hand {
 	now := time.Now()
 	return &hand{
-		id: id, metrics: m, taken: make(chan struct{}, 1), held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
+		id: id, metrics: m, sign: func(text []byte) []byte { return text }, proves: func(events.Beat, []byte) bool { return true },
+		taken: make(chan struct{}, 1), held: map[place]*grip{}, given: map[string]int{}, saidAt: map[uint64]time.Time{},
 		confirmed: now, since: now, unheard: now, others: map[string]peer{}, newest: map[string]uint64{}, kept: map[place]*kept{},
 	}
 }
@@ -195,14 +199,14 @@ func (h *hand) keep(ctx context.Context, b bus.Peers, log *slog.Logger) {
 		for _, d := range deliveries {
 			d.Working()
 		}
-		if err := b.Say(events.Writers, said.Encode()); err != nil {
+		if err := b.Say(events.Writers, h.sign(said.Encode())); err != nil {
 			log.Debug("cannot say what is in hand", "err", err)
 		}
 		h.pause(ctx)
 	}
 	// What has been handed back must not seem to be in hand for another while.
 	_, said := h.beat()
-	if err := b.Say(events.Writers, said.Encode()); err != nil {
+	if err := b.Say(events.Writers, h.sign(said.Encode())); err != nil {
 		log.Debug("cannot say that nothing is in hand", "err", err)
 	}
 }
@@ -299,7 +303,7 @@ const mostOthers = 64
 // hear takes in a beat, its own or another's.
 func (h *hand) hear(text []byte) {
 	b, ok := events.DecodeBeat(text)
-	if !ok {
+	if !ok || b.Writer != h.id && !h.proves(b, text) {
 		return
 	}
 	now := time.Now()
@@ -309,14 +313,18 @@ func (h *hand) hear(text []byte) {
 		h.confirm(b.Number, now)
 		return
 	}
-	if _, known := h.others[b.Writer]; !known && len(h.others) >= mostOthers {
+	before, known := h.others[b.Writer]
+	if !known && len(h.others) >= mostOthers {
 		h.strange(b, now)
+		return
+	}
+	if known && b.Number <= before.number { // somebody repeats it
 		return
 	}
 	if h.company.IsZero() {
 		h.company = now
 	}
-	if b.Number != h.others[b.Writer].number+1 {
+	if b.Number != before.number+1 {
 		h.contest()
 	}
 	p := peer{at: now, number: b.Number, turns: map[place]bool{}}
@@ -331,6 +339,14 @@ func (h *hand) hear(text []byte) {
 		}
 	}
 	h.others[b.Writer] = p
+}
+
+// hears tells whether another writer has been heard just now.
+func (h *hand) hears(writer string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, known := h.others[writer]
+	return known && time.Since(p.at) < 2*lapse
 }
 
 // confirm counts a lapse if the beat comes back too late.

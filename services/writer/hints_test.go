@@ -2,13 +2,17 @@ package writer_test
 
 import (
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // promptly is within what an honest turn is carried out, whoever says what.
@@ -87,4 +91,71 @@ func TestForgedEpochsStopNoTurns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// keyed has writers sign, and believe what is signed.
+func (s *scene) keyed() func(*writer.Config) {
+	s.Helper()
+	keys, err := sign.Provide(s.TempDir())
+	s.must(err)
+	signer, err := sign.SignerFile(keys.Outcomes.Private, nil)
+	s.must(err)
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	s.must(err)
+	return func(c *writer.Config) { c.Sign, c.Outcomes = signer, trust }
+}
+
+// madeUp says what so many writers say that are there and have turns in hand.
+func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
+	return func(n int) (topic, text string) {
+		name := fmt.Sprint("ghost-", n/2%writers)
+		if n%2 == 0 {
+			return events.Writers, fmt.Sprintf(`{"id":%q}`, name)
+		}
+		claim := events.Beat{Writer: name, Number: uint64(n/2/writers) + 1, Turns: map[string][]uint64{controller: turns}}
+		return events.Writers, string(claim.Encode())
+	}
+}
+
+// TestForgedClaimsDelayNoTurn: a writer dies in the middle of a turn, and somebody without its
+// key says on that it has it.
+func TestForgedClaimsDelayNoTurn(t *testing.T) {
+	s := newScene(t)
+	keys, line := s.keyed(), &tether{Bus: s.bus}
+	arrived, ended := make(chan struct{}), make(chan struct{})
+	var posts atomic.Int64
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Method == http.MethodPost && posts.Add(1) == 1 {
+			close(arrived)
+			<-ended
+		}
+	})
+	t.Cleanup(func() { close(ended) })
+	s.writer(keys, func(c *writer.Config) { c.Bus, c.Drain = line, time.Nanosecond })
+	at := s.say(turnOf(t, "web", nil, births("web", 3)...))
+	<-arrived
+	s.attack(time.Millisecond, madeUp(8, at))
+	line.cut.Store(true)
+	s.writer(keys) // the other one
+	cut := time.Now()
+	for s.api.Created(pods+"web-2") == 0 {
+		if time.Since(cut) > promptly {
+			t.Fatalf("turn %d is not carried out %v after the death of its writer", at, promptly)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestMadeUpWritersStopNoWriter: the API server answers slowly, and others that are made up
+// say that they have its answers.
+func TestMadeUpWritersStopNoWriter(t *testing.T) {
+	s := newScene(t)
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Path == "/readyz" {
+			time.Sleep(1500 * time.Millisecond)
+		}
+	})
+	s.writer(s.keyed())
+	s.attack(time.Millisecond, madeUp(200))
+	s.goesOn(15 * time.Second)
 }

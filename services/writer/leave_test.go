@@ -32,7 +32,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 						<-ctx.Done()
 					}
 					return ctx.Err()
-				})
+				}, nil)
 				running.Go(func() { all[i].run(ctx) })
 				time.Sleep(70 * time.Millisecond)
 			}

@@ -17,6 +17,7 @@ type metrics struct {
 	lapses  prometheus.Counter
 	turns   *prometheus.HistogramVec
 	claims  *prometheus.CounterVec
+	strange prometheus.Counter
 }
 
 // reasons are those of alarms, which are there from the start: the first alarm is
@@ -46,6 +47,10 @@ func newMetrics(controllers ...Profile) *metrics {
 			Name: "millrace_writer_epoch_claims_total",
 			Help: "Claims of other processes that the API server's storage went back, by what this writer found when it looked.",
 		}, []string{"verdict"}),
+		strange: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_writer_unproven_beats_total",
+			Help: "Times that a process said on the bus which turns it has in hand, and no trusted writer had signed that. It counts as not said.",
+		}),
 		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_turn_duration_seconds",
 			Help:    "Time from starting a turn to its stored outcome.",
@@ -65,5 +70,5 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns, m.claims)
+	return append(m.door.Collectors(), m.results, m.alarms, m.inHand, m.lapses, m.turns, m.claims, m.strange)
 }

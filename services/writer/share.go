@@ -28,10 +28,11 @@ type share struct {
 	drop context.CancelFunc
 }
 
-func newShare(b bus.Bus, id string, probe func(context.Context) error) *share {
+// newShare shares with the writers that are proven; nil: with all that say heartbeats.
+func newShare(b bus.Bus, id string, probe func(context.Context) error, proven func(id string) bool) *share {
 	return &share{Ranked: roster.Ranked{
 		Bus: b, Of: func(w bus.Work) string { return w.Stream },
-		Roster: roster.New(roster.Config{Bus: b, Service: "writers", ID: id, Reach: probe}),
+		Roster: roster.New(roster.Config{Bus: b, Service: "writers", ID: id, Reach: probe, Proven: proven}),
 	}}
 }
 

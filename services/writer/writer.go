@@ -138,6 +138,7 @@ type Service struct {
 	time    busTime
 	share   *share
 	failing failing
+	foreign foreign
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are
@@ -182,10 +183,16 @@ func New(c Config) (*Service, error) {
 	if c.Mode == Off {
 		probe = func(context.Context) error { return nil } // it needs none
 	}
-	return &Service{
-		config: c, share: newShare(c.Bus, id, probe), door: door, teller: apply.NewTeller(door, c.Clock),
-		metrics: m, hand: newHand(id, m), crier: cries, epochs: newEpochs(c.Bus), idle: errors.New("not started"),
-	}, nil
+	s := &Service{
+		config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, hand: newHand(id, m), crier: cries,
+		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
+	}
+	var proven func(string) bool
+	if s.hand.sign = s.signBeat; c.Sign != nil || c.Outcomes != nil {
+		s.hand.proves, proven = s.provesBeat, s.hand.hears
+	}
+	s.share = newShare(c.Bus, id, probe, proven)
+	return s, nil
 }
 
 func (c Config) withDefaults() Config {

@@ -1,11 +1,14 @@
 package shell
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
 // The refusal of what a forger put behind a turn that is under way does not open the
@@ -84,5 +87,65 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	}
 	if refused != 1 {
 		t.Errorf("%d outcomes were an alarm, want 1", refused)
+	}
+}
+
+// What a writer has in hand counts where a writer has signed it: or else whoever may publish
+// on the topic would keep a turn whose outcome is lost from being stored again.
+func TestOnlyAWriterHasATurnInHand(t *testing.T) {
+	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writing, err := sign.SignerFile(keys.Outcomes.Private, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func(turn uint64) []byte {
+		return events.Beat{Writer: "w", Number: turn, Turns: map[string][]uint64{"toy": {turn}}}.Encode()
+	}
+	for name, c := range map[string]struct {
+		by   Signatures
+		said []byte
+		want bool
+	}{
+		"a writer's":        {Signatures{Outcomes: trust}, writing.Hint(events.Writers, claim(7), time.Now()), true},
+		"a writer's of old": {Signatures{Outcomes: trust}, writing.Hint(events.Writers, claim(7), time.Now().Add(-time.Minute)), false},
+		"of nobody":         {Signatures{Outcomes: trust}, claim(7), false},
+		"without keys":      {Signatures{}, claim(7), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := memory.New(memory.Options{})
+			defer b.Close()
+			memory := NewMemory()
+			memory.Register(toy().Describe())
+			l := NewLoop(b, toy(), memory, Settings{Signatures: c.by}, nil)
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer stop()
+			running.Go(func() { l.Run(ctx) })
+			running.Go(func() { l.hearWriters(ctx) })
+			has := func(turn uint64) bool {
+				answer := make(chan bool)
+				l.Tell(func(d *Desk) { answer <- !d.inHand[turn].IsZero() })
+				return <-answer
+			}
+			for !has(8) { // what counts, and comes after what is judged, has been heard
+				for _, text := range [][]byte{c.said, writing.Hint(events.Writers, claim(8), time.Now())} {
+					if err := b.Say(events.Writers, text); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if got := has(7); got != c.want {
+				t.Errorf("the turn is in hand: %t, want %t", got, c.want)
+			}
+		})
 	}
 }

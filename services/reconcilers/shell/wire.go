@@ -103,7 +103,7 @@ func (l *Loop) hearWriters(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
 			b, ok := events.DecodeBeat(data)
-			if now := l.clock(); ok && (len(b.InHand(l.Name())) > 0 || now.Sub(told) > attendance/2) {
+			if now := l.clock(); ok && (len(b.InHand(l.Name())) > 0 || now.Sub(told) > attendance/2) && l.proves(data) {
 				told = now
 				l.Tell(func(d *Desk) { d.Beat(b) })
 			}
