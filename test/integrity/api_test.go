@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,8 +116,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	w.Header().Set("Content-Type", kinds.JSON)
 	switch from, _ := strconv.Atoi(q.Get("resourceVersion")); {
+	case strings.Contains(r.URL.Path, "/pods/"):
+		a.get(w, path.Base(r.URL.Path))
 	case !strings.HasSuffix(r.URL.Path, "/pods"):
 		_, _ = w.Write([]byte(`{}`))
+	case r.Method == http.MethodPost:
+		a.create(w, r)
 	case q.Get("watch") == "":
 		a.list(w, q.Get("fieldSelector"))
 	case q.Get("sendInitialEvents") == "true":
@@ -124,6 +129,39 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.watch(w, r, from)
 	}
+}
+
+func (a *api) get(w http.ResponseWriter, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if pod, there := a.pods[name]; there {
+		_ = json.NewEncoder(w).Encode(pod)
+		return
+	}
+	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+}
+
+// create makes the pod that a writer asks for.
+func (a *api) create(w http.ResponseWriter, r *http.Request) {
+	var pod corev1.Pod
+	if err := json.NewDecoder(r.Body).Decode(&pod); err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	if a.has(pod.Name) {
+		refuse(w, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		return
+	}
+	a.put(pod.Name, "")
+	w.WriteHeader(http.StatusCreated)
+	a.get(w, pod.Name)
+}
+
+func (a *api) has(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, there := a.pods[name]
+	return there
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {

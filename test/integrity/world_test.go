@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -40,6 +41,7 @@ type world struct {
 
 	server *stream.Server
 	bus    *stream.Bus
+	keys   sign.Provided // of a secured world
 
 	mu    sync.Mutex
 	shown []map[string]string // what the controller was shown, as versions by name
