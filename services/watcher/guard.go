@@ -3,6 +3,8 @@ package watcher
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,17 +18,23 @@ import (
 // mark, which only one who has the fence of the log can. A kind of which the log stays where
 // it is falls to somebody who does not watch it: this watcher takes it, and keeps it until
 // another one has appended to the log. Of each kind that is asked once for each replica to
-// which it falls.
+// which it falls; after that, one of its kinds shows for all of them that the replica lives. A
+// replica that dies is heard on for as long as somebody says its heartbeats, and when that
+// one log stands still, it is asked about each of its kinds again.
 
 const (
 	// watchedTopic is where it is asked who watches a kind.
 	watchedTopic = "watched"
 	// guardEvery is how often it is looked at kinds of which nobody has shown that he
 	// watches them, and takeAfter for how long that may be so.
-	guardEvery = time.Second
-	takeAfter  = 6 * time.Second
+	guardEvery = 500 * time.Millisecond
+	takeAfter  = 5 * time.Second
+	// askAfter is how long the log of a witness may stand still until it is asked for a mark,
+	// and doubtAfter until its watcher is doubted. With takeAfter that is less than ten seconds.
+	askAfter   = 1500 * time.Millisecond
+	doubtAfter = 3 * time.Second
 	// showEvery bounds how often it is shown that a kind is watched.
-	showEvery = 3 * time.Second
+	showEvery = 2 * time.Second
 )
 
 // guarded is what is known of a kind that falls to another watcher.
@@ -37,9 +45,16 @@ type guarded struct {
 	shown  bool
 }
 
+// witness is the kind that shows of a replica that it lives.
+type witness struct {
+	kind  kinds.Name
+	end   uint64    // of its log
+	since time.Time // when that was first seen
+}
+
 // guard sees to it that kinds that fall to others are watched, until the context ends.
 func (s *Service) guard(ctx context.Context) {
-	held := map[kinds.Name]*guarded{}
+	held, witnesses := map[kinds.Name]*guarded{}, map[string]*witness{}
 	for ctx.Err() == nil {
 		pause(ctx, guardEvery)
 		want, _, _ := s.wanted()
@@ -52,6 +67,7 @@ func (s *Service) guard(ctx context.Context) {
 				held[kind.Name] = g
 			}
 		}
+		s.hearWitnesses(ctx, held, witnesses)
 		unshown := 0
 		for kind, g := range held {
 			switch {
@@ -96,6 +112,36 @@ func (s *Service) challenge(ctx context.Context, kind kinds.Name, g *guarded) *g
 		_ = s.config.Bus.Say(watchedTopic, []byte(kind)) // and again
 	}
 	return g
+}
+
+// hearWitnesses looks whether the replicas live that have shown that they watch kinds, and
+// forgets what those have shown that do not.
+func (s *Service) hearWitnesses(ctx context.Context, held map[kinds.Name]*guarded, witnesses map[string]*witness) {
+	shown := map[string][]kinds.Name{}
+	for kind, g := range held {
+		if g.shown {
+			shown[g.holder] = append(shown[g.holder], kind)
+		}
+	}
+	maps.DeleteFunc(witnesses, func(holder string, w *witness) bool { return !slices.Contains(shown[holder], w.kind) })
+	for holder, watched := range shown {
+		w := witnesses[holder]
+		if w == nil {
+			w = &witness{kind: slices.Min(watched)}
+			witnesses[holder] = w
+		}
+		log, err := s.config.Bus.StreamState(ctx, subject.LogStream(w.kind))
+		switch still := time.Since(w.since); {
+		case err != nil || log.Last != w.end:
+			w.end, w.since = log.Last, time.Now()
+		case still >= doubtAfter:
+			for _, kind := range watched {
+				delete(held, kind)
+			}
+		case still >= askAfter:
+			_ = s.config.Bus.Say(watchedTopic, []byte(w.kind)) // and again
+		}
+	}
 }
 
 // take has a kind watched here although it falls to another watcher.

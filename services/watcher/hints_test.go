@@ -52,17 +52,82 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 	}
 }
 
+var resources = []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
+
+// many has a watcher watch all of them.
+func many(c *Config) {
+	c.Kinds = nil
+	for _, name := range resources {
+		c.Kinds = append(c.Kinds, kinds.Kind{Name: name, Version: "v1", Form: kinds.Metadata})
+	}
+	c.Kinds[slices.Index(resources, "pods")] = kinds.Pods.Kind
+}
+
+// TestADeadWatcherIsReplacedAlthoughItIsHeard: a watcher that has shown that it watches its
+// kinds dies, and somebody goes on saying its heartbeats.
+func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	cables := [2]*cable{{Bus: b}, {Bus: b}}
+	var services [2]*Service
+	for i, c := range cables {
+		services[i], _ = start(t, s, c, fmt.Sprint("watcher-", i), many)
+	}
+	first, second := services[0], services[1]
+	shown := time.Now()
+	until(t, func() bool { // and long enough for the second to have asked about each kind
+		for _, k := range resources {
+			if first.watches(k) == second.watches(k) {
+				shown = time.Now()
+			}
+		}
+		return first.Synced() && second.Synced() && time.Since(shown) > 4*time.Second
+	})
+	if first.watches("pods") && second.watches("pods") {
+		t.Fatal("both watch pods")
+	}
+	marks := 0
+	for _, k := range resources {
+		marks += len(logOfKind(t, b, k))
+	}
+	quiet := time.Now()
+	until(t, func() bool { return time.Since(quiet) > promptly })
+	now := -marks
+	for _, k := range resources {
+		now += len(logOfKind(t, b, k))
+	}
+	if most := 2*int(promptly/showEvery) + 2; now > most {
+		t.Errorf("%d marks were appended in %v in which nothing changed, want %d at most", now, promptly, most)
+	}
+	cables[0].dead.Store(true)
+	cables[0].mute.Store(true)
+	died := time.Now()
+	go func() {
+		for t.Context().Err() == nil {
+			_ = b.Say("watchers", []byte(`{"id":"watcher-0"}`))
+			time.Sleep(heartbeat)
+		}
+	}()
+	for {
+		left := slices.IndexFunc(resources, func(k kinds.Name) bool { return !second.watches(k) })
+		if left < 0 {
+			break
+		}
+		if time.Since(died) > promptly {
+			t.Fatalf("%s is not watched %v after the death of its watcher", resources[left], promptly)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, name := range resources {
+		s.changeOf(string(name), "ADDED", "late", func(*corev1.Pod) {})
+	}
+	until(t, func() bool {
+		return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return lastOf(t, b, k).Op != events.Is })
+	})
+}
+
 // TestMadeUpWatchersLeaveNoKindUnwatched: kinds fall to replicas that are made up, the same
 // ones or always others, and are watched all the same.
 func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
-	resources := []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
-	many := func(c *Config) {
-		c.Kinds = nil
-		for _, name := range resources {
-			c.Kinds = append(c.Kinds, kinds.Kind{Name: name, Version: "v1", Form: kinds.Metadata})
-		}
-		c.Kinds[slices.Index(resources, "pods")] = kinds.Pods.Kind
-	}
 	for name, ghost := range map[string]func(n, i int) string{
 		"always the same":      func(_, i int) string { return fmt.Sprint("ghost-", i) },
 		"renewed continuously": func(n, i int) string { return fmt.Sprint("ghost-", n, "-", i) },
