@@ -25,6 +25,7 @@ type metrics struct {
 	turns, shut, parked *prometheus.Desc
 	hand, broken        *prometheus.Desc
 	overtaken, active   *prometheus.Desc
+	members             *prometheus.Desc
 	lag, lagTime        *prometheus.Desc
 	behind, behindTime  *prometheus.Desc
 	foldAge, hops       *prometheus.HistogramVec
@@ -47,6 +48,7 @@ func newMetrics(s *Service) *metrics {
 		hand:       of("tickets", "Deliveries in hand."),
 		overtaken:  of("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
 		active:     of("active", "1 while the controller's work falls to this replica."),
+		members:    own("members", "Reconcilers that this one hears on the bus, itself among them; 33 at most."),
 		broken:     of("broken_total", "Turns that panicked, broke a promise or were too large."),
 		behind:     of("controller_lag", "Sequences of a kind's log behind the oldest change in hand that has not had its turn.", "kind"),
 		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind in hand that has not had its turn; 0 when there is none.", "kind"),
@@ -96,7 +98,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{
-		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.service.stalls.seconds,
+		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.members, m.service.stalls.seconds,
 	}
 	for _, d := range append(own, m.upstream.descs()...) {
 		out <- d
@@ -109,6 +111,7 @@ const lagTimeout = time.Second
 
 // Collect implements [prometheus.Collector].
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.roster.Members()))
 	for at, l := range m.service.loops {
 		d, active := m.service.config.Controllers[at].Describe(), m.service.roster.First(l.Name())
 		m.upstream.collect(out, l, d, active)

@@ -96,13 +96,19 @@ type activity struct {
 	controllers []Profile
 }
 
+var membersDesc = prometheus.NewDesc("millrace_writer_members", "Writers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose beats are signed.", nil, nil)
+
 var activeDesc = prometheus.NewDesc("millrace_writer_active", "1 while the controller's turns fall to this writer.", []string{"controller"}, nil)
 
 // Describe implements [prometheus.Collector].
-func (a activity) Describe(out chan<- *prometheus.Desc) { out <- activeDesc }
+func (a activity) Describe(out chan<- *prometheus.Desc) {
+	out <- membersDesc
+	out <- activeDesc
+}
 
 // Collect implements [prometheus.Collector].
 func (a activity) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(a.share.Roster.Members()))
 	for _, p := range a.controllers {
 		value := 0.0
 		if a.share.Roster.First(subject.TurnStream(p.Name)) {
