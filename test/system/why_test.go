@@ -101,8 +101,13 @@ func (r asker) awaitLook(t *testing.T, object, controller string) {
 	t.Helper()
 	eventually(t, controller+" has looked at "+object, func() string {
 		var now record.Standing
-		r.json(t, &now, "why-not", object, "--controller="+controller)
+		out, err := r.ask(t, "why-not", object, "--controller="+controller, "--output=json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &now)
+		}
 		switch {
+		case err != nil:
+			return err.Error() // the kind may have no log yet
 		case now.Object == nil || now.Looked == nil:
 			return "it is not on record"
 		case now.Looked.Answered < now.Looked.Position:
