@@ -28,11 +28,12 @@ build: ## build bin/millrace, which is a plug-in of kubectl under another name
 	@ln -sf millrace bin/kubectl-millrace && ln -sf millrace bin/kubectl_complete-millrace
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 
-release: ## build bin/millrace as its image has it, compiled with more care (some minutes), with its SBOM and checksums
+release: ## build bin/millrace as its image has it, compiled with more care (some minutes), with its SBOM, licences and checksums
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 	@$(MAKE) --no-print-directory sbom
-	cd bin && sha256sum millrace millrace.cdx.json > SHA256SUMS
+	cp LICENSE bin/ && $(GO) run ./cmd/licenses ./cmd/millrace $$($(GO) env GOOS) > bin/THIRD_PARTY_LICENSES
+	cd bin && sha256sum millrace millrace.cdx.json LICENSE THIRD_PARTY_LICENSES > SHA256SUMS
 
 sbom: ## write the list of the modules that a program is built from (CycloneDX): make sbom BINARY=bin/millrace
 	cd tools/sbom && GOWORK=off $(GO) tool cyclonedx-gomod bin -json -std -noserial -notimestamp -version '$(VERSION)' -output '$(abspath $(BINARY)).cdx.json' '$(abspath $(BINARY))'
@@ -43,6 +44,7 @@ profile: build ## find out anew what millrace does most: at work, on a local con
 image: ## build the image of every service, and see that it starts (docker)
 	@mkdir -p bin/linux
 	CGO_ENABLED=0 GOOS=linux $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
+	$(GO) run ./cmd/licenses ./cmd/millrace linux > bin/linux/THIRD_PARTY_LICENSES
 	docker build --file deployments/image/Dockerfile --tag $(IMAGE) .
 	docker run --rm --network none $(IMAGE) --version
 
