@@ -198,6 +198,10 @@ func TestARecordWithoutLists(t *testing.T) {
 		if len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].What, "no list") {
 			t.Errorf("remarks: %v", r.Remarks)
 		}
+		f.streams = slices.DeleteFunc(f.streams, func(s archive.Stream) bool { return s.Name == subject.OutcomeStream(controller) })
+		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != subject.OutcomeStream(controller) || !strings.Contains(r.Findings[0].What, "there are pages about it") {
+			t.Errorf("without a stream: %v", r.Findings)
+		}
 		w.turn()
 		w.sign() // these pages know that there was a list
 		f = w.export(archive.Selection{})
