@@ -120,7 +120,11 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 		on.from = 41 - 19
 		time.Sleep(7 * time.Second) // of virtual time
 		w.must(signing.Round(w.Context()))
-		whole(t, verify(), true)
+		r = verify()
+		whole(t, r, true)
+		if len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].What, "less is kept than was at first") {
+			t.Errorf("once it is signed: %v", r.Remarks)
+		}
 		whole(t, exported(), true)
 		// Room that was made long ago excuses nothing that was signed since.
 		time.Sleep(time.Hour) // of virtual time

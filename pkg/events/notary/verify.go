@@ -271,9 +271,9 @@ func (s *scan) take() {
 		}
 	}
 	if n := len(s.pages); n > 0 && least[0] != s.pages[0].Keeps {
-		at := slices.IndexFunc(s.pages, func(p *Page) bool { return lesser(p.Keeps, least[0]) == p.Keeps })
+		at := slices.IndexFunc(s.pages, func(p *Page) bool { return lesser(s.pages[0].Keeps, p.Keeps) != s.pages[0].Keeps })
 		s.remarks = append(s.remarks, Finding{Stream: s.Stream, What: fmt.Sprintf(
-			"less is kept than was at first, since %s: %s", s.pages[max(at, 0)].Time.UTC().Format(time.RFC3339), kept(least[0]))})
+			"less is kept than was at first, since %s: %s", s.pages[at].Time.UTC().Format(time.RFC3339), kept(least[0]))})
 	}
 	for i, p := range s.pages {
 		s.entries = append(s.entries, p.Entries...)
