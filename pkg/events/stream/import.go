@@ -140,7 +140,7 @@ func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstrea
 		Name: name, Subjects: []string{importSubject(name)},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		MaxBytes: -1, Duplicates: putWindow, AllowDirect: kind == nil, DenyDelete: true,
+		MaxBytes: -1, Duplicates: putWindow, AllowDirect: kind == nil, DenyDelete: true, DenyPurge: true,
 		Metadata: map[string]string{},
 	}
 	if kind != nil {

@@ -31,6 +31,9 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 	case err != nil:
 		return err
 	}
+	if err := b.harden(ctx, &info.Config, want); err != nil {
+		return err
+	}
 	have := info.Config
 	if have.MaxAge == 0 || keep != 0 && have.MaxAge >= keep {
 		want.MaxAge = have.MaxAge

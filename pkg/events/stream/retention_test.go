@@ -119,3 +119,48 @@ func TestRetentionThatCannotBe(t *testing.T) {
 		t.Errorf("pods for a millisecond: %v", err)
 	}
 }
+
+// TestTheRecordIsNotPurged: with every right on the bus, no stream of the record can be
+// emptied, also one that an older version made.
+func TestTheRecordIsNotPurged(t *testing.T) {
+	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	make := func() {
+		b := connect(t, stream.Options{Server: s})
+		if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c"),
+			b.EnsureShadow(t.Context(), "c"), b.EnsureNotary(t.Context(), time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	make()
+	js := admin(t, s.URL())
+	record := []string{"EV_pods", "TURN_c", "OUTCOME_c", "SHADOW_c", "NOTARY"}
+	refused := func() {
+		t.Helper()
+		for _, name := range record {
+			found, err := js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := found.Purge(t.Context()); err == nil {
+				t.Errorf("%s was purged", name)
+			}
+		}
+	}
+	refused()
+	for _, name := range record {
+		found, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := found.CachedInfo().Config
+		old.DenyPurge = false
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.CreateStream(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	make()
+	refused()
+}

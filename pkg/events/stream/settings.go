@@ -33,13 +33,14 @@ const (
 )
 
 // record is what logs, turns and outcomes have in common. of is the kind or the
-// controller whose they are.
+// controller whose they are. Nobody may take messages out of them: not one by one, and not
+// all at once. A store that is scarce drops the oldest ones by a limit.
 func (o Options) record(of, name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: name, Subjects: subjects,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		DenyDelete: true, Metadata: map[string]string{},
+		DenyDelete: true, DenyPurge: true, Metadata: map[string]string{},
 	}
 	return o.bounded(c, of, window)
 }

@@ -73,6 +73,9 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 			return nil, err
 		default:
 			there = append(there, true)
+			if err := b.harden(ctx, &info.Config, want); err != nil {
+				return nil, err
+			}
 			switch {
 			case !sized(want) && len(differences(info.Config, want)) > 0, len(differences(info.Config, retained(info.Config, want))) > 0:
 				for _, d := range differences(info.Config, want) {
@@ -87,6 +90,21 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 		return nil, fmt.Errorf("%w: %s", bus.ErrSettings, strings.Join(wrong, "; "))
 	}
 	return there, b.resize(ctx, resized)
+}
+
+// harden has a stream refuse to be purged that an older version made. Nothing else is to be
+// said against it, and the server lets nobody take it back.
+func (b *Bus) harden(ctx context.Context, have *jetstream.StreamConfig, want jetstream.StreamConfig) error {
+	if b.options.asks || have.DenyPurge || !want.DenyPurge || have.Sealed || len(differences(retained(want, *have), want)) > 0 {
+		return nil
+	}
+	have.DenyPurge = true
+	request, done := b.guarded(ctx, have.Name)
+	defer done()
+	if _, err := b.js.UpdateStream(request, *have); err != nil {
+		return fmt.Errorf("have stream %s refuse to be purged: %w", have.Name, translated(request, err))
+	}
+	return nil
 }
 
 func (b own) create(ctx context.Context, there []bool, wanted ...jetstream.StreamConfig) error {
