@@ -176,7 +176,10 @@ func counted(t *testing.T, registry *prometheus.Registry) bool {
 	found, there := map[string]bool{}, map[string]bool{}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			at := f.GetName() + "/" + m.GetLabel()[0].GetValue()
+			at := f.GetName()
+			if len(m.GetLabel()) > 0 {
+				at += "/" + m.GetLabel()[0].GetValue()
+			}
 			there[at] = true
 			found[at] = found[at] || m.GetCounter().GetValue()+m.GetGauge().GetValue() > 0 || m.GetHistogram().GetSampleCount() > 0
 		}
@@ -185,5 +188,6 @@ func counted(t *testing.T, registry *prometheus.Registry) bool {
 		found["workqueue_work_duration_seconds/copies_queue"] && found["millrace_reconcilers_turns_total/copies"] &&
 		found["millrace_reconcilers_answers_total/200"] && found["millrace_reconcilers_fold_age_seconds/configmaps"] && there["millrace_reconcilers_lag/configmaps"] &&
 		there["millrace_reconcilers_lag_seconds/configmaps"] && there["millrace_reconcilers_controller_lag/copies"] &&
-		there["millrace_reconcilers_controller_lag_seconds/copies"] && found["millrace_reconcilers_hop_duration_seconds/copies"]
+		there["millrace_reconcilers_controller_lag_seconds/copies"] && found["millrace_reconcilers_hop_duration_seconds/copies"] &&
+		found["millrace_reconcilers_members"]
 }

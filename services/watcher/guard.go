@@ -19,7 +19,7 @@ import (
 // it is falls to somebody who does not watch it: this watcher takes it, and keeps it until
 // another one has appended to the log. Of each kind that is asked once for each replica to
 // which it falls; after that, one of its kinds shows for all of them that the replica lives. A
-// replica that dies is heard on for as long as somebody says its heartbeats, and when that
+// replica that dies is heard on for as long as another process says its heartbeats, and when that
 // one log stands still, it is asked about each of its kinds again.
 
 const (

@@ -64,7 +64,7 @@ func many(c *Config) {
 }
 
 // TestADeadWatcherIsReplacedAlthoughItIsHeard: a watcher that has shown that it watches its
-// kinds dies, and somebody goes on saying its heartbeats.
+// kinds dies, and another process goes on saying its heartbeats.
 func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	s, b := serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}

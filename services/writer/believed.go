@@ -6,10 +6,11 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// A writer says which turns it has in hand, and others let those be. Every process that
-// may publish on the topic can say so, for ever, in the name of a writer that is dead or never
-// was. So a claim is believed for a bounded time, and an honest writer lets go before that:
-// then no writer has the turn, and it is carried on as after the death of a writer.
+// A writer says which turns it has in hand, and others let those be. Where there are keys,
+// only a process that has one can say so (proven.go). Where there are none, every process that
+// may publish on the topic can, for ever, in the name of a writer that is dead or never was. So
+// a claim is believed for a bounded time, and an honest writer lets go before that: then no
+// writer has the turn, and it is carried on as after the death of a writer.
 const (
 	// believed is for how long a turn that comes here is left to others that say, without a
 	// pause, that they have it.

@@ -44,7 +44,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 }
 
 // What another writer says counts once, and not at all where it is not proven: it neither
-// delays a turn, nor makes this writer doubt what it has in hand.
+// delays a turn, nor makes this writer doubt what it has in flight.
 func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, proven := holding(), false
@@ -65,7 +65,7 @@ func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 		hears(h, 51)
 		listen(h, beat)
 		for range 5 {
-			hears(h, 50, 8) // somebody repeats it
+			hears(h, 50, 8) // it is a copy
 			listen(h, beat/2)
 		}
 		if !h.claim(place{held.controller, 8}) || h.hears("b") && h.others["b"].number != 51 {

@@ -34,7 +34,7 @@ type peer struct {
 type hand struct {
 	id      string
 	metrics *metrics
-	// sign signs a beat, and proves tells whether another's counts.
+	// sign signs a heartbeat, and proves tells whether another's counts.
 	sign   func(text []byte) []byte
 	proves func(events.Beat, []byte) bool
 	turns  sync.WaitGroup
@@ -318,7 +318,7 @@ func (h *hand) hear(text []byte) {
 		h.strange(b, now)
 		return
 	}
-	if known && b.Number <= before.number { // somebody repeats it
+	if known && b.Number <= before.number { // it is a copy
 		return
 	}
 	if h.company.IsZero() {

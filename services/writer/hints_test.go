@@ -105,7 +105,7 @@ func (s *scene) keyed() func(*writer.Config) {
 	return func(c *writer.Config) { c.Sign, c.Outcomes = signer, trust }
 }
 
-// madeUp says what so many writers say that are there and have turns in hand.
+// madeUp says what so many writers say that are there and have turns in flight.
 func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 	return func(n int) (topic, text string) {
 		name := fmt.Sprint("ghost-", n/2%writers)
@@ -117,7 +117,7 @@ func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 	}
 }
 
-// TestForgedClaimsDelayNoTurn: a writer dies in the middle of a turn, and somebody without its
+// TestForgedClaimsDelayNoTurn: a writer dies in the middle of a turn, and a process without its
 // key says on that it has it.
 func TestForgedClaimsDelayNoTurn(t *testing.T) {
 	s := newScene(t)

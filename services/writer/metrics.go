@@ -48,8 +48,8 @@ func newMetrics(controllers ...Profile) *metrics {
 			Help: "Claims of other processes that the API server's storage went back, by what this writer found when it looked.",
 		}, []string{"verdict"}),
 		strange: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_writer_unproven_beats_total",
-			Help: "Times that a process said on the bus which turns it has in hand, and no trusted writer had signed that. It counts as not said.",
+			Name: "millrace_writer_unproven_heartbeats_total",
+			Help: "Times that a process said on the bus which turns it has in flight, and no trusted writer had signed that. It counts as not said.",
 		}),
 		turns: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "millrace_writer_turn_duration_seconds",

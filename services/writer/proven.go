@@ -8,32 +8,32 @@ import (
 )
 
 // Who may publish on the topic of the writers is not a writer by that. So a writer signs its
-// beats with the key for outcomes, and where there are keys, a beat without a good signature
+// heartbeats with the key for outcomes, and where there are keys, one without a good signature
 // counts as not said: what it claims delays no turn.
 
-// signBeat signs a beat.
-func (s *Service) signBeat(text []byte) []byte {
+// signHeartbeat signs a heartbeat.
+func (s *Service) signHeartbeat(text []byte) []byte {
 	return s.config.Sign.Hint(events.Writers, text, s.time.now())
 }
 
-// provesBeat tells whether another writer has said a beat. Before the clock of the bus is
-// known no turn is taken, and each beat is believed.
-func (s *Service) provesBeat(b events.Beat, text []byte) bool {
+// provesHeartbeat tells whether another writer has said a heartbeat. Before the clock of the bus is
+// known no turn is taken, and each is believed.
+func (s *Service) provesHeartbeat(b events.Beat, text []byte) bool {
 	if !s.time.known() {
 		return true
 	}
-	err := s.beatProven(text)
+	err := s.heartbeatProven(text)
 	if err == nil {
 		return true
 	}
 	s.metrics.strange.Inc()
 	if s.foreign.tells(time.Now()) {
-		s.config.Log.Error("a process says which turns it has in hand, and no trusted writer has signed that; it counts as not said", "by", b.Writer, "err", err)
+		s.config.Log.Error("a process says which turns it has in flight, and no trusted writer has signed that; it counts as not said", "by", b.Writer, "err", err)
 	}
 	return false
 }
 
-func (s *Service) beatProven(text []byte) error {
+func (s *Service) heartbeatProven(text []byte) error {
 	now := s.time.now()
 	if s.config.Outcomes != nil {
 		return s.config.Outcomes.Hint(events.Writers, text, now)
@@ -44,7 +44,7 @@ func (s *Service) beatProven(text []byte) error {
 	return s.config.Sign.OwnHint(events.Writers, text, now)
 }
 
-// foreign bounds how often the log tells of beats that count as not said.
+// foreign bounds how often the log tells of heartbeats that count as not said.
 type foreign struct {
 	mu   sync.Mutex
 	told time.Time

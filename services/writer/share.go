@@ -96,7 +96,7 @@ type activity struct {
 	controllers []Profile
 }
 
-var membersDesc = prometheus.NewDesc("millrace_writer_members", "Writers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose beats are signed.", nil, nil)
+var membersDesc = prometheus.NewDesc("millrace_writer_members", "Writers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose heartbeats are signed.", nil, nil)
 
 var activeDesc = prometheus.NewDesc("millrace_writer_active", "1 while the controller's turns fall to this writer.", []string{"controller"}, nil)
 

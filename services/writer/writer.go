@@ -188,8 +188,8 @@ func New(c Config) (*Service, error) {
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	var proven func(string) bool
-	if s.hand.sign = s.signBeat; c.Sign != nil || c.Outcomes != nil {
-		s.hand.proves, proven = s.provesBeat, s.hand.hears
+	if s.hand.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
+		s.hand.proves, proven = s.provesHeartbeat, s.hand.hears
 	}
 	s.share = newShare(c.Bus, id, probe, proven)
 	return s, nil

@@ -33,7 +33,7 @@ const (
 )
 
 // record is what logs, turns and outcomes have in common. of is the kind or the
-// controller whose they are. Nobody may take messages out of them: not one by one, and not
+// controller whose they are. No user may take messages out of them: not one by one, and not
 // all at once. A store that is scarce drops the oldest ones by a limit.
 func (o Options) record(of, name string, window time.Duration, subjects ...string) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{

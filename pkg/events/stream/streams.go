@@ -93,7 +93,7 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 }
 
 // harden has a stream refuse to be purged that an older version made. Nothing else is to be
-// said against it, and the server lets nobody take it back.
+// said against it, and the server lets no one take it back.
 func (b *Bus) harden(ctx context.Context, have *jetstream.StreamConfig, want jetstream.StreamConfig) error {
 	if b.options.asks || have.DenyPurge || !want.DenyPurge || have.Sealed || len(differences(retained(want, *have), want)) > 0 {
 		return nil

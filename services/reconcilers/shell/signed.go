@@ -41,10 +41,10 @@ func (s Signatures) ours(m events.Message) bool {
 	return s.Outcomes != nil && s.Outcomes.History(m) || s.Sign.OwnTurn(m) == nil
 }
 
-// proves tells whether a writer has said what it has in hand. What no writer has signed
+// proves tells whether a writer has said what it has in flight. What no writer has signed
 // would keep a turn whose outcome is lost from being stored again.
-func (l *Loop) proves(beat []byte) bool {
-	return l.desk.settings.Signatures.Outcomes.Hint(events.Writers, beat, l.busTime()) == nil
+func (l *Loop) proves(heartbeat []byte) bool {
+	return l.desk.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.busTime()) == nil
 }
 
 // tick takes in what time it is by the clock of the bus, which stamps the turns: they are
