@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -181,5 +182,26 @@ func TestWithhold(t *testing.T) {
 	bare := &metav1.ObjectMeta{}
 	if redact.Withhold(bare); bare.Annotations != nil {
 		t.Error("nothing has become something")
+	}
+}
+
+// A path finds in a Go object what JSON has there.
+func TestFindGoesByTheNamesOfJSON(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a.b/c": "d"}}, Spec: appsv1.DeploymentSpec{
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"e": "f"}}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "g"}, {Name: "h"}}, Volumes: []corev1.Volume{{Name: "i", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+		}},
+	}}
+	for path, want := range map[string]string{
+		".metadata.annotations['a.b/c']": `["d"]`, ".spec.template.metadata.labels": `[{"e":"f"}]`, ".spec.template.spec.containers[*].name": `["g","h"]`,
+		".spec.template.spec.volumes[*].hostPath.path": `["/"]`, ".spec.replicas": `[null]`, ".spec.replicas.x": `[]`, ".metadata.annotations['x']": `[]`, ".Spec": `[]`, ".spec.x": `[]`,
+	} {
+		found := []any{}
+		for _, v := range redact.MustParsePath(path).Find(d) {
+			found = append(found, v.Interface())
+		}
+		if text, err := json.Marshal(found); err != nil || string(text) != want {
+			t.Errorf("%s leads to %s, %v, want %s", path, text, err, want)
+		}
 	}
 }

@@ -64,7 +64,7 @@ func (k *known) at(path redact.Path) []json.RawMessage {
 	if had {
 		return values
 	}
-	for _, v := range lead(reflect.ValueOf(obj), path) {
+	for _, v := range path.Find(obj) {
 		if v.IsZero() {
 			continue
 		}
@@ -85,53 +85,6 @@ func firstOf(path redact.Path) *redact.Step {
 		return nil
 	}
 	return &path[0]
-}
-
-// lead follows a path into a value, by the names that JSON has for its fields.
-func lead(v reflect.Value, path redact.Path) []reflect.Value {
-	if len(path) == 0 {
-		return []reflect.Value{v} // a pointer to nothing is something
-	}
-	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
-		if v.IsNil() {
-			return nil
-		}
-		v = v.Elem()
-	}
-	var found []reflect.Value
-	switch step := path[0]; v.Kind() {
-	case reflect.Struct:
-		if f, there := field(v, step.Name); there {
-			found = lead(f, path[1:])
-		}
-	case reflect.Map:
-		if f := v.MapIndex(reflect.ValueOf(step.Name).Convert(v.Type().Key())); f.IsValid() {
-			found = lead(f, path[1:])
-		}
-	case reflect.Slice:
-		for i := 0; step.Each && i < v.Len(); i++ {
-			found = append(found, lead(v.Index(i), path[1:])...)
-		}
-	default:
-	}
-	return found
-}
-
-func field(v reflect.Value, name string) (reflect.Value, bool) {
-	for i := range v.NumField() {
-		of := v.Type().Field(i)
-		tag, _, _ := strings.Cut(of.Tag.Get("json"), ",")
-		switch {
-		case !of.IsExported():
-		case tag == name && name != "":
-			return v.Field(i), true
-		case of.Anonymous && tag == "" && of.Type.Kind() == reflect.Struct:
-			if f, there := field(v.Field(i), name); there {
-				return f, true
-			}
-		}
-	}
-	return reflect.Value{}, false
 }
 
 // against tells whether the key's object is such that the command is promised of it. Of a
@@ -171,26 +124,17 @@ func textOf(v json.RawMessage) (text string) {
 // decode reads a body. What is bounded as a whole only, such as the spec of a pod, stays
 // JSON: it is the largest part, and compared as it is.
 func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
-	var body map[string]any
-	if len(p.whole) == 0 {
-		err := json.Unmarshal(text, &body)
-		return body, err
-	}
-	parts, err := open(text)
+	parts, err := events.MembersOf(text)
 	if err != nil {
 		return nil, err
 	}
-	body = make(map[string]any, len(parts))
-	for name, part := range parts {
-		if slices.Contains(p.whole, name) {
-			body[name] = part
-			continue
-		}
-		var value any
-		if err := json.Unmarshal(part, &value); err != nil {
+	body := make(map[string]any, len(parts))
+	for _, part := range parts {
+		if slices.Contains(p.whole, part.Name) {
+			body[part.Name] = part.Value
+		} else if body[part.Name], err = events.ValueOf(part.Value); err != nil {
 			return nil, err
 		}
-		body[name] = value
 	}
 	return body, nil
 }
@@ -251,11 +195,11 @@ func (p *promise) kept(c events.Command, own *known) error {
 	if len(whole) == 0 {
 		return fmt.Errorf("%w: the key's object is not known", events.ErrSuperseded)
 	}
-	body, err := open(c.Body)
+	body, err := events.MembersOf(c.Body)
 	if err != nil {
 		return fmt.Errorf("the body is no object: %w", err)
 	}
-	if at, differs := differ(metadata, body["metadata"], whole[0], p.changes, nil); differs {
+	if at, differs := differ(metadata, body.Of("metadata", 0), whole[0], p.changes, nil); differs {
 		return own.differs("the status changes %.80s, which is not promised", at)
 	}
 	return nil
@@ -319,20 +263,12 @@ func jsonOf(part any) (json.RawMessage, error) {
 	}
 }
 
-// open is the fields of a JSON object; none where there is no text, or null.
-func open(text json.RawMessage) (fields map[string]json.RawMessage, err error) {
-	if len(text) == 0 {
-		return nil, nil
-	}
-	err = json.Unmarshal(text, &fields)
-	return fields, err
-}
-
 // find is what a decoded body has at a path. What an element of a list lacks is nil: an
 // element that does not say of what it is may say what becomes of the list.
 func find(value any, path redact.Path) []any {
 	if part, whole := value.(json.RawMessage); whole && len(path) > 0 {
-		if value = nil; json.Unmarshal(part, &value) != nil {
+		var err error
+		if value, err = events.ValueOf(part); err != nil {
 			return []any{part}
 		}
 	}
@@ -423,8 +359,8 @@ func differ(at redact.Path, a, b json.RawMessage, but []redact.Path, plus []stri
 		b = without(b, plus)
 	}
 	if leads(but, at, false) {
-		x, errX := open(orNone(a))
-		y, errY := open(orNone(b))
+		x, errX := events.MembersOf(orNone(a))
+		y, errY := events.MembersOf(orNone(b))
 		if errX == nil && errY == nil {
 			return differIn(at, x, y, but)
 		}
@@ -452,14 +388,20 @@ func orNone(text json.RawMessage) json.RawMessage {
 }
 
 // differIn is [differ] of the fields of two objects.
-func differIn(at redact.Path, x, y map[string]json.RawMessage, but []redact.Path) (redact.Path, bool) {
+func differIn(at redact.Path, x, y events.Members, but []redact.Path) (redact.Path, bool) {
 	here := append(slices.Clone(at), redact.Step{})
-	for _, fields := range []map[string]json.RawMessage{x, y} {
-		for name := range fields {
-			here[len(at)].Name = name
-			if where, differs := differ(here, x[name], y[name], but, nil); differs {
-				return slices.Clone(where), true
-			}
+	for i, one := range x {
+		here[len(at)].Name = one.Name
+		if where, differs := differ(here, one.Value, y.Of(one.Name, i), but, nil); differs {
+			return slices.Clone(where), true
+		}
+	}
+	for i, one := range y {
+		if here[len(at)].Name = one.Name; x.Of(one.Name, i) != nil {
+			continue // it is the same
+		}
+		if where, differs := differ(here, nil, one.Value, but, nil); differs {
+			return slices.Clone(where), true
 		}
 	}
 	return nil, false
@@ -489,8 +431,16 @@ func without(list json.RawMessage, texts []string) json.RawMessage {
 // same tells whether two JSON texts mean the same object.
 func same(a, b json.RawMessage) bool {
 	var x, y any
-	if len(a) > 0 && json.Unmarshal(a, &x) != nil || len(b) > 0 && json.Unmarshal(b, &y) != nil {
-		return false
+	var err error
+	if len(a) > 0 {
+		if x, err = events.ValueOf(a); err != nil {
+			return false
+		}
+	}
+	if len(b) > 0 {
+		if y, err = events.ValueOf(b); err != nil {
+			return false
+		}
 	}
 	return reflect.DeepEqual(pruned(x), pruned(y))
 }

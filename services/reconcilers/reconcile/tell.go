@@ -23,7 +23,7 @@ func (w Tells) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
 }
 
 func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
-	err := fmt.Errorf("the controller never promised an Event about a %.60q", n.About.Kind)
+	var err error
 	for _, p := range w {
 		if !p.Any && (n.About.Kind != p.Kind.Kind || n.About.APIVersion != p.Kind.APIVersion()) {
 			continue
@@ -31,6 +31,9 @@ func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 		if err = p.holds(owns, t, n); err == nil {
 			return nil
 		}
+	}
+	if err == nil {
+		err = fmt.Errorf("the controller never promised an Event about a %.60q", n.About.Kind)
 	}
 	return err
 }
