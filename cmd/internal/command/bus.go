@@ -123,7 +123,11 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	if err := o.protect(&options); err != nil {
 		return nil, err
 	}
-	return stream.Serve(options)
+	running, err := stream.Serve(options)
+	if err == nil {
+		o.leaveLogins(options, running)
+	}
+	return running, err
 }
 
 // guestPassword is the readers'; "" lets none in.

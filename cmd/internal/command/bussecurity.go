@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,8 +149,7 @@ func loopback(address string) bool {
 }
 
 // makeUsers gives a bus without accounts its users: millrace, who may do all, and reader.
-// Their passwords are made once, in the data directory; who may read the files of this user
-// on this machine finds them by the address of the bus.
+// Their passwords are made once, in the data directory.
 func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -160,9 +160,21 @@ func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
 	}
 	options.Password = passwords[stream.MainUser]
 	options.GuestPassword = cmp.Or(options.GuestPassword, passwords[stream.GuestUser])
-	logins := map[string]string{stream.MainUser: options.Password, stream.GuestUser: options.GuestPassword}
-	if err := reader.SaveLogins(o.listen, logins); err != nil {
+	return nil
+}
+
+// leaveLogins leaves the passwords of the users that were made to commands on this machine,
+// once the server listens: the login of another one that has the address must stay.
+func (o *serverOptions) leaveLogins(options stream.ServerOptions, running *stream.Server) {
+	if options.Password == "" {
+		return
+	}
+	at, err := url.Parse(running.URL())
+	host, _, wrong := net.SplitHostPort(o.listen)
+	if err = errors.Join(err, wrong); err == nil {
+		err = reader.SaveLogins(net.JoinHostPort(host, at.Port()), map[string]string{stream.MainUser: options.Password, stream.GuestUser: options.GuestPassword})
+	}
+	if err != nil {
 		klog.Background().Error(err, "Commands on this machine need a user and a password for the bus", "passwords", filepath.Join(o.dataDir, passwordsFile))
 	}
-	return nil
 }

@@ -111,6 +111,29 @@ func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 	}
 }
 
+// TestTheLoginIsThatOfTheBusThatListens: a bus on any port leaves its login under the port
+// that it got, and one that cannot listen leaves the login of the one that does alone.
+func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
+	first, other := server(t, func(*serverOptions) {}), server(t, func(*serverOptions) {})
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	running, err := first.start()
+	ok(t, err)
+	defer running.Close()
+	address := strings.TrimPrefix(running.URL(), "nats://")
+	other.listen = address
+	login := reader.BusURL(address)
+	if !strings.Contains(login, "@") {
+		t.Fatalf("no login is found for %s", address)
+	}
+	if second, err := other.start(); err == nil {
+		_ = second.Close()
+		t.Fatal("two buses listen on one address")
+	}
+	if now := reader.BusURL(address); now != login {
+		t.Errorf("the login was %s and is %s, of a bus that does not listen", login, now)
+	}
+}
+
 // TestPrivateFilesStayPrivate, also where they were there with a looser mode.
 func TestPrivateFilesStayPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
