@@ -11,9 +11,10 @@ import (
 
 // Bodies are read by the library that is to succeed encoding/json: that takes half the
 // time. They are not written by it, for what it writes is not the same in every byte.
-// Values are read as encoding/json reads them; keys are not.
+// Values are read as encoding/json reads them; keys are not, nor are times that are not
+// RFC 3339: one in a zone of 24 hours could not be written again.
 var (
-	unique  = quick.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false))
+	unique  = quick.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false), jsonv1.ParseTimeWithLooseRFC3339(false))
 	lenient = quick.JoinOptions(unique, quick.MatchCaseInsensitiveNames(false))
 	strict  = quick.JoinOptions(lenient, quick.RejectUnknownMembers(true))
 )
