@@ -25,17 +25,19 @@ func ParsePath(text string) (Path, error) {
 	for rest := text; rest != ""; {
 		var step Step
 		var ok bool
+		forbidden := "*'\"$@"
 		switch {
 		case strings.HasPrefix(rest, "[*]"):
 			step.Each, rest, ok = true, rest[len("[*]"):], true
 		case strings.HasPrefix(rest, "['"):
 			step.Name, rest, ok = strings.Cut(rest[len("['"):], "']")
+			forbidden = "*'\"@"
 		case strings.HasPrefix(rest, "."):
 			rest = rest[1:]
 			end := strings.IndexAny(rest+".", ".[")
 			step.Name, rest, ok = rest[:end], rest[end:], true
 		}
-		if !ok || !step.Each && step.Name == "" || strings.ContainsAny(step.Name, "*'\"$@") {
+		if !ok || !step.Each && step.Name == "" || strings.ContainsAny(step.Name, forbidden) {
 			return nil, fmt.Errorf("%q is no path: write it as .data, .spec.containers[*].env[*].value or .metadata.annotations['example.com/token']", text)
 		}
 		path = append(path, step)
@@ -61,7 +63,7 @@ func (p Path) String() string {
 		switch {
 		case s.Each:
 			b.WriteString("[*]")
-		case strings.ContainsAny(s.Name, "./[]"):
+		case strings.ContainsAny(s.Name, "./[]$"):
 			b.WriteString("['" + s.Name + "']")
 		default:
 			b.WriteString("." + s.Name)

@@ -152,6 +152,20 @@ func TestRulesThatAreNone(t *testing.T) {
 	}
 }
 
+// A key may be one that no field has, as the directives of patches are.
+func TestAPathIsReadAsItIsWritten(t *testing.T) {
+	for _, text := range []string{".spec.template['$patch']", ".metadata.annotations['a.b/c']", ".spec.containers[*].name"} {
+		if path, err := redact.ParsePath(text); err != nil || path.String() != text {
+			t.Errorf("%s is read as %s: %v", text, path, err)
+		}
+	}
+	for _, text := range []string{"$.spec", ".$patch", ".spec['a*']"} {
+		if path, err := redact.ParsePath(text); err == nil {
+			t.Errorf("%s is read as %s", text, path)
+		}
+	}
+}
+
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		path, other string
