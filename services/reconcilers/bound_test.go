@@ -78,6 +78,7 @@ func BenchmarkFits(b *testing.B) {
 		"status patch":  {"taint-eviction-controller", events.VerbPatch},
 		"status update": {"deployment-controller", events.VerbUpdate},
 		"pod":           {"replicaset-controller", events.VerbCreate},
+		"stateful pod":  {"statefulset-controller", events.VerbCreate},
 		"daemon pod":    {"daemonset-controller", events.VerbCreate},
 		"full update":   {"persistentvolumeclaim-protection-controller", events.VerbUpdate},
 		"delete":        {"garbage-collector-controller", events.VerbDelete},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/services/reconcilers/story"
@@ -23,12 +25,13 @@ type honest struct {
 	d       reconcile.Description
 	turn    events.Turn
 	own     metav1.Object
+	read    func(events.Ref) metav1.Object
 	command events.Command
 	story   string
 }
 
 func (h honest) fits(c events.Command) error {
-	return h.d.Fits(h.turn, func() metav1.Object { return h.own })(c)
+	return h.d.Fits(h.turn, func() metav1.Object { return h.own }, h.read)(c)
 }
 
 // told are the commands of all stories of a controller.
@@ -64,7 +67,7 @@ func told(t testing.TB, c reconcile.Any) (all []honest) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		for _, command := range decision.Commands {
-			all = append(all, honest{d, turn, own, command, filepath.Base(path)})
+			all = append(all, honest{d, turn, own, reconciletest.Objects(view), command, filepath.Base(path)})
 		}
 	}
 	return all
@@ -275,6 +278,64 @@ var forgeries = []forgery{
 		return c.Verb == events.VerbUpdate && writes(h, func(w reconcile.Write) bool { return w.Changes != nil }) && h.own != nil &&
 			bodied(func(body map[string]any) bool { labelled(within(body, "metadata"), "labels"); return true })(h, c)
 	}},
+	{"a volume in the place of a claim", templated(func(spec, _ map[string]any) {
+		spec["volumes"] = append([]any{map[string]any{"name": "data", "hostPath": map[string]any{"path": "/"}}}, list(spec["volumes"])...)
+	})},
+	{"the claim of another pod", templated(func(spec, _ map[string]any) {
+		spec["volumes"] = append([]any{map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "data-db-0"}}}, list(spec["volumes"])...)
+	})},
+	{"another template of what is there", changed("replicasets.apps", func(body map[string]any) {
+		within(within(within(body, "spec"), "template"), "spec")["hostNetwork"] = true
+	})},
+	{"another selector of what is there", changed("replicasets.apps", func(body map[string]any) {
+		within(within(body, "spec"), "selector")["matchLabels"] = map[string]any{"forged": "so"}
+	})},
+	{"a finalizer of a set that is there", changed("replicasets.apps", func(body map[string]any) {
+		within(body, "metadata")["finalizers"] = []any{"example.com/forged"}
+	})},
+	{"another size of a claim", changed("persistentvolumeclaims", func(body map[string]any) {
+		within(body, "spec")["resources"] = map[string]any{"requests": map[string]any{"storage": "1Ei"}}
+	})},
+	{"a claim without its finalizer", changed("persistentvolumeclaims", func(body map[string]any) {
+		within(body, "metadata")["finalizers"] = []any{"example.com/forged"}
+	})},
+	{"a label of a claim", changed("persistentvolumeclaims", func(body map[string]any) { labelled(within(body, "metadata"), "labels") })},
+	{"another template in a revision", func(h honest, c *events.Command) bool {
+		return c.Kind == "controllerrevisions.apps" && (c.Verb == events.VerbCreate || c.Verb == events.VerbUpdate) && bodied(func(body map[string]any) bool {
+			within(within(within(within(body, "data"), "spec"), "template"), "spec")["hostNetwork"] = true
+			return true
+		})(h, c)
+	}},
+	{"a size in a revision", func(h honest, c *events.Command) bool {
+		return c.Kind == "controllerrevisions.apps" && c.Verb == events.VerbCreate && bodied(func(body map[string]any) bool {
+			within(within(body, "data"), "spec")["replicas"] = 0
+			return true
+		})(h, c)
+	}},
+	{"a revision that deletes the template", func(h honest, c *events.Command) bool {
+		return c.Kind == "controllerrevisions.apps" && c.Verb == events.VerbCreate && bodied(func(body map[string]any) bool {
+			within(within(within(body, "data"), "spec"), "template")["$patch"] = "delete"
+			return true
+		})(h, c)
+	}},
+	{"another owner of a claim", changed("persistentvolumeclaims", func(body map[string]any) {
+		within(body, "metadata")["ownerReferences"] = []any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}}
+	})},
+	{"a taint that is not the controller's", retainted(func(taints []any) []any {
+		return append(taints, map[string]any{"key": "example.com/forged", "effect": "NoExecute"})
+	})},
+	{"a taint of another manager is taken off", retainted(func(taints []any) []any {
+		return slices.DeleteFunc(taints, func(t any) bool {
+			taint, _ := t.(map[string]any)
+			return taint["key"] == "mine"
+		})
+	})},
+	{"taints that a directive takes off", func(h honest, c *events.Command) bool {
+		return c.Kind == "nodes" && c.Verb == events.VerbPatch && c.Subresource == "" && bodied(func(body map[string]any) bool {
+			within(body, "spec")["$deleteFromPrimitiveList/taints"] = []any{"mine"}
+			return true
+		})(h, c)
+	}},
 	{"an Event of another reason", noticed(func(n *events.Notice) { n.Reason = "for ged" })},
 	{"an Event about another kind", noticed(func(n *events.Notice) { n.About.Kind, n.About.APIVersion = "Secret", "v1" })},
 	{"an Event elsewhere", func(h honest, c *events.Command) bool {
@@ -344,11 +405,35 @@ func created(change func(body map[string]any)) func(honest, *events.Command) boo
 	}
 }
 
+// changed changes the body of an update of one of a kind that is not the key's.
+func changed(kind kinds.Name, change func(body map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbUpdate && c.Kind == kind && c.Subresource == "" && h.d.Owns != nil && h.d.Owns.Name != kind &&
+			bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+	}
+}
+
+// retainted changes the taints in a patch of a node.
+func retainted(change func(taints []any) []any) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return c.Kind == "nodes" && c.Verb == events.VerbPatch && bodied(func(body map[string]any) bool {
+			spec := within(body, "spec")
+			was := list(spec["taints"])
+			next := change(slices.Clone(was))
+			if len(next) == len(was) {
+				return false
+			}
+			spec["taints"] = next
+			return true
+		})(h, c)
+	}
+}
+
 // templated changes the pod, or the template, of what is created as a copy of its
 // controller's.
 func templated(change func(spec, meta map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
-		copied := func(w reconcile.Write) bool { return len(w.Copies) > 0 && w.Kind == "pods" }
+		copied := func(w reconcile.Write) bool { return w.Child && w.Kind == "pods" }
 		templates := func(w reconcile.Write) bool { return len(w.Copies) > 0 && w.Kind == "replicasets.apps" }
 		switch {
 		case writes(h, copied):

@@ -27,7 +27,9 @@ func TestThePromisesAreDocumented(t *testing.T) {
 		"The writer refuses every command beyond its controller's promise, and raises an alarm. A body may always hold\n" +
 		"what names its object, and the uid and version that it must have; an update, a patch and a delete always name the uid,\n" +
 		"and an update the version. A body is compared with the key's object at the version that the turn saw; on another\n" +
-		"version, where the two differ, the turn is stale, and no alarm is raised. This document is generated\n" +
+		"version, where the two differ, the turn is stale, and no alarm is raised. An update of another object is compared with\n" +
+		"that, and a pod of an earlier revision with the revision, as the state has them; where it does not have them, the turn is stale.\n" +
+		"This document is generated\n" +
 		"(`go test ./services/reconcilers -run Promises -update`).\n")
 	for _, c := range every(t) {
 		d := c.Describe()
@@ -55,10 +57,10 @@ func TestThePromisesAreDocumented(t *testing.T) {
 
 // worst is what a stolen key of each controller can do at most: what its promise leaves open.
 var worst = map[string]string{
-	"deployment-controller":                          "give replica sets of a Deployment another template or size, delete replica sets of the namespace, and say what it likes in a Deployment's status; with a rollback asked for, give the Deployment another template",
+	"deployment-controller":                          "give replica sets of a Deployment another size and other annotations, delete replica sets of the namespace, and say what it likes in a Deployment's status; with a rollback asked for, give the Deployment another template",
 	"replicaset-controller":                          "create as many pods of a set's own template as quota lets it, delete the pods of the namespace, and say what it likes in the set's status",
 	"replicationcontroller-controller":               "create as many pods of a controller's own template as quota lets it, delete the pods of the namespace, and say what it likes in its status",
-	"statefulset-controller":                         "create pods of any template in a namespace that has a StatefulSet (an earlier revision is not known to the writer), which is as much as that namespace's accounts may; delete its pods and revisions, and change its claims",
+	"statefulset-controller":                         "create pods of a set's own template or of a revision in its namespace, which it can adopt; delete the pods and revisions of the namespace, and have the set's claims deleted by giving them an owner that is gone",
 	"daemonset-controller":                           "create pods of a set's own template on any node, with any tolerations; delete the pods and revisions of the namespace",
 	"job-controller":                                 "create as many pods of a Job's own template as quota lets it, with other variables in them; delete the pods of the namespace and free them of finalizers",
 	"cronjob-controller":                             "start the Jobs of a CronJob at any time, and delete Jobs of the namespace",
@@ -78,7 +80,7 @@ var worst = map[string]string{
 	"resourcequota-controller":                       "say that any amount of a quota is used, so that nothing more can be created or quota is exceeded",
 	"clusterrole-aggregation-controller":             "give any rules to a ClusterRole that aggregates, such as admin: it is as good as a cluster administrator",
 	"validatingadmissionpolicy-status-controller":    "say what it likes in the status of an admission policy",
-	"node-lifecycle-controller":                      "taint every node, so that its pods go and none come, or take all taints off; say that nodes and pods are not ready",
+	"node-lifecycle-controller":                      "taint every node as one that is not well or cordoned, so that its pods go and none come, or take such taints off; say that nodes and pods are not ready",
 	"taint-eviction-controller":                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                 "say in an annotation how long kubelets keep Secrets",
 	"ephemeral-volume-controller":                    "create the claims that a pod asks for, though it is gone",
@@ -147,17 +149,20 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 			t.Fatalf("%s: there is no %s", what, c.controller)
 		}
 		turn := events.Turn{Controller: d.Name, Key: c.key, UID: "u"}
-		if err := d.Fits(turn, func() metav1.Object { return c.own })(c.command); (err == nil) != c.fits {
+		if err := d.Fits(turn, func() metav1.Object { return c.own }, none)(c.command); (err == nil) != c.fits {
 			t.Errorf("%s: fits %t, %v", what, !c.fits, err)
 		}
 	}
 	record := events.Command{Verb: events.VerbRecord, OnApplied: &events.Notice{}}
 	record.OnApplied.About.Namespace = "kube-system"
 	d := described["replicaset-controller"]
-	if d.Fits(events.Turn{Key: key}, nil)(record) == nil {
+	if d.Fits(events.Turn{Key: key}, nil, none)(record) == nil {
 		t.Error("an Event about another namespace fits")
 	}
 }
+
+// none knows no object.
+func none(events.Ref) metav1.Object { return nil }
 
 func every(t testing.TB) []reconcile.Any {
 	t.Helper()

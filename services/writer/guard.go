@@ -70,25 +70,79 @@ func restates(t events.Turn) bool {
 	})
 }
 
+// objectOf is the object that a delta says is there; nil where it is gone, or cannot be read,
+// which proves nothing.
+func objectOf(d events.Delta) metav1.Object {
+	kind, known := kinds.Lookup(d.Kind)
+	if !known || d.Op != events.Is {
+		return nil
+	}
+	kind.Form = d.Form
+	decoded, err := kinds.Decode(kind, d.ContentType, d.Body)
+	if err != nil {
+		return nil
+	}
+	return decoded
+}
+
+// stands gives what the state has of an object that a turn changes, or that it names. All
+// that it changes of a kind are looked up together, when one of them is first asked for. Where
+// the state cannot be asked nothing is known, and the command is stale.
+func (t *taker) stands(ctx context.Context, turn events.Turn) func(events.Ref) metav1.Object {
+	found := map[events.Ref]metav1.Object{}
+	return func(ref events.Ref) metav1.Object {
+		if _, asked := found[ref]; !asked {
+			for one, object := range t.lookUp(ctx, changedWith(turn, ref)) {
+				found[one] = object
+			}
+		}
+		return found[ref]
+	}
+}
+
+// changedWith are an object and those of its kind that a turn changes.
+func changedWith(turn events.Turn, ref events.Ref) []events.Ref {
+	refs := []events.Ref{ref}
+	for _, c := range turn.Commands {
+		if other := c.Ref(); (c.Verb == events.VerbUpdate || c.Verb == events.VerbPatch) && other.Kind == ref.Kind && !slices.Contains(refs, other) {
+			refs = append(refs, other)
+		}
+	}
+	return refs
+}
+
+// lookUp is what the state has of some objects of one kind; nil of one of which nothing is
+// known.
+func (t *taker) lookUp(ctx context.Context, refs []events.Ref) map[events.Ref]metav1.Object {
+	subjects := make([]string, len(refs))
+	for i, ref := range refs {
+		subjects[i] = subject.Delta(ref)
+	}
+	messages, err := t.config.Bus.LastOf(ctx, subject.StateStream(refs[0].Kind), subjects)
+	objects := make(map[events.Ref]metav1.Object, len(refs))
+	for i, ref := range refs {
+		m, there := messages[subjects[i]]
+		objects[ref] = nil
+		if err != nil || !there {
+			continue
+		}
+		if d, unread := events.DecodeDelta(ref, m); unread == nil {
+			objects[ref] = objectOf(d)
+		}
+	}
+	return objects
+}
+
 // fits is the profile's check of a turn's commands. own is the newest delta of the key's
 // object.
-func (p *Profile) fits(turn events.Turn, own events.Delta) func(events.Command, []byte) error {
+func (p *Profile) fits(turn events.Turn, own events.Delta, read func(events.Ref) metav1.Object) func(events.Command, []byte) error {
 	if p.Fits == nil {
 		return nil
 	}
 	object := sync.OnceValue(func() metav1.Object {
-		kind, known := kinds.Lookup(own.Kind)
-		if !known || own.Op != events.Is {
-			return nil
-		}
-		kind.Form = own.Form
-		decoded, err := kinds.Decode(kind, own.ContentType, own.Body)
-		if err != nil {
-			return nil // what cannot be read proves nothing
-		}
-		return decoded
+		return objectOf(own)
 	})
-	fits := p.Fits(turn, object)
+	fits := p.Fits(turn, object, read)
 	return func(c events.Command, body []byte) error {
 		c.Body = body
 		return fits(c)

@@ -101,7 +101,7 @@ func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
 			known := make(chan metav1.Object, 1)
 			s.writer(func(c *writer.Config) {
 				c.Controllers[0].Allowed = func(events.Command) bool { return true }
-				c.Controllers[0].Fits = func(_ events.Turn, own func() metav1.Object) func(events.Command) error {
+				c.Controllers[0].Fits = func(_ events.Turn, own func() metav1.Object, _ func(events.Ref) metav1.Object) func(events.Command) error {
 					return func(events.Command) error {
 						known <- own()
 						return events.ErrSuperseded

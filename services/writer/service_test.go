@@ -1,6 +1,7 @@
 package writer_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -259,7 +260,7 @@ func seen(uid types.UID, version string, generation int64) func(*events.Turn) {
 func (s *scene) delta(d events.Delta) {
 	s.Helper()
 	d.Kind = kinds.ReplicaSets.Name
-	d.Ref = events.Ref{Kind: d.Kind, Namespace: "ns", Name: "web"}
+	d.Ref = events.Ref{Kind: d.Kind, Namespace: "ns", Name: cmp.Or(d.Ref.Name, "web")}
 	log, err := s.bus.Append(s.Context(), d.Kind)
 	s.must(err)
 	m := events.EncodeDelta(d)

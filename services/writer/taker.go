@@ -206,7 +206,7 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 		return t.later(m, err)
 	}
 	p := plan.New(turn, plan.Options{
-		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed, Fits: t.profile.fits(turn, own),
+		Again: again, DryRun: t.config.Mode == DryRun, Off: t.config.Mode == Off, Refused: refusal, Promised: t.profile.Allowed, Fits: t.profile.fits(turn, own, t.stands(ctx, turn)),
 	})
 	holds := t.holds(ctx, m, turn)
 	if again {

@@ -54,8 +54,8 @@ type Profile struct {
 	Allowed func(events.Command) bool
 	// Fits gives the check of a turn's commands: whether what one writes, and on which
 	// object, is within what it has promised. own gives the key's own object as the state has
-	// it, or nil; a command has its body. nil means everything that is allowed.
-	Fits func(t events.Turn, own func() metav1.Object) func(events.Command) error
+	// it, read any other, or nil; a command has its body. nil means everything that is allowed.
+	Fits func(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error
 }
 
 // Config is what a writer needs.

@@ -63,7 +63,10 @@ func promised(d reconcile.Description, key events.Key, seen reconcile.Snapshot, 
 	if there {
 		t.Kind, t.UID, t.ResourceVersion = kind, own.GetUID(), own.GetResourceVersion()
 	}
-	fits := d.Fits(t, func() metav1.Object { return own })
+	fits := d.Fits(t, func() metav1.Object { return own }, func(ref events.Ref) metav1.Object {
+		obj, _ := seen.Get(ref.Kind, ref.Namespace, ref.Name)
+		return obj
+	})
 	for _, command := range decision.Commands {
 		if err := fits(command); err != nil {
 			return fmt.Errorf("%s of %v: %w: %w", command.Verb, command.Ref(), ErrBeyondPromise, err)

@@ -135,7 +135,7 @@ type actor interface {
 }
 
 // bounds gives the check of a turn's commands: whether they are within its controller's promise.
-type bounds func(t events.Turn, own func() metav1.Object) func(events.Command) error
+type bounds func(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error
 
 // Epoch is when every world begins.
 var Epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -123,9 +123,9 @@ func (x *writer) take(p *delivery, b *book) {
 
 // fits is the check of what the commands of a turn write, and where.
 func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
-	own := func() metav1.Object {
-		kind, known := kinds.Lookup(t.Kind)
-		delta, there := x.world.bus.kinds[t.Kind].live(events.Ref{Kind: t.Kind, Namespace: t.Key.Namespace, Name: t.Key.Name})
+	read := func(ref events.Ref) metav1.Object {
+		kind, known := kinds.Lookup(ref.Kind)
+		delta, there := x.world.bus.kinds[ref.Kind].live(ref)
 		if !known || !there || delta.Op != events.Is {
 			return nil
 		}
@@ -135,7 +135,9 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 		}
 		return obj
 	}
-	fits := x.world.bounds[t.Controller](t, own)
+	fits := x.world.bounds[t.Controller](t, func() metav1.Object {
+		return read(events.Ref{Kind: t.Kind, Namespace: t.Key.Namespace, Name: t.Key.Name})
+	}, read)
 	return func(c events.Command, body []byte) error {
 		c.Body = body
 		return fits(c)

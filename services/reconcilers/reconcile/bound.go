@@ -8,88 +8,17 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
-
-// known is the key's own object, read when it is first asked for, and what is known of the
-// turn's bodies.
-type known struct {
-	turn   events.Turn
-	read   func() metav1.Object
-	object metav1.Object
-	asked  bool
-	parts  map[*redact.Step][]json.RawMessage // of the object, by the path that leads there
-	holds  *promise                           // which the body holds that was looked at last
-	body   json.RawMessage
-}
-
-// held tells whether a body is the very one that was found to hold a promise: many creates of
-// a turn share theirs.
-func (k *known) held(p *promise, body json.RawMessage) bool {
-	return k.holds == p && len(body) > 0 && len(k.body) == len(body) && &k.body[0] == &body[0]
-}
 
 // reports is true for a command of a turn that reports: its writer does not read the key's
 // object.
 func reports(c events.Command) bool { return c.Lane() == events.Tell }
 
-func (k *known) get() metav1.Object {
-	if !k.asked && k.read != nil {
-		k.object, k.asked = k.read(), true
-	}
-	return k.object
-}
-
-// differs is the error of a command that does not agree with the key's object. One that was
-// decided on another version of it may have agreed with that.
-func (k *known) differs(format string, args ...any) error {
-	err := fmt.Errorf(format, args...)
-	if obj := k.get(); obj != nil && obj.GetResourceVersion() != k.turn.ResourceVersion {
-		return fmt.Errorf("%w: %w", events.ErrSuperseded, err)
-	}
-	return err
-}
-
-// at is what the key's object has at a path, as JSON: all values where it leads to several.
-func (k *known) at(path redact.Path) []json.RawMessage {
-	obj := k.get()
-	if obj == nil {
-		return nil
-	}
-	first := firstOf(path)
-	values, had := k.parts[first]
-	if had {
-		return values
-	}
-	for _, v := range path.Find(obj) {
-		if v.IsZero() {
-			continue
-		}
-		if text, err := json.Marshal(v.Interface()); err == nil {
-			values = append(values, text)
-		}
-	}
-	if k.parts == nil {
-		k.parts = map[*redact.Step][]json.RawMessage{}
-	}
-	k.parts[first] = values
-	return values
-}
-
-// firstOf tells a path of a promise from all others; nil is the one that leads to everything.
-func firstOf(path redact.Path) *redact.Step {
-	if len(path) == 0 {
-		return nil
-	}
-	return &path[0]
-}
-
 // against tells whether the key's object is such that the command is promised of it. Of a
 // command that reports it is not known.
-func (p *promise) against(t events.Turn, c events.Command, own *known) error {
+func (p *promise) against(c events.Command, own *known) error {
 	if reports(c) {
 		return nil
 	}
@@ -140,7 +69,7 @@ func (p *promise) decode(text json.RawMessage) (map[string]any, error) {
 }
 
 // holds tells whether a body holds what is promised, and nothing else.
-func (p *promise) holds(c events.Command, body map[string]any, own *known) error {
+func (p *promise) holds(c events.Command, body map[string]any, f *facts) error {
 	if p.fields != nil {
 		if err := within(body, nil, p.fields, c.Verb != events.VerbPatch); err != nil {
 			return err
@@ -162,19 +91,25 @@ func (p *promise) holds(c events.Command, body map[string]any, own *known) error
 		return nil
 	}
 	for _, part := range p.copies {
-		if err := part.holds(body, own); err != nil {
+		if err := part.holds(c, body, f); err != nil {
+			return err
+		}
+	}
+	for _, l := range p.lists {
+		if err := l.holds(c, body, f); err != nil {
 			return err
 		}
 	}
 	if p.changes == nil {
 		return nil
 	}
-	whole := own.at(redact.Path{})
+	of := f.of(c)
+	whole := of.at(redact.Path{})
 	if len(whole) == 0 {
-		return own.differs("the key's object is not known")
+		return fmt.Errorf("%w: %v is not known", events.ErrSuperseded, c.Ref())
 	}
 	if at, differs := differ(nil, c.Body, whole[0], p.changes, nil); differs {
-		return own.differs("the update changes %.80s, which is not promised", at)
+		return of.differs("the update changes %.80s, which is not promised", at)
 	}
 	return nil
 }
@@ -223,25 +158,56 @@ func removes(body map[string]any) error {
 	return nil
 }
 
-// holds tells whether a part of a body is that part of the key's object.
-func (c copied) holds(body map[string]any, own *known) error {
+// holds tells whether a part of a body is that part of the key's object, or of a revision of
+// it. A revision that is not known is no proof of a forgery: it may have been there.
+func (c copied) holds(of events.Command, body map[string]any, f *facts) error {
 	part, err := jsonOf(one(find(body, c.to)))
 	if err != nil {
 		return err
 	}
-	from := own.at(c.from)
+	where, differs := c.differs(of.Name, part, f.own, f.own)
+	if !differs {
+		return nil
+	}
+	if !c.revision {
+		return f.own.differs("the body's %s%.80s is not that of the key's object, %s", c.to, where, c.from)
+	}
+	revision := f.revision(of.Namespace, body)
+	if revision.get() == nil {
+		return fmt.Errorf("%w: no revision of the key's object is known of which the body's %s%.80s would be", events.ErrSuperseded, c.to, where)
+	}
+	if where, differs = c.differs(of.Name, part, revision, f.own); differs {
+		return f.own.differs("the body's %s%.80s is not that of the key's object or of its revision, %s", c.to, where, c.from)
+	}
+	return nil
+}
+
+// differs tells where a part of the body of an object of a name differs from that part of
+// another object. own is the key's.
+func (c copied) differs(name string, part json.RawMessage, object, own *known) (where redact.Path, differs bool) {
+	from := object.at(c.from)
 	if len(from) == 0 {
 		from = []json.RawMessage{nil}
 	}
-	var where redact.Path
 	for _, text := range from {
-		at, differs := differ(nil, part, text, c.but, c.plus)
-		if !differs {
-			return nil
+		if c.claims != nil {
+			differs = !claimed(name, texts(own.at(c.claims)), part, text)
+		} else {
+			where, differs = differ(nil, part, text, c.but, c.plus)
 		}
-		where = at
+		if !differs {
+			break
+		}
 	}
-	return own.differs("the body's %s%.80s is not that of the key's object, %s", c.to, where, c.from)
+	return where, differs
+}
+
+// texts are JSON strings.
+func texts(values []json.RawMessage) (all []string) {
+	for _, v := range values {
+		all = append(all, textOf(v))
+	}
+	return all
 }
 
 func one(values []any) any {
@@ -267,6 +233,12 @@ func jsonOf(part any) (json.RawMessage, error) {
 // element that does not say of what it is may say what becomes of the list.
 func find(value any, path redact.Path) []any {
 	if part, whole := value.(json.RawMessage); whole && len(path) > 0 {
+		if fields, err := events.MembersOf(part); err == nil && !path[0].Each {
+			if inner := fields.Of(path[0].Name, 0); inner != nil {
+				return find(inner, path[1:])
+			}
+			return nil
+		}
 		var err error
 		if value, err = events.ValueOf(part); err != nil {
 			return []any{part}

@@ -27,6 +27,7 @@ type promise struct {
 	where, namedBy      redact.Path
 	values              []value
 	copies              []copied
+	lists               []listed
 	absentBy, absentUID redact.Path
 	whole               []string // the fields that are not decoded
 }
@@ -41,6 +42,8 @@ type copied struct {
 	to, from redact.Path
 	but      []redact.Path
 	plus     []string
+	revision bool
+	claims   redact.Path
 }
 
 func (w Writes) read() []promise {
@@ -64,6 +67,9 @@ func (w Writes) read() []promise {
 		for _, c := range one.Copies {
 			p.copies = append(p.copies, c.read())
 		}
+		for _, l := range one.Elements {
+			p.lists = append(p.lists, listed{l, path(l.Path)})
+		}
 		if one.Absent != nil {
 			p.absentBy, p.absentUID = path(one.Absent.NamedBy), path(one.Absent.UIDBy)
 		}
@@ -79,7 +85,7 @@ func undecoded(w Write, field string) bool {
 }
 
 func (c Copy) read() copied {
-	return copied{path(c.To), path(c.From), paths(c.But), c.Plus}
+	return copied{path(c.To), path(c.From), paths(c.But), c.Plus, c.Revision, path(c.Claims)}
 }
 
 func path(text string) redact.Path {
@@ -99,24 +105,24 @@ func paths(texts []string) []redact.Path {
 
 // Fits gives the check of the commands of a turn, each of which has its body: whether it is
 // within the promise, about which object it is, on which conditions, what its body holds, and
-// which Events go with it. own gives the key's own object as it is known, or nil. It is called
-// at most once. The check is not safe for concurrent use.
+// which Events go with it. own gives the key's own object as it is known, read any other that
+// a command is about, or nil. Each is read once. The check is not safe for concurrent use.
 //
 // Errors: of the check, why it is not; [events.ErrSuperseded] where that may be so only because
-// the key's object is not known as the turn saw it.
-func (d Description) Fits(t events.Turn, own func() metav1.Object) func(events.Command) error {
-	known := &known{turn: t, read: own}
-	return func(c events.Command) error { return d.fits(t, c, known) }
+// an object is not known as the turn saw it.
+func (d Description) Fits(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error {
+	f := &facts{turn: t, owns: d.Owns, own: &known{read: own, saw: t.ResourceVersion}, read: read}
+	return func(c events.Command) error { return d.fits(t, c, f) }
 }
 
-func (d *Description) fits(t events.Turn, c events.Command, known *known) error {
+func (d *Description) fits(t events.Turn, c events.Command, f *facts) error {
 	if err := d.Tells.fit(d.Owns, t, c); err != nil || c.Verb == events.VerbRecord {
 		return err
 	}
 	var err error
 	for i := range d.promises {
 		if p := &d.promises[i]; p.allows(c) {
-			if err = p.fits(d.Owns, t, c, known); err == nil {
+			if err = p.fits(d.Owns, t, c, f); err == nil {
 				return nil
 			}
 		}
@@ -127,7 +133,7 @@ func (d *Description) fits(t events.Turn, c events.Command, known *known) error 
 	return err
 }
 
-func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *known) error {
+func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, f *facts) error {
 	if kind, known := kinds.Lookup(p.Kind); known && !p.Any && c.Version != kind.Version {
 		return fmt.Errorf("%s are written in version %s, not %.40q", p.Kind, kind.Version, c.Version)
 	}
@@ -137,13 +143,13 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 	if err := p.conditional(c); err != nil {
 		return err
 	}
-	if err := p.against(t, c, own); err != nil {
+	if err := p.against(c, f.own); err != nil {
 		return err
 	}
 	if p.keeps() {
-		return p.kept(c, own)
+		return p.kept(c, f.own)
 	}
-	if !p.reads() || own.held(p, c.Body) {
+	if !p.reads() || f.held(p, c.Body) {
 		return nil
 	}
 	body, err := p.decode(c.Body)
@@ -155,16 +161,23 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, own *k
 			return err
 		}
 	}
-	if err := p.holds(c, body, own); err != nil {
+	if err := p.holds(c, body, f); err != nil {
 		return err
 	}
-	own.holds, own.body = p, c.Body
+	if c.Verb == events.VerbCreate && !p.named() {
+		f.holds, f.body = p, c.Body
+	}
 	return nil
+}
+
+// named tells whether what a body may hold follows from the name of the object.
+func (p *promise) named() bool {
+	return slices.ContainsFunc(p.copies, func(c copied) bool { return c.claims != nil })
 }
 
 // reads tells whether the body matters.
 func (p *promise) reads() bool {
-	return p.Child || p.fields != nil || len(p.values)+len(p.copies) > 0 || p.changes != nil || p.Removes
+	return p.Child || p.fields != nil || len(p.values)+len(p.copies)+len(p.lists) > 0 || p.changes != nil || p.Removes
 }
 
 // about tells whether the object of a command is one that it may be about.

@@ -42,7 +42,9 @@ type Write struct {
 	Values []Value
 	// Copies are the parts of a body that are parts of the key's object.
 	Copies []Copy
-	// Changes are the paths in which the key's object may be changed by an update; nil: any.
+	// Elements are the lists of the object of which a body changes only some elements.
+	Elements []Elements
+	// Changes are the paths in which the object may be changed by an update; nil: any.
 	// Of a status of the key's object they are those outside of the status; nil: none.
 	Changes []string
 	// Removes: a list in the body only takes elements away.
@@ -117,6 +119,21 @@ type Copy struct {
 	To, From string
 	But      []string
 	Plus     []string
+	// Revision: it may also be that part as it is in the ControllerRevision of the key's
+	// object that a pod names in its label. One that is of the key's object as it is needs
+	// no revision: that may have been created just now.
+	Revision bool
+	// Claims is where the key's object has the names of the volumes in whose place a pod
+	// has claims of its own: To are volumes, and such a claim is named after its volume and
+	// the pod. Empty: none.
+	Claims string
+}
+
+// Elements are a list in a body that has the elements which that list of the object has, in their
+// order, but for those whose field By is one of some texts: such elements may come and go.
+type Elements struct {
+	Path, By string
+	One      []string
 }
 
 // Absent is an owner whose absence a command has as a condition: of a kind, and of the name
@@ -176,7 +193,12 @@ func (w Write) String() string {
 	}
 	for _, c := range w.Copies {
 		add(true, ", its %s a copy of %s", c.To, c.From)
+		add(c.Revision, " or of a revision of it")
+		add(c.Claims != "", " but for the pod's own claims, named in %s", c.Claims)
 		add(len(c.But)+len(c.Plus) > 0, " but for %s", strings.Join(slices.Concat(c.But, c.Plus), ", "))
+	}
+	for _, l := range w.Elements {
+		add(true, ", its %s that of the object but for elements whose %s is %s", l.Path, l.By, strings.Join(l.One, " or "))
 	}
 	keeps := (&promise{Write: w}).keeps()
 	add(keeps, ", leaving its metadata as they are")

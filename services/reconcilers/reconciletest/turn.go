@@ -150,7 +150,7 @@ func Promised(d reconcile.Description, view json.RawMessage, wanted reconcile.De
 	if err != nil {
 		return err
 	}
-	fits := d.Fits(t, func() metav1.Object { return own })
+	fits := d.Fits(t, func() metav1.Object { return own }, Objects(view))
 	for _, c := range wanted.Commands {
 		if err := fits(c); err != nil {
 			return fmt.Errorf("%s of %v (subresource %q) is beyond the promise: %w", c.Verb, c.Ref(), c.Subresource, err)

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -139,12 +140,12 @@ func (d *Desk) breach(key events.Key, a answer, next []events.Command) string {
 	if a.object != nil {
 		t.Kind, t.UID, t.ResourceVersion = d.own(key).Kind, a.object.GetUID(), a.object.GetResourceVersion()
 	}
-	fits := d.described.Fits(t, func() metav1.Object { return a.object })
+	fits := d.described.Fits(t, func() metav1.Object { return a.object }, func(events.Ref) metav1.Object { return nil })
 	for _, c := range next {
 		if !d.described.Writes.Allows(c) {
 			return fmt.Sprintf("%s of %v (subresource %q) is not among what the controller may write", c.Verb, c.Ref(), c.Subresource)
 		}
-		if err := fits(c); err != nil {
+		if err := fits(c); err != nil && !errors.Is(err, events.ErrSuperseded) { // of others the writer judges
 			return fmt.Sprintf("%s of %v (subresource %q) is beyond what the controller may write: %v", c.Verb, c.Ref(), c.Subresource, err)
 		}
 		if d.described.Silent && c.Lane() == events.Tell {

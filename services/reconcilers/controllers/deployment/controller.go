@@ -50,7 +50,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 		Writes: reconcile.Writes{
 			{Verb: events.VerbCreate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: append([]string{".status"}, template.Made...),
 				Copies: []reconcile.Copy{{To: ".spec.template", From: ".spec.template", But: []string{".metadata.labels['" + hashLabel + "']"}}}},
-			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true},
+			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true, Changes: []string{".metadata.annotations", ".spec.replicas", ".spec.minReadySeconds"}},
 			{Verb: events.VerbPatch, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 			{Verb: events.VerbDelete, Kind: kinds.ReplicaSets.Name, On: reconcile.Beside, Unchanged: true},
 			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself, Changes: []string{".metadata.annotations", ".spec.template"}, Where: ".metadata.annotations['" + appsv1.DeprecatedRollbackTo + "']"},

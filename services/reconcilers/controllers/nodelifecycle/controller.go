@@ -83,7 +83,8 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.Leases.Kind},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: append([]string{".spec.taints"}, labelsOfOld()...), Unchanged: true},
+			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: append([]string{".spec.taints"}, labelsOfOld()...), Unchanged: true,
+				Elements: []reconcile.Elements{{Path: ".spec.taints", By: "key", One: taints()}}},
 			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status", Fields: []string{".status.conditions"}, Unchanged: true,
 				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: namesOf(stopped)}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionUnknown)}}}},
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status.conditions"}, Unchanged: true,

@@ -53,6 +53,15 @@ func warning(t corev1.Taint) bool {
 	return ours && t.Effect == corev1.TaintEffectNoSchedule
 }
 
+// taints are the keys of all taints that are ours.
+func taints() []string {
+	keys := []string{corev1.TaintNodeUnschedulable}
+	for _, w := range warnings {
+		keys = append(keys, w.taint)
+	}
+	return keys
+}
+
 // driven are the keys of the taints of ours with which a node has its pods go.
 func driven(n *corev1.Node) (keys []string) {
 	for _, t := range n.Spec.Taints {

@@ -50,14 +50,15 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.PersistentVolumeClaims.Kind, Keys: keysOfClaim},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: template.Made},
+			creates(),
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences", ".metadata.labels['" + appsv1.StatefulSetPodNameLabel + "']", ".metadata.labels['" + appsv1.PodIndexLabel + "']"}},
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
 			{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.finalizers", ".metadata.ownerReferences", ".spec", ".status"},
 				Copies: []reconcile.Copy{{To: ".spec", From: ".spec.volumeClaimTemplates[*].spec"}}},
-			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid},
-			{Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", ".data", ".revision"}},
-			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata", ".data", ".revision"}},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.Amid, Changes: []string{".metadata.ownerReferences"},
+				Elements: []reconcile.Elements{{Path: ".metadata.ownerReferences", By: "kind", One: []string{kinds.StatefulSets.Kind.Kind, kinds.Pods.Kind.Kind}}}},
+			revision.Creates(),
+			{Verb: events.VerbUpdate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Changes: []string{".revision"}},
 			{Verb: events.VerbPatch, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata.ownerReferences"}},
 			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status", On: reconcile.Itself},
@@ -76,6 +77,23 @@ func New(gates gate.Set) reconcile.Controller[View] {
 		},
 		Decide: measured,
 	}
+}
+
+// creates is the promise to create pods of the set's template, as it is or as a revision has
+// it, each with its own name and volumes.
+func creates() reconcile.Write {
+	w := template.Creates([]string{
+		".metadata.labels['" + appsv1.StatefulSetPodNameLabel + "']", ".metadata.labels['" + appsv1.PodIndexLabel + "']",
+		".metadata.labels['" + appsv1.StatefulSetRevisionLabel + "']", ".spec.hostname", ".spec.subdomain", ".spec.volumes",
+	}, nil)
+	const volumes = ".spec.volumes"
+	w.Copies = append(w.Copies, reconcile.Copy{
+		To: volumes, From: ".spec.template" + volumes, Claims: ".spec.volumeClaimTemplates[*].metadata.name",
+	})
+	for i := range w.Copies {
+		w.Copies[i].Revision = true
+	}
+	return w
 }
 
 func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }

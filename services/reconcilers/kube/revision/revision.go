@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -30,6 +31,18 @@ func Patch(t *corev1.PodTemplateSpec) []byte {
 	}
 	body["$patch"] = "replace"
 	return reconcile.Body(map[string]any{"spec": map[string]any{"template": body}})
+}
+
+// Creates is the promise to create revisions that hold [Patch] of the template in the key's
+// object, and nothing else: pods may be created of what they hold.
+func Creates() reconcile.Write {
+	const template, patch = ".data.spec.template", "['$patch']"
+	return reconcile.Write{
+		Verb: events.VerbCreate, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside, Name: reconcile.After, Child: true,
+		Fields: []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", template, ".revision"},
+		Values: []reconcile.Value{{Path: template + patch, One: []string{"replace"}}},
+		Copies: []reconcile.Copy{{To: template, From: ".spec.template", But: []string{patch}}},
+	}
 }
 
 // Of are the revisions that a set controls and the orphans that it selects, and the names
