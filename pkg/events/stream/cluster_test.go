@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -15,10 +18,12 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/port"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // TestConformsInCluster: the same sentences hold with three copies of every
-// stream. The tests share one cluster, which each finds empty.
+// stream. The tests share one cluster, which each finds empty. It chooses another leader when
+// it sees fit, which is no fault: see [streamtest.Patient].
 func TestConformsInCluster(t *testing.T) {
 	c := serveCluster(t)
 	js := admin(t, c.urls())
@@ -34,8 +39,42 @@ func TestConformsInCluster(t *testing.T) {
 				return names.Err() == nil && left == 0
 			})
 		})
-		return connect(t, stream.Options{URL: c.urls(), Replicas: 3})
+		return streamtest.Patient(connect(t, stream.Options{URL: c.urls(), Replicas: 3}), stream.Passing)
 	})
+}
+
+// TestAClientRidesOutChangesOfLeader: while the streams change their leaders all the time, what
+// a client repeats is stored once, in order, and found.
+func TestAClientRidesOutChangesOfLeader(t *testing.T) {
+	c := serveCluster(t)
+	b := streamtest.Patient(connect(t, stream.Options{URL: c.urls(), Replicas: 3, Timeout: time.Second}), stream.Passing)
+	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "toy")); err != nil {
+		t.Fatal(err)
+	}
+	c.unsettle(subject.LogStream("pods"), subject.StateStream("pods"), subject.TurnStream("toy"), subject.OutcomeStream("toy"))
+	streamtest.Orderly(t, b, "toy", 200)
+}
+
+// unsettle has streams change their leaders again and again until the test ends.
+func (c *cluster) unsettle(streams ...string) {
+	ctx, stop := context.WithCancel(context.Background())
+	conn, err := nats.Connect(c.urls())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var moving sync.WaitGroup
+	c.t.Cleanup(func() { stop(); moving.Wait(); conn.Close() })
+	for _, name := range streams {
+		moving.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+name, nil)
+				select {
+				case <-ctx.Done():
+				case <-time.After(300 * time.Millisecond):
+				}
+			}
+		})
+	}
 }
 
 // TestNothingIsPackedInACluster: a server that syncs always cannot read what it packs
@@ -111,6 +150,7 @@ type cluster struct {
 	servers        []*stream.Server // nil: does not run
 	sync           bool             // always
 	secure         stream.ClusterOptions
+	js             jetstream.JetStream // asks about leaders; nil: has not been needed
 }
 
 // newCluster is a cluster of which nothing runs yet. The servers must know each

@@ -1,6 +1,10 @@
 package stream
 
-import "github.com/nats-io/nats-server/v2/server"
+import (
+	"errors"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
 
 // Compact has a server of a cluster forget how a stream came to be what it is: it
 // cannot mend it from its own journal afterwards.
@@ -20,3 +24,6 @@ var (
 	NoteBound = noteBound
 	BoundOf   = boundOf
 )
+
+// Passing tells the errors that end by themselves when a cluster has chosen a leader.
+func Passing(err error) bool { return passing(err) || errors.Is(err, errShaken) }

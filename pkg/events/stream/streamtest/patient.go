@@ -1,0 +1,369 @@
+package streamtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// Whole is a bus with all that this suite asks of it.
+type Whole interface {
+	bus.Beside
+	bus.Archive
+}
+
+// Patient is a bus of several servers as a client has to use it. Servers of a cluster choose
+// another leader now and then, and do not answer meanwhile: what a client may repeat, as the
+// services do, is repeated while its error passes. And a copy answers lookups that has not
+// applied yet what another one has acknowledged: a lookup is repeated until it knows of all
+// that was stored through this bus. Nothing else is forgiven: what was stored once is not
+// stored again, and what was refused is told.
+func Patient(b Whole, passes func(error) bool) bus.Bus {
+	return &patient{Whole: b, passes: passes, newest: map[string]uint64{}, ends: map[string]uint64{}}
+}
+
+type patient struct {
+	Whole
+	passes func(error) bool
+
+	mu     sync.Mutex
+	newest map[string]uint64 // by subject: the sequence of what was stored last
+	ends   map[string]uint64 // by stream, of turns and outcomes
+}
+
+// retryPause is between two attempts.
+const retryPause = 20 * time.Millisecond
+
+// insist repeats a request while it fails for a reason that passes.
+func (p *patient) insist(ctx context.Context, request func() error) error {
+	for deadline := time.Now().Add(Patience); ; {
+		err := request()
+		if err == nil || !p.passes(err) || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		rest(ctx)
+	}
+}
+
+func rest(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(retryPause):
+	}
+}
+
+// asked is the answer to a question that may be repeated.
+func asked[T any](ctx context.Context, p *patient, question func() (T, error)) (answer T, err error) {
+	err = p.insist(ctx, func() (err error) { answer, err = question(); return err })
+	return answer, err
+}
+
+// found is a message that may be there.
+type found struct {
+	events.Message
+	there bool
+}
+
+// look repeats a lookup until its answer knows of all that was stored.
+func (p *patient) look(ctx context.Context, stream string, lookup func() (events.Message, bool, error), missed func(found) uint64) (events.Message, bool, error) {
+	for deadline := time.Now().Add(Patience); ; rest(ctx) {
+		f, err := asked(ctx, p, func() (f found, err error) { f.Message, f.there, err = lookup(); return f, err })
+		if err != nil || ctx.Err() != nil || time.Now().After(deadline) || !p.stale(ctx, stream, missed(f)) {
+			return f.Message, f.there, err
+		}
+	}
+}
+
+// stale tells whether a stream has a message that a lookup did not know of; 0 is none.
+func (p *patient) stale(ctx context.Context, stream string, missed uint64) bool {
+	if missed == 0 {
+		return false
+	}
+	leader, err := p.StreamState(ctx, stream)
+	return err == nil && leader.Last >= missed // a state may have further to go
+}
+
+// newer is the sequence of what was stored on a subject behind another one; 0: nothing was.
+func (p *patient) newer(on string, than uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.newest[on]; n > than {
+		return n
+	}
+	return 0
+}
+
+func (p *patient) stored(on string, sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.newest[on] = max(p.newest[on], sequence)
+	if stream := streamOf(on); stream != "" {
+		p.ends[stream] = max(p.ends[stream], sequence)
+	}
+}
+
+// streamOf is the stream of a turn or an outcome; empty for other subjects.
+func streamOf(on string) string {
+	switch token := strings.Split(on, "."); token[0] {
+	case "turn":
+		return subject.TurnStream(token[1])
+	case "outcome":
+		return subject.OutcomeStream(token[1])
+	}
+	return ""
+}
+
+func (p *patient) Last(ctx context.Context, stream, on string) (events.Message, bool, error) {
+	return p.look(ctx, stream, func() (events.Message, bool, error) { return p.Whole.Last(ctx, stream, on) },
+		func(f found) uint64 { return p.newer(on, f.Sequence) })
+}
+
+func (p *patient) Next(ctx context.Context, stream, on string, from uint64) (events.Message, bool, error) {
+	return p.look(ctx, stream, func() (events.Message, bool, error) { return p.Whole.Next(ctx, stream, on, from) },
+		func(f found) uint64 {
+			if f.there {
+				return 0
+			}
+			return p.newer(on, max(from, 1)-1)
+		})
+}
+
+func (p *patient) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
+	return p.look(ctx, stream, func() (events.Message, bool, error) { return p.Whole.At(ctx, stream, sequence) },
+		func(f found) uint64 { return p.missedAt(stream, sequence, f) })
+}
+
+// missedAt is what a lookup at a sequence did not know of: the message itself, or in a state
+// the one that has taken its place.
+func (p *patient) missedAt(stream string, sequence uint64, f found) uint64 {
+	_, ofKind := subject.KindOfStream(stream)
+	if f.there && ofKind && strings.HasPrefix(stream, subject.StateStream("")) {
+		return p.newer(f.Subject, f.Sequence)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	there := sequence <= p.ends[stream] || ofKind && slices.Contains(slices.Collect(maps.Values(p.newest)), sequence)
+	if f.there || !there {
+		return 0
+	}
+	return sequence
+}
+
+func (p *patient) LastOf(ctx context.Context, stream string, subjects []string) (all map[string]events.Message, err error) {
+	for deadline := time.Now().Add(Patience); ; rest(ctx) {
+		all, err = asked(ctx, p, func() (map[string]events.Message, error) { return p.Whole.LastOf(ctx, stream, subjects) })
+		missed := uint64(0)
+		for _, on := range subjects {
+			missed = max(missed, p.newer(on, all[on].Sequence))
+		}
+		if err != nil || ctx.Err() != nil || time.Now().After(deadline) || !p.stale(ctx, stream, missed) {
+			return all, err
+		}
+	}
+}
+
+// Store repeats what was not answered. Where that was stored all the same, the repetition is
+// refused, and the newest message of the subject is the one that was sent.
+func (p *patient) Store(ctx context.Context, m events.Message, expect uint64) (sequence uint64, err error) {
+	doubtful := false
+	sequence, err = asked(ctx, p, func() (uint64, error) {
+		n, err := p.Whole.Store(ctx, m, expect)
+		if stream := streamOf(m.Subject); doubtful && errors.Is(err, bus.ErrOvertaken) && stream != "" {
+			if last, there, _ := p.Last(ctx, stream, m.Subject); there && last.Sequence > expect && bytes.Equal(last.Data, m.Data) {
+				return last.Sequence, nil
+			}
+		}
+		doubtful = doubtful || err != nil && p.passes(err)
+		return n, err
+	})
+	if err == nil {
+		p.stored(m.Subject, sequence)
+	}
+	return sequence, err
+}
+
+func (p *patient) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	sequence, err := asked(ctx, p, func() (uint64, error) { return p.Whole.Put(ctx, m, id) })
+	if err == nil {
+		p.stored(m.Subject, sequence)
+	}
+	return sequence, err
+}
+
+func (p *patient) Schedule(ctx context.Context, w events.Wake) error {
+	return p.insist(ctx, func() error { return p.Whole.Schedule(ctx, w) })
+}
+
+func (p *patient) EnsureKind(ctx context.Context, kind kinds.Kind) error {
+	return p.insist(ctx, func() error { return p.Whole.EnsureKind(ctx, kind) })
+}
+
+func (p *patient) EnsureController(ctx context.Context, controller string) error {
+	return p.insist(ctx, func() error { return p.Whole.EnsureController(ctx, controller) })
+}
+
+func (p *patient) EnsureShadow(ctx context.Context, controller string) error {
+	return p.insist(ctx, func() error { return p.Whole.EnsureShadow(ctx, controller) })
+}
+
+func (p *patient) Renew(ctx context.Context, kind kinds.Kind) error {
+	p.forgets()
+	return p.insist(ctx, func() error { return p.Whole.Renew(ctx, kind) })
+}
+
+func (p *patient) Forget(ctx context.Context, kind kinds.Name) error {
+	p.forgets()
+	return p.insist(ctx, func() error { return p.Whole.Forget(ctx, kind) })
+}
+
+// forgets: what was stored need not be there any more.
+func (p *patient) forgets() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.newest)
+	clear(p.ends)
+}
+
+func (p *patient) Kinds(ctx context.Context) ([]kinds.Kind, error) {
+	return asked(ctx, p, func() ([]kinds.Kind, error) { return p.Whole.Kinds(ctx) })
+}
+
+func (p *patient) Controllers(ctx context.Context) ([]string, error) {
+	return asked(ctx, p, func() ([]string, error) { return p.Whole.Controllers(ctx) })
+}
+
+func (p *patient) Shadows(ctx context.Context) ([]string, error) {
+	return asked(ctx, p, func() ([]string, error) { return p.Whole.Shadows(ctx) })
+}
+
+func (p *patient) Consumers(ctx context.Context, stream string) ([]bus.Consumer, error) {
+	return asked(ctx, p, func() ([]bus.Consumer, error) { return p.Whole.Consumers(ctx, stream) })
+}
+
+func (p *patient) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	return asked(ctx, p, func() (bus.State, error) { return p.Whole.StreamState(ctx, stream) })
+}
+
+func (p *patient) Healthy() error { return p.insist(context.Background(), p.Whole.Healthy) }
+
+// Read goes on behind what was handed over.
+func (p *patient) Read(ctx context.Context, passage bus.Passage, handle func([]events.Message) error) error {
+	var own error
+	err := p.insist(ctx, func() error {
+		err := p.Whole.Read(ctx, passage, func(batch []events.Message) error {
+			passage.From, passage.Since = batch[len(batch)-1].Sequence+1, time.Time{}
+			own = handle(batch)
+			return own
+		})
+		if own != nil {
+			return nil // and is not repeated, whatever it is
+		}
+		return err
+	})
+	return errors.Join(own, err)
+}
+
+// Append opens a log.
+func (p *patient) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+	opened, err := asked(ctx, p, func() (bus.Appender, error) { return p.Whole.Append(ctx, kind) })
+	if err != nil {
+		return nil, err
+	}
+	return &patientAppender{Appender: opened, bus: p, kind: kind, known: opened.Last()}, nil
+}
+
+// patientAppender does as the watcher: after an error it opens the log anew, looks what was
+// stored of what it had given, and gives the rest again. Where somebody else's message is in
+// between it was overtaken.
+type patientAppender struct {
+	bus.Appender
+	bus   *patient
+	kind  kinds.Name
+	known uint64           // the last sequence that is known to be stored
+	given []events.Message // behind that
+	err   error            // the first that does not pass; sticky
+}
+
+func (a *patientAppender) Append(ctx context.Context, m events.Message) error {
+	if a.err != nil {
+		return a.err
+	}
+	a.given = append(a.given, m)
+	a.err = a.Appender.Append(ctx, m)
+	if a.err != nil && a.bus.passes(a.err) {
+		a.err = a.bus.insist(ctx, func() error { return a.again(ctx) })
+	}
+	return a.err
+}
+
+func (a *patientAppender) Flush(ctx context.Context) error {
+	if a.err != nil {
+		return a.err
+	}
+	if a.err = a.Appender.Flush(ctx); a.err != nil && a.bus.passes(a.err) {
+		a.err = a.bus.insist(ctx, func() error {
+			if err := a.again(ctx); err != nil {
+				return err
+			}
+			return a.Appender.Flush(ctx)
+		})
+	}
+	if a.err == nil {
+		for i, m := range a.given {
+			a.bus.stored(m.Subject, a.known+uint64(i)+1)
+		}
+		a.known, a.given = a.known+uint64(len(a.given)), nil
+	}
+	return a.err
+}
+
+// again opens the log anew, and gives what has not been stored.
+func (a *patientAppender) again(ctx context.Context) error {
+	opened, err := a.bus.Whole.Append(ctx, a.kind)
+	if err != nil {
+		return err
+	}
+	stream := subject.LogStream(a.kind)
+	end := opened.Last()
+	if end < a.known || end > a.known+uint64(len(a.given)) {
+		return fmt.Errorf("%w: %s ends at %d, and %d to %d were given", bus.ErrOvertaken, stream, end, a.known+1, a.known+uint64(len(a.given)))
+	}
+	for n := a.known + 1; n <= end; n++ {
+		mine := a.given[n-a.known-1]
+		m, there, err := a.bus.Whole.At(ctx, stream, n)
+		if err != nil {
+			return err
+		}
+		if !there || m.Subject != mine.Subject || !bytes.Equal(m.Data, mine.Data) {
+			return fmt.Errorf("%w: message %d of %s is another one's", bus.ErrOvertaken, n, stream)
+		}
+	}
+	_ = a.Appender.Close()
+	a.Appender = opened
+	for _, m := range a.given[end-a.known:] {
+		if err := opened.Append(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *patientAppender) Last() uint64 { return a.known + uint64(len(a.given)) }
+
+func (a *patientAppender) Close() error {
+	if a.err == nil {
+		a.err = fmt.Errorf("append to the log of %s: %w", a.kind, bus.ErrClosed)
+	}
+	return a.Appender.Close()
+}
