@@ -86,12 +86,12 @@ func stockOf(t *testing.T, store int64) (address string) {
 }
 
 // provide runs a provisioner on a bus with accounts, until the test ends.
-func provide(t *testing.T, address string) {
+func provide(t *testing.T, address string) *stream.Bus {
 	t.Helper()
-	provideWith(t, stream.Options{URL: as("provisioner", address)})
+	return provideWith(t, stream.Options{URL: as("provisioner", address)})
 }
 
-func provideWith(t *testing.T, o stream.Options) {
+func provideWith(t *testing.T, o stream.Options) *stream.Bus {
 	t.Helper()
 	b := connect(t, o)
 	ctx, stop := context.WithCancel(context.Background())
@@ -103,6 +103,7 @@ func provideWith(t *testing.T, o stream.Options) {
 			t.Error(err)
 		}
 	})
+	return b
 }
 
 // TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and

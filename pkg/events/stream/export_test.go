@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"context"
 	"errors"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Compact has a server of a cluster forget how a stream came to be what it is: it
@@ -26,4 +28,28 @@ var (
 )
 
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
-func Passing(err error) bool { return passing(err) || errors.Is(err, errShaken) }
+func Passing(err error) bool {
+	return passing(err) || errors.Is(err, errShaken) || errors.Is(err, jetstream.ErrAsyncPublishTimeout)
+}
+
+// OrderReader has the provisioner make a reader's consumer, which nothing reads then.
+func (b *Bus) OrderReader(ctx context.Context, stream string) error {
+	_, err := b.make.consumer(ctx, consumerOrder{Stream: stream, From: 1})
+	return err
+}
+
+// ConsumerNames are the names of all consumers of a stream.
+func (b *Bus) ConsumerNames(ctx context.Context, stream string) (all []string, err error) {
+	handle, err := b.handle(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	list := handle.ConsumerNames(ctx)
+	for name := range list.Name() {
+		all = append(all, name)
+	}
+	return all, list.Err()
+}
+
+// MostReaders bounds the readers of a user at a stream.
+const MostReaders = mostReaders

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
@@ -34,6 +35,7 @@ type provider struct {
 	own
 	controllers []string
 	kinds       sync.Mutex // held while a kind is made, so that mostKinds holds
+	readers     *readers
 }
 
 // Provide makes the streams and consumers that services ask for, with the settings that
@@ -45,6 +47,7 @@ type provider struct {
 // Errors: it may not hear orders, or the bus was closed.
 func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	p := &provider{own: own{b}, controllers: controllers}
+	p.readers = newReaders(p.listReaders)
 	life, done := b.guarded(ctx, access.Provision)
 	defer done()
 	orders := make(chan *nats.Msg, orderBacklog)
@@ -102,6 +105,8 @@ func (p *provider) serve(ctx context.Context, m *nats.Msg) {
 	}
 	if err != nil {
 		done = answerOf(err)
+	}
+	if err != nil && (!errors.Is(err, errNotYet) || p.readers.tells(time.Now())) {
 		p.options.Log.Warn("an order was not carried out", "user", user, "order", verb, "error", err)
 	}
 	text, err := json.Marshal(done)
@@ -152,6 +157,7 @@ func (p *provider) do(ctx context.Context, user, verb string, o order) (answer, 
 			return answer{}, fmt.Errorf("%q is no consumer of the user %s", o.Name, user)
 		}
 		p.own.leave(o.Consumer.Stream, o.Name)
+		p.readers.left(readerKey{user, o.Consumer.Stream}, o.Name)
 		return answer{}, nil
 	}
 	return answer{}, fmt.Errorf("%q is nothing that a provisioner of this version does", verb)
@@ -206,13 +212,32 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 	case o.Durable != "" && !p.owns(user, o):
 		return answer{}, fmt.Errorf("the consumer %s of %s is not the %s's", o.Durable, o.Stream, user)
 	case o.Durable == "":
-		o.name = user + "-" + nuid.Next()
+		return p.readerFor(ctx, user, o)
 	}
 	made, err := p.own.consumer(ctx, *o)
 	if err != nil {
 		return answer{}, translated(ctx, err)
 	}
 	return answer{Name: made.CachedInfo().Name}, nil
+}
+
+// readerFor makes the consumer of a reader for a user, unless that has as many as it may.
+func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
+	counts, err := p.readers.admit(ctx, readerKey{user, o.Stream})
+	if err != nil {
+		if errors.Is(err, errNotYet) {
+			p.stats.crowded.WithLabelValues(user).Inc()
+		}
+		return answer{}, translated(ctx, err)
+	}
+	o.name = user + "-" + nuid.Next()
+	_, err = p.own.consumer(ctx, *o)
+	if err != nil {
+		counts("")
+		return answer{}, translated(ctx, err)
+	}
+	counts(o.name)
+	return answer{Name: o.name}, nil
 }
 
 // owns tells whether a user works on a stream under a name: the writers on turns, and a

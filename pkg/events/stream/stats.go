@@ -19,6 +19,7 @@ type stats struct {
 	dropped     prometheus.Counter
 	forbidden   prometheus.Counter
 	unsealed    *prometheus.CounterVec
+	crowded     *prometheus.CounterVec
 	audit       *prometheus.GaugeVec
 }
 
@@ -38,6 +39,7 @@ func newStats() *stats {
 		dropped:     one("slow_reader_total", "Times this process was too slow to read what the server sent."),
 		unsealed:    vec("unsealed_total", "Messages read that bear no sum, since an older version stored them.", "stream"),
 		forbidden:   one("forbidden_total", "Requests that the server's permissions forbade."),
+		crowded:     vec("readers_refused_total", "Consumers of readers that the provisioner did not make, since the user has as many as it may, by user.", "user"),
 		audit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "millrace", Subsystem: "bus", Name: "audit_grade",
 			Help: "Whether the bus is as an audit of the record needs it (1) or not (0), by what is looked at.",
@@ -46,7 +48,7 @@ func newStats() *stats {
 }
 
 func (s *stats) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.astray, s.restarts, s.dropped, s.forbidden, s.unsealed, s.audit}
+	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.astray, s.restarts, s.dropped, s.forbidden, s.unsealed, s.crowded, s.audit}
 }
 
 func (s *stats) failed(err error) {
