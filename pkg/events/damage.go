@@ -1,6 +1,11 @@
 package events
 
-import "github.com/millrace/millrace/pkg/events/kinds"
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
 
 // DamageTopic is where readers ask the watchers, again and again until it is
 // mended, to look at a kind anew.
@@ -17,4 +22,29 @@ type Damage struct {
 	// Suspected: the streams agree with themselves, and not with what the API server
 	// answered to a command.
 	Suspected bool `json:"suspected,omitempty"`
+}
+
+// maxDamage bounds a report of damage, in bytes; its reason is cut at maxDetail.
+const maxDamage = 8 << 10
+
+// Encode gives the damage as it goes on its topic, its reason cut short.
+func (d Damage) Encode() []byte {
+	d.Hole.Reason = short(d.Hole.Reason)
+	text, _ := json.Marshal(d) // numbers, strings and a time: cannot fail
+	return text
+}
+
+// DecodeDamage reads a report of damage, and cuts its reason short; ok is false for anything
+// else. Its reason goes into the record, and every process that may publish can say it.
+func DecodeDamage(text []byte) (d Damage, ok bool) {
+	if len(text) > maxDamage || json.Unmarshal(text, &d) != nil {
+		return Damage{}, false
+	}
+	d.Hole.Reason = short(d.Hole.Reason)
+	return d, d.Kind != "" && len(d.By) <= maxName
+}
+
+// short cuts a text at maxDetail bytes, and not within a character.
+func short(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxDetail)], "")
 }

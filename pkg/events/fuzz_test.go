@@ -176,6 +176,9 @@ func FuzzReport(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := events.DecodeReport(m)
+		if len(m.Data) > 256<<10 {
+			return // each character of it may take six
+		}
 		if err != nil || len(again.Unwatched) > 100 || len(again.Stalled) != len(r.Stalled) {
 			t.Errorf("%s is read again as %+v, %v", m.Data, again, err)
 		}

@@ -115,6 +115,9 @@ const (
 	// how many kinds a report names.
 	maxDetail    = 500
 	maxUnwatched = 100
+	// maxReport bounds a report, in bytes: three times what one of all controllers takes
+	// when all stand still and have long details.
+	maxReport = 256 << 10
 )
 
 // Encode gives the report as a message without a subject. Details are cut short.
@@ -131,9 +134,17 @@ func (r Report) Encode() (Message, error) {
 }
 
 // DecodeReport reads what [Report.Encode] wrote.
+//
+// Errors: it is none, or larger than any is; its replica has an impossible name.
 func DecodeReport(m Message) (r Report, err error) {
+	if len(m.Data) > maxReport {
+		return r, fmt.Errorf("read a report of the reconcilers: it has %d bytes, more than %d", len(m.Data), maxReport)
+	}
 	if err = json.Unmarshal(m.Data, &r); err != nil {
 		return r, fmt.Errorf("read a report of the reconcilers: %w", err)
+	}
+	if len(r.Replica) > maxName {
+		return Report{}, fmt.Errorf("read a report of the reconcilers: its replica has a name of %d bytes", len(r.Replica))
 	}
 	return r, nil
 }

@@ -20,6 +20,14 @@ import (
 // remembered is how many writes are: those of a minute, at a thousand in a second.
 const remembered = 1 << 16
 
+const (
+	// mostWriters bounds the writers that are remembered, and mostFlights their writes under
+	// way. Every process that may publish on the topic can make them up. What there is no room
+	// for is not waited for: the change that comes of it begins a trace of its own.
+	mostWriters = 64
+	mostFlights = 16384
+)
+
 // quiet is how long a writer may say nothing before its writes count as ended: it was
 // killed, or is cut off.
 const quiet = 6 * trace.RollEvery
@@ -53,6 +61,7 @@ type causes struct {
 	waiting []chan struct{}
 	heard   bool                           // a writer has told of something
 	flights map[events.Ref]map[flight]bool // the writes under way
+	flying  int                            // how many these are
 	words   map[string]time.Time           // when a writer was last heard
 }
 
@@ -125,14 +134,19 @@ func (c *causes) tell(w trace.Write) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = true
-	c.words[w.Writer] = time.Now()
+	known := c.hears(w.Writer)
 	if w.Begins {
+		if !known || c.flying >= mostFlights {
+			return
+		}
 		flights := c.flights[w.About]
 		if flights == nil {
 			flights = map[flight]bool{}
 			c.flights[w.About] = flights
 		}
+		before := len(flights)
 		flights[flight{w.Writer, w.ID}] = true
+		c.flying += len(flights) - before
 		return
 	}
 	began := c.end(w)
@@ -161,7 +175,9 @@ func (c *causes) regret(v version, began bool) {
 // end takes a write for ended, and tells whether it was known to be under way.
 func (c *causes) end(w trace.Write) (began bool) {
 	flights, one := c.flights[w.About], flight{w.Writer, w.ID}
-	began = flights[one]
+	if began = flights[one]; began {
+		c.flying--
+	}
 	if delete(flights, one); len(flights) == 0 {
 		delete(c.flights, w.About)
 	}
@@ -177,9 +193,27 @@ func (c *causes) roll(r trace.Roll) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.words[r.Writer] = time.Now()
+	if !c.hears(r.Writer) {
+		return
+	}
 	c.forget(func(f flight) bool { return f.writer == r.Writer && !open[f.id] || c.silent(f.writer) })
+	c.tidy()
+}
+
+// tidy forgets the writers of whom nothing is heard any more.
+func (c *causes) tidy() {
 	maps.DeleteFunc(c.words, func(writer string, _ time.Time) bool { return c.silent(writer) })
+}
+
+// hears takes note that a writer is there, and tells whether there is room for it.
+func (c *causes) hears(writer string) bool {
+	if _, known := c.words[writer]; !known && len(c.words) >= mostWriters {
+		if c.tidy(); len(c.words) >= mostWriters {
+			return false
+		}
+	}
+	c.words[writer] = time.Now()
+	return true
 }
 
 // silent tells whether nothing is heard of a writer.
@@ -191,6 +225,7 @@ func (c *causes) forget(which func(flight) bool) {
 	for about, flights := range c.flights {
 		before := len(flights)
 		maps.DeleteFunc(flights, func(f flight, _ bool) bool { return which(f) })
+		c.flying -= before - len(flights)
 		forgot = forgot || len(flights) < before
 		if len(flights) == 0 {
 			delete(c.flights, about)
@@ -214,6 +249,7 @@ func (c *causes) deafen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.flights)
+	c.flying = 0
 	c.news()
 }
 
@@ -266,6 +302,7 @@ func (c *causes) await(v version, gone bool, about events.Ref, look chan struct{
 func (c *causes) despair(about events.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.flying -= len(c.flights[about])
 	delete(c.flights, about)
 }
 

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -32,8 +31,8 @@ const (
 func (s *Service) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.config.Bus.Listen(ctx, events.DamageTopic, func(data []byte) {
-			var d events.Damage
-			if json.Unmarshal(data, &d) != nil {
+			d, ok := events.DecodeDamage(data)
+			if !ok {
 				return // not ours
 			}
 			s.mu.Lock()

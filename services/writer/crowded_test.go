@@ -3,6 +3,7 @@ package writer
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 )
@@ -15,5 +16,32 @@ func TestMadeUpWritersAreBounded(t *testing.T) {
 	}
 	if got := len(h.others); got != mostOthers {
 		t.Errorf("%d writers are remembered, want %d", got, mostOthers)
+	}
+}
+
+// However many turns they claim, what is kept of that is bounded; and of a turn that is here
+// each claim counts.
+func TestMadeUpClaimsAreBounded(t *testing.T) {
+	h := newHand("self", newMetrics())
+	here := place{"toy", 1 << 40}
+	h.held[here] = &grip{taken: time.Now()}
+	for writer := range 50 {
+		turns := make([]uint64, 10_000)
+		for i := range turns {
+			turns[i] = uint64(writer*len(turns) + i)
+		}
+		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", writer), Number: 1, Turns: map[string][]uint64{"toy": turns}}.Encode())
+	}
+	claims := 0
+	for _, p := range h.others {
+		claims += len(p.turns)
+	}
+	if claims > mostClaims {
+		t.Errorf("%d claims are remembered, want %d at most", claims, mostClaims)
+	}
+	h.kept[here] = &kept{since: time.Now(), asked: time.Now()}
+	h.hear(events.Beat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.sequence}}}.Encode())
+	if !h.claimed(here, time.Now()) {
+		t.Error("a claim on a turn that is here does not count")
 	}
 }

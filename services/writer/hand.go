@@ -300,6 +300,10 @@ func (h *hand) give(controller string, most int) {
 // one up.
 const mostOthers = 64
 
+// mostClaims bounds the turns that are remembered to be in others' hands. Of those beyond only
+// what is said of turns that are here is, as of writers for which there is no room.
+const mostClaims = 1 << 16
+
 // hear takes in a beat, its own or another's.
 func (h *hand) hear(text []byte) {
 	b, ok := events.DecodeBeat(text)
@@ -327,10 +331,20 @@ func (h *hand) hear(text []byte) {
 	if b.Number != before.number+1 {
 		h.contest()
 	}
-	p := peer{at: now, number: b.Number, turns: map[place]bool{}}
+	p, room := peer{at: now, number: b.Number, turns: map[place]bool{}}, mostClaims
+	for id, other := range h.others {
+		if id != b.Writer {
+			room -= len(other.turns)
+		}
+	}
 	for controller, turns := range b.Turns {
 		for _, sequence := range turns {
 			at := place{controller, sequence}
+			if len(p.turns) >= room {
+				h.others[b.Writer] = p
+				h.strange(b, now)
+				return
+			}
 			p.turns[at] = true
 			h.again(at, now)
 			if g, ok := h.held[at]; ok {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -46,10 +47,26 @@ func (w Write) Encode() []byte {
 	return text
 }
 
+const (
+	// maxWrite bounds a [Write], which names one object, and maxRoll a [Roll], in bytes.
+	maxWrite, maxRoll = 16 << 10, 256 << 10
+	// maxWriter bounds the name that a writer gives itself, in bytes.
+	maxWriter = 256
+)
+
 // DecodeWrite reads a write; ok is false for anything else. A writer of an earlier
 // version gives no ID, and tells only of answers.
 func DecodeWrite(text []byte) (w Write, ok bool) {
-	return w, json.Unmarshal(text, &w) == nil && (w.UID != "" || w.ID != "")
+	if len(text) > maxWrite || json.Unmarshal(text, &w) != nil {
+		return Write{}, false
+	}
+	return w, (w.UID != "" || w.ID != "") && proper(w.Writer)
+}
+
+// proper tells whether a text can be the name of a writer, which is a part of a subject;
+// empty is that of an earlier version.
+func proper(writer string) bool {
+	return len(writer) <= maxWriter && !strings.ContainsFunc(writer, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // Roll is what a writer says on the same topic twice a second: that it is there, and
@@ -68,5 +85,8 @@ func (r Roll) Encode() []byte {
 
 // DecodeRoll reads a roll; ok is false for anything else.
 func DecodeRoll(text []byte) (r Roll, ok bool) {
-	return r, json.Unmarshal(text, &r) == nil && r.Writer != "" && r.Open != nil
+	if len(text) > maxRoll || json.Unmarshal(text, &r) != nil {
+		return Roll{}, false
+	}
+	return r, r.Writer != "" && r.Open != nil && proper(r.Writer)
 }

@@ -24,12 +24,19 @@ const attendance = 2 * time.Second
 // crowd is how many turns in hand are remembered without a look at their age.
 const crowd = 1024
 
+// mostInHand bounds them. Every process that may publish on the topic of the writers can make
+// turns up where there are no keys. Of what there is no room for, a turn that is in a writer's
+// hand may be stored again, which does no harm.
+const mostInHand = 1 << 16
+
 // Beat says what a writer has in hand.
 func (d *Desk) Beat(b events.Beat) {
 	d.attended = d.now
 	turns := b.InHand(d.name)
 	for _, turn := range turns {
-		d.inHand[turn] = d.now
+		if _, known := d.inHand[turn]; known || len(d.inHand) < mostInHand {
+			d.inHand[turn] = d.now
+		}
 	}
 	if slices.Contains(b.Full, d.name) && len(turns) > 0 {
 		d.reached, d.crowded = slices.Max(turns), d.now

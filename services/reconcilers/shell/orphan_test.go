@@ -171,3 +171,23 @@ func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 		}
 	}
 }
+
+// However many turns are said to be in hand, what is remembered of that is bounded, and there is
+// room again when they are not said any more.
+func TestMadeUpTurnsInHandAreBounded(t *testing.T) {
+	o := begun(t, Settings{})
+	turns := make([]uint64, 30_000)
+	for from := range 10 {
+		for i := range turns {
+			turns[i] = uint64(1000 + from*len(turns) + i)
+		}
+		o.desk.Beat(events.Beat{Writer: "ghost", Turns: map[string][]uint64{"toy": turns}})
+	}
+	if got := len(o.desk.inHand); got > mostInHand {
+		t.Errorf("%d turns are remembered, want %d at most", got, mostInHand)
+	}
+	o.attend(time.Minute, 10)
+	if got := o.desk.inHand[10]; len(o.desk.inHand) > crowd || got.IsZero() {
+		t.Errorf("a minute later %d turns are remembered, and that of a writer since %v", len(o.desk.inHand), got)
+	}
+}

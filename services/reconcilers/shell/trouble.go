@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -118,11 +117,7 @@ func (t *trouble) say(b bus.Bus) error {
 }
 
 func report(b bus.Bus, d events.Damage) error {
-	data, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("encode damage: %w", err)
-	}
-	return b.Say(events.DamageTopic, data)
+	return b.Say(events.DamageTopic, d.Encode())
 }
 
 // suspect reports a suspicion: once, since whoever has it comes back to it.

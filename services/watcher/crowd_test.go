@@ -1,0 +1,85 @@
+package watcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+)
+
+// However many writers and writes are made up, what is kept of them is bounded, and a writer
+// that is known goes on to be heard.
+func TestMadeUpWritesAreBounded(t *testing.T) {
+	c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
+	about := func(n int) events.Ref { return events.Ref{Kind: "pods", Name: fmt.Sprint("p-", n)} }
+	honest := trace.Write{Writer: "w", ID: "1", About: about(-1), Begins: true}
+	c.tell(honest)
+	for n := range 200_000 {
+		c.tell(trace.Write{Writer: fmt.Sprint("ghost-", n%100), ID: fmt.Sprint(n), About: about(n % 500), Begins: true})
+	}
+	for n := range 1000 {
+		c.roll(trace.Roll{Writer: fmt.Sprint("stranger-", n), Open: []string{}})
+	}
+	c.roll(trace.Roll{Writer: "w", Open: []string{"1"}})
+	flights := 0
+	for _, of := range c.flights {
+		flights += len(of)
+	}
+	if len(c.words) > mostWriters || flights > mostFlights || flights != c.flying {
+		t.Errorf("%d writers and %d writes are remembered (counted %d), want %d and %d at most", len(c.words), flights, c.flying, mostWriters, mostFlights)
+	}
+	if !c.await(version{uid: "u", number: "2"}, false, honest.About, make(chan struct{}, 1)) {
+		t.Error("a change does not wait for the write of a writer that was there before")
+	}
+	c.despair(about(0))
+	for n := range 100 {
+		c.roll(trace.Roll{Writer: fmt.Sprint("ghost-", n), Open: []string{}})
+	}
+	c.end(honest)
+	c.end(honest) // which changes nothing
+	if len(c.flights) != 0 || c.flying != 0 {
+		t.Errorf("%d objects have writes under way, and %d are counted, want none", len(c.flights), c.flying)
+	}
+}
+
+// TestMadeUpDamageIsBounded: what a process says that it found goes into the record, cut short;
+// what is too long to be a report is none.
+func TestMadeUpDamageIsBounded(t *testing.T) {
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 2 })
+	say := func(reason string) {
+		data, err := json.Marshal(events.Damage{Kind: kinds.Pods.Name, Hole: events.Hole{Reason: reason}, End: 2})
+		if err == nil {
+			err = b.Say(events.DamageTopic, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	for time.Since(began) < 2*lookEvery {
+		say(strings.Repeat("no report ", 100_000))
+		time.Sleep(lookEvery / 10)
+	}
+	if got := len(logOf(t, b)); got != 2 {
+		t.Fatalf("a report of a megabyte has been looked into: %d messages", got)
+	}
+	until(t, func() bool {
+		say(strings.Repeat("long ", 500))
+		return len(logOf(t, b)) >= 4
+	})
+	until(t, func() bool { log := logOf(t, b); return log[len(log)-2].Op == events.Gap })
+	log := logOf(t, b)
+	if got := hole(t, log[len(log)-2]).Reason; len(got) > 600 {
+		t.Errorf("the gap has a reason of %d bytes", len(got))
+	}
+}
