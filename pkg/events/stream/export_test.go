@@ -53,3 +53,9 @@ func (b *Bus) ConsumerNames(ctx context.Context, stream string) (all []string, e
 
 // MostReaders bounds the readers of a user at a stream.
 const MostReaders = mostReaders
+
+// BacklogBytes bounds what waits to be heard on a topic.
+const BacklogBytes = backlogBytes
+
+// Received is how many bytes this process has been sent.
+func (b *Bus) Received() uint64 { return b.conn.Stats().InBytes }

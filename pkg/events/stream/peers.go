@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,9 @@ const (
 	// backlog is how much may be said while a listener has no time to hear it; what is
 	// said beyond it is lost. It is a second's worth of what writers tell at their most.
 	backlog = 4096
+	// backlogBytes bounds the same in bytes. Every process that may publish on a topic can say
+	// messages as large as the server carries.
+	backlogBytes = 32 << 20
 )
 
 // Say tells everybody who listens on a topic; see [bus.Peers].
@@ -29,25 +33,43 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 	shaken := b.whenShaken()
 	life, done := b.guarded(ctx, peerPrefix+topic)
 	defer done()
-	heard := make(chan *nats.Msg, backlog)
-	sub, err := b.conn.ChanSubscribe(peerPrefix+topic, heard)
+	sub, err := b.conn.SubscribeSync(peerPrefix + topic)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+		err = sub.SetPendingLimits(backlog, backlogBytes)
+	}
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", topic, translated(life, err))
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for {
+	hearing, stop := context.WithCancel(life)
+	defer stop()
+	go func() {
+		defer stop()
 		select {
-		case m := <-heard:
-			hear(m.Data)
-		case <-life.Done():
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("listen on %s: %w", topic, context.Cause(life))
+		case <-hearing.Done():
 		case <-shaken:
-			return nil
 		case <-b.closed:
-			return fmt.Errorf("listen on %s: %w", topic, bus.ErrClosed)
 		}
+	}()
+	for hearing.Err() == nil {
+		var m *nats.Msg
+		if m, err = sub.NextMsgWithContext(hearing); err != nil {
+			break
+		}
+		hear(m.Data)
 	}
+	select {
+	case <-b.closed:
+		return fmt.Errorf("listen on %s: %w", topic, bus.ErrClosed)
+	case <-life.Done():
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("listen on %s: %w", topic, context.Cause(life))
+	default:
+	}
+	if hearing.Err() != nil || errors.Is(err, nats.ErrSlowConsumer) {
+		return nil // what was said meanwhile is lost
+	}
+	return fmt.Errorf("listen on %s: %w", topic, translated(life, err))
 }
