@@ -300,7 +300,7 @@ func (h *hand) give(controller string, most int) {
 // one up.
 const mostOthers = 64
 
-// mostClaims bounds the turns that are remembered to be in others' hands. Of those beyond only
+// mostClaims bounds the turns of other writers that are remembered to be in flight. Of those beyond only
 // what is said of turns that are here is, as of writers for which there is no room.
 const mostClaims = 1 << 16
 

@@ -25,8 +25,8 @@ const attendance = 2 * time.Second
 const crowd = 1024
 
 // mostInHand bounds them. Every process that may publish on the topic of the writers can make
-// turns up where there are no keys. Of what there is no room for, a turn that is in a writer's
-// hand may be stored again, which does no harm.
+// turns up where there are no keys. Where there is no room, a turn that is in flight
+// may be stored again, which does no harm.
 const mostInHand = 1 << 16
 
 // Beat says what a writer has in hand.

@@ -172,7 +172,7 @@ func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 	}
 }
 
-// However many turns are said to be in hand, what is remembered of that is bounded, and there is
+// However many turns are said to be in flight, what is remembered of that is bounded, and there is
 // room again when they are not said any more.
 func TestMadeUpTurnsInHandAreBounded(t *testing.T) {
 	o := begun(t, Settings{})

@@ -284,8 +284,8 @@ func (p *patient) Append(ctx context.Context, kind kinds.Name) (bus.Appender, er
 }
 
 // patientAppender does as the watcher: after an error it opens the log anew, looks what was
-// stored of what it had given, and gives the rest again. Where somebody else's message is in
-// between it was overtaken.
+// stored of what it had given, and gives the rest again. Where the message of another
+// publisher is in between it was overtaken.
 type patientAppender struct {
 	bus.Appender
 	bus   *patient
