@@ -208,6 +208,20 @@ func (b *bench) stands() map[string]string {
 	return at
 }
 
+// settle waits until what was said has been stored or refused. A stream takes messages in the
+// order in which they came, so that one which is answered is behind them.
+func (b *bench) settle() {
+	b.Helper()
+	for _, on := range []string{
+		"ev.pods._mark", "turn.c.act.1._._.x", "turn.d.act.1._._.x", "outcome.c.act.1._._.x", "outcome.d.act.1._._.x",
+		"outcome.namespace-controller.act.1._._.x", "shadow.c.x", "sched.d.1._._.x", "status.watchers", "notary.EV_pods",
+	} {
+		if !b.visitor[access.All].says(on) {
+			b.Errorf("no stream answers what is stored on %s", on)
+		}
+	}
+}
+
 // changed are the streams that do not stand where they stood.
 func (b *bench) changed(before map[string]string) string {
 	b.Helper()
@@ -285,6 +299,7 @@ func (b *bench) column(user string, f access.File) []string {
 			can = append(can, fmt.Sprintf("%s hears %s of %s", user, on, strings.Join(of, ", ")))
 		}
 	}
+	b.settle() // what was said so that it was heard
 	before := b.stands()
 	for _, on := range says {
 		answered := b.visitor[user].says(on)
