@@ -18,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -131,16 +132,33 @@ func (s *site) refuse(t *testing.T, values canaries) {
 		}},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { must(t, hooks.Delete(context.WithoutCancel(t.Context()), "canaries", metav1.DeleteOptions{})) })
+	t.Cleanup(func() { s.relent(t) })
+}
+
+// relent lets Millrace write again.
+func (s *site) relent(t *testing.T) {
+	t.Helper()
+	hooks := s.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if err := hooks.Delete(context.WithoutCancel(t.Context()), "canaries", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		must(t, err)
+	}
+}
+
+// clearCanaries removes what was planted while Millrace still runs: of what is left, the
+// next one would have work to do that the API server forbids.
+func (s *site) clearCanaries(t *testing.T) {
+	t.Helper()
+	s.relent(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must(t, s.arenas.Remove(ctx, canaryArena))
+	must(t, s.arenas.AwaitGone(ctx, canaryArena))
 }
 
 // plant makes the objects that hold the values.
 func (s *site) plant(t *testing.T, m *together, values canaries) {
 	t.Helper()
 	must(t, s.arenas.CreateNamespace(t.Context(), canaryArena))
-	t.Cleanup(func() {
-		must(t, s.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), canaryArena, metav1.DeleteOptions{}))
-	})
 	must(t, s.arenas.AwaitAccount(t.Context(), canaryArena))
 	meta := func(name, copied string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: `{"was":"` + copied + `"}`}}

@@ -161,6 +161,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 			t.Errorf("with --redact=configmaps: %s is in %v", name, found)
 		}
 	}
+	s.clearCanaries(t)
 }
 
 // around is what is about a value that was found.
