@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,6 +108,76 @@ func TestCopiesAreToldOnlyWhereTheyAreWrittenBack(t *testing.T) {
 		}
 		if again := translate.Hidden(c.kind, before, c.hide); !bytes.Equal(again.Body, d.Body) || again.Form != d.Form {
 			t.Errorf("%s: said again it is %s %q, want %s %q", name, again.Form, again.Body, d.Form, d.Body)
+		}
+	}
+}
+
+// TestWhatCannotBeReadIsSaidByItsName: of a stored object that cannot be read, nobody can tell
+// what is to be hidden; so all of it is.
+func TestWhatCannotBeReadIsSaidByItsName(t *testing.T) {
+	custom := kinds.Kind{Name: "databases.example.com", Version: "v1", Kind: "Database", Form: kinds.Full}
+	rule := func(text string) redact.Policy {
+		r, err := redact.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return redact.Policy{Rules: redact.Rules{r}}
+	}
+	copied := `{"metadata":{"annotations":{"` + corev1.LastAppliedConfigAnnotation + `":"` + canary
+	for name, c := range map[string]struct {
+		kind        kinds.Kind
+		form        kinds.Form
+		contentType string
+		body        string
+		hide        redact.Policy
+	}{
+		"a Secret":                        {kinds.Secrets.Kind, kinds.Metadata, kinds.Protobuf, "\xff" + canary, redact.Policy{}},
+		"a Secret in another type":        {kinds.Secrets.Kind, kinds.Metadata, "text/plain", canary, redact.Policy{}},
+		"a pod under a rule":              {kinds.Pods.Kind, kinds.Full, kinds.Protobuf, "k8s\x00" + canary, rule("pods:.spec.containers[*].env")},
+		"metadata under a rule":           {kinds.Pods.Kind, kinds.Metadata, kinds.JSON, `{"metadata":"` + canary, rule("pods:.metadata.annotations[*]")},
+		"a custom resource under a rule":  {custom, kinds.Full, kinds.JSON, `{"spec":{"password":"` + canary, rule("databases.example.com:.spec.password")},
+		"what has a copy, without a rule": {kinds.Pods.Kind, kinds.Full, kinds.JSON, copied, redact.Policy{}},
+	} {
+		stored := events.Delta{
+			Op: events.Is, Kind: c.kind.Name, Ref: events.Ref{Kind: c.kind.Name, Namespace: "a", Name: "web"}, UID: "u", ResourceVersion: "7", Generation: 3,
+			Form: c.form, ContentType: c.contentType, Body: []byte(c.body),
+		}
+		d := translate.Hidden(c.kind, stored, c.hide)
+		if bytes.Contains(d.Body, []byte(canary)) || d.Form != kinds.Metadata || d.Ref != stored.Ref || d.UID != "u" {
+			t.Errorf("%s: it is told as %+v, %q", name, d, d.Body)
+			continue
+		}
+		kind := c.kind
+		kind.Form = d.Form
+		m, err := kinds.Decode(kind, d.ContentType, d.Body)
+		if err != nil || m.GetNamespace() != "a" || m.GetName() != "web" || m.GetUID() != "u" || m.GetResourceVersion() != "7" || m.GetGeneration() != 3 {
+			t.Errorf("%s: what is told is %+v, %v", name, m, err)
+		}
+	}
+}
+
+// TestBareIsWhatNamesAndDates: of the largest objects that is told by which they are known,
+// and whether they are on their way out.
+func TestBareIsWhatNamesAndDates(t *testing.T) {
+	born, deleted := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now)
+	for name, end := range map[string]*metav1.Time{"one that stays": nil, "one that is being deleted": &deleted} {
+		pod := &corev1.Pod{ObjectMeta: meta(), Spec: corev1.PodSpec{NodeName: canary}}
+		pod.UID, pod.ResourceVersion, pod.Generation, pod.CreationTimestamp, pod.DeletionTimestamp = "u", "7", 3, born, end
+		want := metav1.ObjectMeta{
+			Namespace: "a", Name: "web", UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: born, DeletionTimestamp: end,
+		}
+		d, err := translate.Object(kinds.Pods.Kind, events.Is, pod, translate.Stamp{At: now, Size: translate.Bare})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := kinds.Pods.Kind
+		kind.Form = d.Form
+		got, err := kinds.Decode(kind, d.ContentType, d.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := got.(*metav1.PartialObjectMetadata); !equality.Semantic.DeepEqual(p.ObjectMeta, want) || d.Deleting != (end != nil) {
+			t.Errorf("%s is told as %+v, deleting %t", name, p.ObjectMeta, d.Deleting)
 		}
 	}
 }
