@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -52,7 +53,7 @@ func held(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	}
 	s := v.stage(v.members(), history{}, now)
 	for _, p := range s.replicas {
-		there := p != nil && !pod.Terminal(p)
+		there := p != nil && owner.Controls(v.Set, p) && !pod.Terminal(p)
 		if there {
 			for _, b := range s.bonds(v.ordinal(p), p) {
 				if !b.settled() {

@@ -33,6 +33,9 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "careful", Holds: careful},
 		reconciletest.Law[View]{Name: "orderly", Holds: orderly},
 		reconciletest.Law[View]{Name: "held", Holds: held},
+		reconciletest.Law[View]{Name: "arrives", Holds: arrives},
+		reconciletest.Law[View]{Name: "gentle", Holds: gentle},
+		reconciletest.Law[View]{Name: "durable", Holds: durable},
 	)
 }
 
