@@ -133,14 +133,15 @@ func endedAt(p *corev1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// containersEndedAt is when the last container ended; ok is false while one has
-// not. Of those that are started first only the ones that run beside the others
-// count.
+// containersEndedAt is when the last container ended; ok is false where nothing says
+// so. Of those that are started first only the ones that run beside the others count.
 //
-// Upstream: one that runs beside and has not ended hides what the others say.
+// Upstream: one that runs beside and has not ended hides what the others say; those hide
+// nothing of what runs beside them.
 func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
 	ended := func(c *corev1.ContainerStatus) bool {
 		if c.State.Terminated == nil || c.State.Terminated.FinishedAt.IsZero() {
+			last, ok = time.Time{}, false
 			return false
 		}
 		last, ok = later(last, c.State.Terminated.FinishedAt.Time), true
@@ -148,12 +149,12 @@ func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
 	}
 	for i := range p.Status.ContainerStatuses {
 		if !ended(&p.Status.ContainerStatuses[i]) {
-			return time.Time{}, false
+			break
 		}
 	}
 	for i := range p.Status.InitContainerStatuses {
 		if c := &p.Status.InitContainerStatuses[i]; runsBeside(p, c.Name) && !ended(c) {
-			return time.Time{}, false
+			break
 		}
 	}
 	return last, ok
