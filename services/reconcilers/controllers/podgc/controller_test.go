@@ -53,7 +53,11 @@ func merciful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 		return nil
 	}
 	for _, command := range c.Decide(v, now).Commands {
-		if command.Verb == events.VerbDelete || command.If.Absent != nil {
+		var said struct{ Status corev1.PodStatus }
+		if err := json.Unmarshal(command.Body, &said); command.Body != nil && err != nil {
+			return err
+		}
+		if command.Verb == events.VerbDelete || command.If.Absent != nil || said.Status.Phase != "" {
 			return errMercy
 		}
 	}
@@ -109,6 +113,43 @@ func TestOutOfService(t *testing.T) {
 	well.Status.Conditions = ready
 	if outOfService(well) || !outOfService(out) || outOfService(node("n", false)) {
 		t.Error("out of service is what is tainted and not ready, and nothing else")
+	}
+}
+
+// TestWhatWasBegunIsEnded: a pod that was said to have failed since its node is no more goes at
+// once, also when it is forgotten since when. What else it was disrupted by is no such word:
+// its node may be back.
+func TestWhatWasBegunIsEnded(t *testing.T) {
+	disrupted := func(status corev1.ConditionStatus, reason string) corev1.PodCondition {
+		return corev1.PodCondition{Type: corev1.DisruptionTarget, Status: status, Reason: reason}
+	}
+	for name, c := range map[string]struct {
+		phase corev1.PodPhase
+		says  corev1.PodCondition
+		ends  bool
+	}{
+		"it was ended for its node":       {corev1.PodFailed, disrupted(corev1.ConditionTrue, reason), true},
+		"it had succeeded":                {corev1.PodSucceeded, disrupted(corev1.ConditionTrue, reason), true},
+		"it was evicted":                  {corev1.PodFailed, disrupted(corev1.ConditionTrue, "EvictionByEvictionAPI"), false},
+		"its node was tainted":            {corev1.PodFailed, disrupted(corev1.ConditionTrue, "DeletionByTaintManager"), false},
+		"it was preempted":                {corev1.PodFailed, disrupted(corev1.ConditionTrue, corev1.PodReasonPreemptionByScheduler), false},
+		"no reason is given":              {corev1.PodFailed, disrupted(corev1.ConditionTrue, ""), false},
+		"it is said that it was not":      {corev1.PodFailed, disrupted(corev1.ConditionFalse, reason), false},
+		"another condition says the same": {corev1.PodFailed, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, Reason: reason}, false},
+		"it runs":                         {corev1.PodRunning, disrupted(corev1.ConditionTrue, reason), false},
+	} {
+		p := reconciletest.Pod("p", reconciletest.On("n1"), reconciletest.InPhase(c.phase))
+		p.Status.Conditions = []corev1.PodCondition{c.says}
+		for _, since := range []time.Time{{}, now.Add(-quarantine / 2)} {
+			d := decide(View{Pod: p, Since: since}, now)
+			ends := len(d.Commands) == 1 && d.Commands[0].Verb == events.VerbDelete
+			if ends != c.ends || !ends && d.WakeAt.IsZero() {
+				t.Errorf("%s, and its node is missed since %v: %s, %v", name, since, d.Because, d.Commands)
+			}
+			if ends && (d.Commands[0].If.Absent == nil || *d.Commands[0].GraceSeconds != 0) {
+				t.Errorf("%s: it is deleted as %+v", name, d.Commands[0])
+			}
+		}
 	}
 }
 
