@@ -80,6 +80,25 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 	o.take(events.Act)
 }
 
+// An outcome that does not say of which epoch it is, and comes while a new one is being told,
+// counts as of that: what it says was applied is awaited, and is not of a time that has ended.
+func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
+	o := begun(t, Settings{})
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
+	o.outcome(events.Act, 10, born("p", "500"))
+	o.pass(time.Minute)
+	if len(o.reaches) > 0 {
+		t.Error("it asks where the stream ends, as if the effect were of the past")
+		o.desk.Reached(kinds.Pods.Name, o.sequence[kinds.Pods.Name], nil)
+	}
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
+	o.setsToo()
+	o.pass(time.Minute)
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
+	o.take(events.Act)
+}
+
 // While a new epoch is being told, what has not been said again may never have
 // been: nothing is decided.
 func TestNothingIsDecidedBetweenEpochs(t *testing.T) {

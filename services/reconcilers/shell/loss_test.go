@@ -108,3 +108,43 @@ func TestALossIsToldOnce(t *testing.T) {
 		t.Errorf("lost again: %v (%v)", lost, err)
 	}
 }
+
+// What a recall found that began before a loss may be lost by now, and one half of it may be
+// of before, and the other of after: the key is recalled once more before anything is decided,
+// and its turn is stored behind what is there then.
+func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
+	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9}}
+	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 3}}
+	lost := map[string]func(o *office){
+		"a stream of turns":    func(o *office) { o.desk.Lost(subject.TurnStream("toy")) },
+		"a stream of outcomes": func(o *office) { o.desk.Lost(subject.OutcomeStream("toy")) },
+		"perhaps either":       func(o *office) { o.desk.Doubt() },
+	}
+	for name, lose := range lost {
+		for answered := range 3 { // how much of the recall came before
+			o := open(t, Settings{})
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			if got := o.takeRecalls(); len(got) != 2 {
+				t.Fatalf("recalls are %v", got)
+			}
+			answers := []func(){
+				func() { o.desk.Recalled(web, events.Act, before, nil) },
+				func() { o.desk.Recalled(web, events.Tell, Past{}, nil) },
+			}
+			for _, answer := range answers[:answered] {
+				answer()
+			}
+			lose(o)
+			for _, answer := range answers[answered:] {
+				answer()
+			}
+			o.run()
+			o.none()
+			o.pass(time.Second)
+			o.recalled(after, Past{})
+			if turn := o.take(events.Act); turn.expect != 3 {
+				t.Errorf("%s is lost after %d answers: stored behind %d, want 3", name, answered, turn.expect)
+			}
+		}
+	}
+}
