@@ -89,11 +89,13 @@ func carries(want, have any) bool {
 
 // sameOwners tells whether two lists of owners are the same, in any order.
 func sameOwners(a, b []metav1.OwnerReference) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, owner := range a {
-		if !slices.ContainsFunc(b, func(o metav1.OwnerReference) bool {
+	return len(a) == len(b) && ownersIn(a, b) && ownersIn(b, a)
+}
+
+// ownersIn tells whether every owner of a list is in another.
+func ownersIn(list, other []metav1.OwnerReference) bool {
+	for _, owner := range list {
+		if !slices.ContainsFunc(other, func(o metav1.OwnerReference) bool {
 			return o.APIVersion == owner.APIVersion && o.Kind == owner.Kind && o.Name == owner.Name &&
 				o.UID == owner.UID && isTrue(o.Controller) == isTrue(owner.Controller) &&
 				isTrue(o.BlockOwnerDeletion) == isTrue(owner.BlockOwnerDeletion)

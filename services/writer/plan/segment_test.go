@@ -114,6 +114,7 @@ func TestMalformedCommandsAreRefused(t *testing.T) {
 		"contents of an owner":     {Verb: events.VerbAsk, Namespace: "ns", Subresource: events.SubContents, Of: owner},
 		"a delete of an owner":     {Verb: events.VerbDelete, Namespace: "ns", Of: owner, If: &events.If{UID: "u"}},
 		"an unknown patch":         {Verb: events.VerbPatch, Kind: "pods", Version: "v1", Name: "a", PatchType: "text/html\r\nX: y", Body: []byte(`{}`)},
+		"a patch without a type":   {Verb: events.VerbPatch, Kind: "pods", Version: "v1", Name: "a", Body: []byte(`{}`)},
 		"an unknown propagation":   {Verb: events.VerbDelete, Kind: "pods", Version: "v1", Name: "a", Propagation: "Everywhere", If: &events.If{UID: "u"}},
 		"an unknown verb":          {Verb: "connect", Kind: "pods", Version: "v1", Name: "a"},
 		"a Secret of an owner":     {Verb: events.VerbAsk, Namespace: "ns", Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "a"}},
