@@ -136,3 +136,49 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 		}
 	})
 }
+
+// TestLessIsKeptThanWasSigned: what was signed while more was kept may go as soon as a page says
+// that less is kept, by its bytes and by its age, and no more than that. Where more is kept
+// again later, what went meanwhile is no cut.
+func TestLessIsKeptThanWasSigned(t *testing.T) {
+	bytes, age := func(n int64) bus.Retention { return bus.Retention{Bytes: n * mib} }, func(d time.Duration) bus.Retention { return bus.Retention{Age: d} }
+	both := bus.Retention{Age: time.Hour, Bytes: 32 * mib}
+	for name, c := range map[string]struct {
+		keeps []bus.Retention // one page each, with ten messages in ten minutes
+		left  map[uint64]bool // so many messages, and whether that is a cut
+	}{
+		"all is kept":            {[]bus.Retention{{}, {}, {}, {}}, map[uint64]bool{40: false, 39: true, 1: true}},
+		"less than before":       {[]bus.Retention{bytes(32), bytes(32), bytes(32), bytes(16)}, map[uint64]bool{31: false, 15: false, 5: true}},
+		"a shorter age":          {[]bus.Retention{age(time.Hour), age(time.Hour), age(time.Hour), age(15 * time.Minute)}, map[uint64]bool{40: false, 16: false, 10: true}},
+		"an age, and none yet":   {[]bus.Retention{{}, {}, {}, age(15 * time.Minute)}, map[uint64]bool{40: false, 16: false, 10: true}},
+		"a longer age":           {[]bus.Retention{age(15 * time.Minute), age(15 * time.Minute), age(time.Hour), age(time.Hour)}, map[uint64]bool{40: false, 20: false, 10: true}},
+		"both, and one was less": {[]bus.Retention{age(time.Hour), bytes(16), both, both}, map[uint64]bool{31: false, 22: false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, 16, memory.Options{}, func(w *world) {
+				on := &shortened{Notarized: w.bus}
+				signing := notary.New(on, notary.Options{Signer: w.signer, Known: w.known})
+				for _, keeps := range c.keeps {
+					on.keeps = keeps
+					for range 10 {
+						time.Sleep(time.Minute) // of virtual time
+						if c.keeps[3].Bytes > 0 {
+							w.large(1)
+						} else {
+							w.turn()
+						}
+					}
+					w.must(signing.Round(w.Context()))
+				}
+				for left, cut := range c.left {
+					on.from = 41 - left
+					r, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
+					w.must(err)
+					if found := len(r.Findings) > 0; found != cut {
+						t.Errorf("with %d of 40 left: %v, want a finding: %t", left, r.Findings, cut)
+					}
+				}
+			})
+		})
+	}
+}
