@@ -83,64 +83,6 @@ func TestWhyADeletedPodIsReplaced(t *testing.T) {
 	})
 }
 
-// Of an object that asked several times for one turn the newest version is told: the turn
-// went by that. Objects are told in the order in which they changed last.
-func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
-	tell(t, func(w *world) {
-		w.scaled()
-		unready := w.is(pod("a"), "kubelet", nil)
-		w.is(pod("x"), "kubectl-create", nil)
-		other := w.is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
-		deleted := w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
-			trigger(pod("a"), unready), trigger(pod("x"), other), trigger(pod("a"), deleted))
-		w.done(replicaSets, webSet, turn, born)
-		w.say(born)
-		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
-		w.must(err)
-		want := `pods:shop/b created by replicaset-controller: too few Pods
-  asked by pods:shop/a deleting by unknown
-  asked by pods:shop/x changed by kubelet
-  wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
-    asked by deployments.apps:shop/web changed by kubectl-scale
-`
-		if got := draw(c, ""); got != want {
-			w.Errorf("the pod was made\n%swant\n%s", got, want)
-		}
-		if len(c.Causes) > 0 && c.Causes[0].Version.ResourceVersion != fmt.Sprint(w.version-1) {
-			w.Errorf("it was asked for by version %s, want %d", c.Causes[0].Version.ResourceVersion, w.version-1)
-		}
-	})
-}
-
-// What is done for an object that is being deleted is wanted since it is, and not since it
-// was made: not every kind has a generation that says so.
-func TestWhyLeadsBackToADeletion(t *testing.T) {
-	tell(t, func(w *world) {
-		w.scaled()
-		w.is(web, "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		w.is(web, "somebody", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
-		asked := w.is(pod("a"), "kubelet", nil)
-		set := w.delta(webSet, events.Is, events.FieldManager, replicas(0))
-		command := []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}
-		w.done(deployments, web, w.decide(deployments, web, "the Deployment is being deleted", command, trigger(pod("a"), asked)), set)
-		w.say(set)
-		c, err := w.record.Why(w.Context(), kinds.ReplicaSets.Kind, webSet, record.Question{Last: true})
-		w.must(err)
-		want := `replicasets.apps:shop/web-1 changed by deployment-controller: the Deployment is being deleted
-  asked by pods:shop/a changed by kubelet
-  wanted since deployments.apps:shop/web deleting by unknown
-`
-		if got := draw(c, ""); got != want {
-			w.Errorf("the set changed\n%swant\n%s", got, want)
-		}
-		if began := c.Began(); began.Version.Event != record.Leaving {
-			w.Errorf("it began with %+v", began.Version)
-		}
-	})
-}
-
 // draw writes an explanation in lines.
 func draw(c *record.Cause, indent string) string {
 	line := indent

@@ -206,6 +206,53 @@ func TestWithhold(t *testing.T) {
 	}
 }
 
+// TestCopies: of the copies that tools keep of an object none is told, however many there are,
+// where something of it is hidden or only metadata is told.
+func TestCopies(t *testing.T) {
+	tools := []string{
+		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied",
+	}
+	for name, hide := range map[string]func(*metav1.PartialObjectMetadata){
+		"a Secret":     func(m *metav1.PartialObjectMetadata) { redact.Withhold(m) },
+		"under rules":  func(m *metav1.PartialObjectMetadata) { rules(t, "pods:.spec").Hide("pods", m) },
+		"as metadata":  func(m *metav1.PartialObjectMetadata) { redact.Policy{}.Hide("pods", m, false) },
+		"without rule": func(m *metav1.PartialObjectMetadata) { redact.Policy{}.Hide("pods", m, true) },
+	} {
+		m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"kubernetes.io/kept": "kept"}}}
+		for _, tool := range tools {
+			m.Annotations[tool] = canary
+			if alone := written(t, &metav1.ObjectMeta{Annotations: map[string]string{tool: canary}}); !redact.Copied([]byte(alone)) {
+				t.Errorf("%s is not known for a copy", tool)
+			}
+		}
+		if hide(m); len(m.Annotations) != 1 || m.Annotations["kubernetes.io/kept"] != "kept" {
+			t.Errorf("%s: it is told as %v", name, m.Annotations)
+		}
+	}
+	if redact.Copied([]byte(written(t, &metav1.ObjectMeta{Annotations: map[string]string{"example.com/applied": canary}}))) {
+		t.Error("what is no copy is known for one")
+	}
+}
+
+// TestMarked: what was hidden is known again in the JSON of an object, as text and as bytes.
+func TestMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		object any
+		path   string
+		marked bool
+	}{
+		"text":           {&corev1.ConfigMap{Data: map[string]string{"a": canary}}, "configmaps:.data", true},
+		"bytes":          {&corev1.ConfigMap{BinaryData: map[string][]byte{"a": []byte(canary)}}, "configmaps:.binaryData", true},
+		"nothing of it":  {&corev1.ConfigMap{Data: map[string]string{"a": canary}, BinaryData: map[string][]byte{"a": []byte(canary)}}, "configmaps:.data.b", false},
+		"an empty field": {&corev1.ConfigMap{}, "configmaps:.data", false},
+	} {
+		rules(t, c.path).Hide("configmaps", c.object.(metav1.Object))
+		if got := redact.Marked([]byte(written(t, c.object))); got != c.marked {
+			t.Errorf("%s: marked %t, want %t", name, got, c.marked)
+		}
+	}
+}
+
 // A path finds in a Go object what JSON has there.
 func TestFindGoesByTheNamesOfJSON(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a.b/c": "d"}}, Spec: appsv1.DeploymentSpec{

@@ -1,0 +1,146 @@
+package record_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+)
+
+// Of an object that asked several times for one turn the newest version is told: the turn
+// went by that. Objects are told in the order in which they changed last.
+func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		unready := w.is(pod("a"), "kubelet", nil)
+		w.is(pod("x"), "kubectl-create", nil)
+		other := w.is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		deleted := w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
+			trigger(pod("a"), unready), trigger(pod("x"), other), trigger(pod("a"), deleted))
+		w.done(replicaSets, webSet, turn, born)
+		w.say(born)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
+		w.must(err)
+		want := `pods:shop/b created by replicaset-controller: too few Pods
+  asked by pods:shop/a deleting by unknown
+  asked by pods:shop/x changed by kubelet
+  wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
+    asked by deployments.apps:shop/web changed by kubectl-scale
+`
+		if got := draw(c, ""); got != want {
+			w.Errorf("the pod was made\n%swant\n%s", got, want)
+		}
+		if len(c.Causes) > 0 && c.Causes[0].Version.ResourceVersion != fmt.Sprint(w.version-1) {
+			w.Errorf("it was asked for by version %s, want %d", c.Causes[0].Version.ResourceVersion, w.version-1)
+		}
+	})
+}
+
+// What is done for an object that is being deleted is wanted since it is, and not since it
+// was made: not every kind has a generation that says so.
+func TestWhyLeadsBackToADeletion(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		w.is(web, "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		w.is(web, "somebody", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
+		asked := w.is(pod("a"), "kubelet", nil)
+		set := w.delta(webSet, events.Is, events.FieldManager, replicas(0))
+		command := []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}
+		w.done(deployments, web, w.decide(deployments, web, "the Deployment is being deleted", command, trigger(pod("a"), asked)), set)
+		w.say(set)
+		c, err := w.record.Why(w.Context(), kinds.ReplicaSets.Kind, webSet, record.Question{Last: true})
+		w.must(err)
+		want := `replicasets.apps:shop/web-1 changed by deployment-controller: the Deployment is being deleted
+  asked by pods:shop/a changed by kubelet
+  wanted since deployments.apps:shop/web deleting by unknown
+`
+		if got := draw(c, ""); got != want {
+			w.Errorf("the set changed\n%swant\n%s", got, want)
+		}
+		if began := c.Began(); began.Version.Event != record.Leaving {
+			w.Errorf("it began with %+v", began.Version)
+		}
+	})
+}
+
+// The end of an object is ordered by whoever deleted it, and not by what was written on it
+// while it was on its way out.
+func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		first := w.version
+		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		w.is(pod("a"), "somebody", func(o metav1.Object) { o.SetFinalizers(nil); o.SetLabels(map[string]string{"seen": "yes"}) })
+		w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
+		w.must(err)
+		if got, want := draw(c, ""), "pods:shop/a gone by unknown\n  ordered by pods:shop/a deleting by unknown\n"; got != want {
+			w.Fatalf("the pod went\n%swant\n%s", got, want)
+		}
+		if got := c.Causes[0].Version.ResourceVersion; got != fmt.Sprint(first) {
+			w.Errorf("it was ordered by version %s, want %d", got, first)
+		}
+	})
+}
+
+// Objects that asked for a turn in the same way are told once, and counted; and a report of
+// one of them is not what it all began with.
+func TestWhyCountsWhatAskedAlike(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		var asked []events.Trigger
+		for _, name := range []string{"x", "y", "z"} {
+			w.is(pod(name), "kubectl-create", nil)
+		}
+		for _, name := range []string{"x", "y", "z"} {
+			at := w.is(pod(name), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+			asked = append(asked, trigger(pod(name), at))
+		}
+		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, asked...), born)
+		w.say(born)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
+		w.must(err)
+		want := `pods:shop/b created by replicaset-controller: too few Pods
+  asked by pods:shop/z changed by kubelet
+  wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
+    asked by deployments.apps:shop/web changed by kubectl-scale
+`
+		if got := draw(c, ""); got != want {
+			w.Fatalf("the pod was made\n%swant\n%s", got, want)
+		}
+		if c.Causes[0].Like != 2 || c.Causes[1].Like != 0 {
+			w.Errorf("asked in the same way: %d and %d, want 2 and 0", c.Causes[0].Like, c.Causes[1].Like)
+		}
+		if began := c.Began(); began.Version.By.Manager != "kubectl-scale" {
+			w.Errorf("it began with %+v", began.Version)
+		}
+	})
+}
+
+// A field is as it is since its object was created, and not since an earlier object of that
+// name had it changed.
+func TestWhyAFieldIsOfOneObject(t *testing.T) {
+	tell(t, func(w *world) {
+		bound := func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" }
+		w.is(pod("a"), "kubectl-create", nil)
+		w.is(pod("a"), "kube-scheduler", bound)
+		w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
+		w.is(pod("a"), "kubectl-create", bound)
+		created := w.version
+		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: "spec.nodeName"})
+		w.must(err)
+		if got := c.Version.ResourceVersion; got != fmt.Sprint(created) {
+			w.Errorf("it is so since version %s, want %d: %s", got, created, draw(c, ""))
+		}
+	})
+}
