@@ -29,6 +29,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "final", Holds: final},
 		reconciletest.Law[View]{Name: "why comes first", Holds: whyFirst},
 		reconciletest.Law[View]{Name: "dismissed for good", Holds: dismissedForGood},
+		reconciletest.Law[View]{Name: "ends", Holds: ends},
 	)
 }
 

@@ -7,12 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
 func at(ip string, ready bool) discoveryv1.Endpoint {
@@ -92,5 +94,110 @@ func TestRepacked(t *testing.T) {
 	})
 	if len(got) != 1 || len(got[0].Ports) != 2 || len(got[0].Addresses) != 1 || got[0].Addresses[0].IP != b.IP || len(got[0].NotReadyAddresses) != 1 {
 		t.Errorf("it is %+v", got)
+	}
+}
+
+// An endpoint is another when another pod, name or address answers; all else of it changes.
+//
+// Upstream: k8s.io/endpointslice/util, hashEndpoint and EndpointsEqualBeyondHash.
+func TestWhatAnEndpointIs(t *testing.T) {
+	whole := func(edits ...func(*discoveryv1.Endpoint)) discoveryv1.Endpoint {
+		e := discoveryv1.Endpoint{
+			Addresses: []string{"10.0.0.1", "10.0.0.2"}, Hostname: ptr.To("a"), NodeName: ptr.To("n1"), Zone: ptr.To("east"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: "u", ResourceVersion: "7"},
+		}
+		for _, edit := range edits {
+			edit(&e)
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		edit        func(*discoveryv1.Endpoint)
+		same, equal bool
+	}{
+		"nothing":                   {func(*discoveryv1.Endpoint) {}, true, true},
+		"addresses in other order":  {func(e *discoveryv1.Endpoint) { e.Addresses = []string{"10.0.0.2", "10.0.0.1"} }, true, true},
+		"an address less":           {func(e *discoveryv1.Endpoint) { e.Addresses = e.Addresses[:1] }, false, true},
+		"another name":              {func(e *discoveryv1.Endpoint) { e.Hostname = ptr.To("b") }, false, true},
+		"no name":                   {func(e *discoveryv1.Endpoint) { e.Hostname = nil }, false, true},
+		"another pod":               {func(e *discoveryv1.Endpoint) { e.TargetRef.Name = "web-2" }, false, false},
+		"a pod of another space":    {func(e *discoveryv1.Endpoint) { e.TargetRef.Namespace = "bank" }, false, false},
+		"no pod":                    {func(e *discoveryv1.Endpoint) { e.TargetRef = nil }, false, false},
+		"the pod's namesake":        {func(e *discoveryv1.Endpoint) { e.TargetRef.UID = "v" }, true, false},
+		"another version of it":     {func(e *discoveryv1.Endpoint) { e.TargetRef.ResourceVersion = "8" }, true, true},
+		"another node":              {func(e *discoveryv1.Endpoint) { e.NodeName = ptr.To("n2") }, true, false},
+		"no node":                   {func(e *discoveryv1.Endpoint) { e.NodeName = nil }, true, false},
+		"another zone":              {func(e *discoveryv1.Endpoint) { e.Zone = ptr.To("west") }, true, false},
+		"no zone":                   {func(e *discoveryv1.Endpoint) { e.Zone = nil }, true, false},
+		"it is not ready":           {func(e *discoveryv1.Endpoint) { e.Conditions.Ready = ptr.To(false) }, true, false},
+		"nobody says whether it is": {func(e *discoveryv1.Endpoint) { e.Conditions.Ready = nil }, true, false},
+		"it does not serve":         {func(e *discoveryv1.Endpoint) { e.Conditions.Serving = ptr.To(false) }, true, false},
+		"it is on its way out":      {func(e *discoveryv1.Endpoint) { e.Conditions.Terminating = ptr.To(true) }, true, false},
+	} {
+		a, b := whole(), whole(c.edit)
+		if got := endpoint.Identity(a) == endpoint.Identity(b); got != c.same {
+			t.Errorf("%s: it is the same: %t", name, got)
+		}
+		if got, turned := endpoint.Equal(a, b), endpoint.Equal(b, a); got != c.equal || turned != c.equal {
+			t.Errorf("%s: it is as it was: %t, the other way round %t", name, got, turned)
+		}
+	}
+}
+
+// A slice on its way out is about to be gone with what is in it, and those that others have
+// signed are theirs.
+func TestSlicesOfAService(t *testing.T) {
+	slice := func(name, service, manager string, edits ...reconciletest.Edit[*discoveryv1.EndpointSlice]) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: manager},
+		}}
+		for _, edit := range edits {
+			edit(s)
+		}
+		return s
+	}
+	leaving := slice("leaving", "web", "me", reconciletest.Deleted[*discoveryv1.EndpointSlice](reconciletest.Now))
+	elsewhere := slice("elsewhere", "web", "me")
+	elsewhere.Namespace = "bank"
+	world := reconciletest.NewWorld().Put(kinds.EndpointSlices.Kind,
+		slice("mine", "web", "me"), slice("theirs", "web", "you"), slice("another", "db", "me"), leaving, elsewhere)
+	var names []string
+	for _, s := range endpoint.Slices(world, events.Key{Namespace: "shop", Name: "web"}, "me") {
+		names = append(names, s.Name)
+	}
+	if !slices.Equal(names, []string{"mine"}) {
+		t.Errorf("its slices are %v", names)
+	}
+}
+
+// Pods that share an address are not one, and ports with one number are not, either.
+//
+// Upstream: pkg/api/v1/endpoints, RepackSubsets.
+func TestRepackedApart(t *testing.T) {
+	of := func(uid types.UID) corev1.EndpointAddress {
+		return corev1.EndpointAddress{IP: "10.0.0.1", TargetRef: &corev1.ObjectReference{Kind: "Pod", UID: uid}}
+	}
+	tcp, udp := corev1.EndpointPort{Port: 53, Protocol: corev1.ProtocolTCP}, corev1.EndpointPort{Port: 53, Protocol: corev1.ProtocolUDP}
+	named, spoken := tcp, tcp
+	named.Name, spoken.AppProtocol = "dns", ptr.To("kubernetes.io/h2c")
+	for name, c := range map[string]struct {
+		in        []corev1.EndpointSubset
+		addresses int
+		not       int
+		ports     int
+	}{
+		"two pods of a node":        {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}, {Addresses: []corev1.EndpointAddress{of("b")}, Ports: []corev1.EndpointPort{tcp}}}, 2, 0, 1},
+		"one pod twice":             {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}, {Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}}, 1, 0, 1},
+		"one is not ready":          {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}, {NotReadyAddresses: []corev1.EndpointAddress{of("b")}, Ports: []corev1.EndpointPort{tcp}}}, 1, 1, 1},
+		"not ready, and then ready": {[]corev1.EndpointSubset{{NotReadyAddresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}, {Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp}}}, 0, 1, 1},
+		"protocols":                 {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp, udp, tcp}}}, 1, 0, 2},
+		"names":                     {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp, named}}}, 1, 0, 2},
+		"what is spoken":            {[]corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{of("a")}, Ports: []corev1.EndpointPort{tcp, spoken}}}, 1, 0, 2},
+	} {
+		got := endpoint.Repacked(c.in)
+		if len(got) != 1 || len(got[0].Addresses) != c.addresses || len(got[0].NotReadyAddresses) != c.not || len(got[0].Ports) != c.ports {
+			t.Errorf("%s: it is %+v", name, got)
+		}
 	}
 }

@@ -26,6 +26,7 @@ func TestLaws(t *testing.T) {
 		reconciletest.Content(5, applied),
 		reconciletest.Law[View]{Name: "measured", Holds: measured},
 		reconciletest.Law[View]{Name: "careful with pods of others", Holds: careful},
+		reconciletest.Law[View]{Name: "arrives", Holds: arrives},
 	)
 }
 
