@@ -99,6 +99,28 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o.take(events.Act)
 }
 
+// An effect that was dated once its kind was there goes with its epoch: after the next restore
+// nothing waits for it.
+func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
+	o := begun(t, Settings{})
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
+	o.outcome(events.Act, 10, born("p", "500"))
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
+	o.setsToo()
+	o.none()
+	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 300), 0), 2)
+	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "300", 0), 2)
+	o.none() // the sets are still those of the epoch before
+	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 0), 2)
+	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "1", 0), 2)
+	o.pass(time.Minute)
+	for _, kind := range o.reaches {
+		o.desk.Reached(kind, o.sequence[kind], nil)
+	}
+	o.run()
+	o.take(events.Act)
+}
+
 // While a new epoch is being told, what has not been said again may never have
 // been: nothing is decided.
 func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
