@@ -36,7 +36,6 @@ func TestLaws(t *testing.T) {
 		reconciletest.Law[View]{Name: "sparing", Holds: sparing},
 		reconciletest.Law[View]{Name: "considerate", Holds: considerate},
 		reconciletest.Law[View]{Name: "arrives", Holds: arrives},
-		reconciletest.Law[View]{Name: "thrifty", Holds: thrifty},
 	)
 }
 

@@ -1,6 +1,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -26,7 +27,8 @@ func staged(v View, now time.Time) *stage {
 }
 
 // arrives: where nodes do their part, each node that should have a pod ends with one, of the
-// revision that it should be of, and each that must not have one with none.
+// revision that it should be of, and each that must not have one with none. No pod that is as
+// it should be goes on the way.
 func arrives(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Set.DeletionTimestamp != nil {
 		return nil
@@ -35,8 +37,8 @@ func arrives(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 		now = now.Add(20 * time.Minute) // no rest after failures is as long
 		v = tended(v, now)
 		d := c.Decide(v, now)
-		if len(d.Commands) == 0 {
-			return arrived(staged(v, now))
+		if err := spared(staged(v, now), d); err != nil || len(d.Commands) == 0 {
+			return cmp.Or(err, arrived(staged(v, now)))
 		}
 		v = applied(v, d, now)
 	}
@@ -75,17 +77,15 @@ func tended(v View, now time.Time) View {
 	return v
 }
 
-// thrifty: a pod that is as it should be, alone on a node that should have it, stays.
-func thrifty(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
-	s := staged(v, now)
-	for _, command := range c.Decide(v, now).Commands {
-		if command.Verb != events.VerbDelete || command.Kind != kinds.Pods.Name {
+// spared: a pod that is as it should be, alone on a node that should have it, stays.
+func spared(s *stage, d reconcile.Decision) error {
+	for _, here := range s.places {
+		if !here.run || len(here.pods) != 1 || pod.Terminal(here.pods[0]) || !s.updated(here.pods[0]) {
 			continue
 		}
-		for _, here := range s.places {
-			alone := here.run && len(here.pods) == 1
-			if alone && here.pods[0].Name == command.Name && !pod.Terminal(here.pods[0]) && s.updated(here.pods[0]) {
-				return fmt.Errorf("%s is deleted, and is as it should be", command.Name)
+		for _, c := range d.Commands {
+			if c.Verb == events.VerbDelete && c.Kind == kinds.Pods.Name && c.Name == here.pods[0].Name {
+				return fmt.Errorf("%s is deleted, and is as it should be", c.Name)
 			}
 		}
 	}
