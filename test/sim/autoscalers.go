@@ -289,6 +289,9 @@ func (g *guard) rescales(t events.Turn, sequence uint64) {
 			continue
 		}
 		if c.Verb == events.VerbAsk { // in the same moment, perhaps, as one that came to nothing
+			if _, judged := g.rounds[round]; judged {
+				g.spare(askedAgain)
+			}
 			delete(g.rounds, round)
 			continue
 		}
@@ -321,6 +324,9 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 	g.written[round] = true
 	from, to, now := said.Verdict.Scale.Replicas, said.Verdict.To, g.world.now
 	inside := from >= *h.Spec.MinReplicas && from <= h.Spec.MaxReplicas
+	if inside && h.Spec.Behavior == nil && to < from {
+		g.falls(h, round, from, to, c.sequence)
+	}
 	switch b := h.Spec.Behavior; {
 	case inside && b == nil && to > max(2*from, 4):
 		g.breaks("A2", "turn %d has %s go from %d to %d at once", c.sequence, h.Name, from, to)
@@ -339,11 +345,61 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 				back -= by
 			}
 		}
+		if same > p.Value && same <= p.Value+back {
+			g.spare(wentBack)
+		}
 		if same > p.Value+back {
 			g.breaks("A2", "turn %d has %s go from %d to %d, %d in %d s, where %d may, and %d went back", c.sequence, h.Name, from, to, same, p.PeriodSeconds, p.Value, back)
 		}
 	}
 	g.moves[round.of] = append(g.moves[round.of], move{now, to - from})
+}
+
+// steady is for how long an autoscaler without a behavior does not go below what was asked for:
+// a minute in these worlds. What is told of a moment comes a little later than it.
+const steady = 55 * time.Second
+
+// advice is how many replicas the readings of a round ask for.
+type advice struct {
+	asked time.Time
+	wants int32
+}
+
+// reads notes what the readings that an autoscaler is given ask for, where that is plain: every
+// pod serves, and says how busy it is.
+func (g *guard) reads(c *carrying, r plan.Request, given plan.Response) {
+	var found events.Readings
+	_, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
+	if !ok || r.Subresource != events.SubReadings || json.Unmarshal(given.Body, &found) != nil || found.Scale == nil || len(found.Metrics) == 0 {
+		return
+	}
+	n, samples, sum := found.Scale.Replicas, found.Metrics[0].Samples, int64(0)
+	if found.Metrics[0].Failure != "" || len(samples) != int(n) || found.Scale.Current != n || n == 0 {
+		return
+	}
+	for _, s := range samples {
+		sum += s.Milli
+	}
+	wants, ratio := n, float64(sum/int64(n))/each
+	if ratio < 1-tolerated || ratio > 1+tolerated {
+		wants = int32(math.Ceil(ratio * float64(n)))
+	}
+	g.advised[round.of] = append(g.advised[round.of], advice{round.asked, wants})
+}
+
+// falls looks at a scale that an autoscaler without a behavior has lowered: no readings of the
+// last minute ask for more. That is where nothing goes wrong: what a lost answer had asked for is
+// not known, here as upstream, whose memory is that of a process.
+func (g *guard) falls(h *autoscalingv2.HorizontalPodAutoscaler, round round, from, to int32, sequence uint64) {
+	if g.world.options.Faults > 0 {
+		g.spare(faultyAutoscalers)
+		return
+	}
+	for _, a := range g.advised[round.of] {
+		if least := min(a.wants, from, h.Spec.MaxReplicas); to < least && !a.asked.After(round.asked) && a.asked.After(g.world.now.Add(-steady)) {
+			g.breaks("A6", "turn %d has %s go from %d to %d, and %d were asked for %v ago", sequence, h.Name, from, to, a.wants, g.world.now.Sub(a.asked))
+		}
+	}
 }
 
 // rescaledAlready notes a scale that was found to be what a turn asks for when the turn
@@ -355,6 +411,7 @@ func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response
 	if !ok || g.written[round] || json.Unmarshal(found.Body, &scale) != nil || scale.Spec.Replicas != said.Verdict.To {
 		return
 	}
+	g.spare(foundWritten)
 	g.written[round] = true
 	g.moves[round.of] = append(g.moves[round.of], move{g.world.now, said.Verdict.To - said.Verdict.Scale.Replicas})
 }
@@ -382,11 +439,15 @@ func (w *World) autoscaled() error {
 	return nil
 }
 
-// still tells whether nothing has been written for a while in a world that never sleeps:
-// somebody asks again and again, and asking is no writing.
-func (w *World) still() bool {
-	if w.api.Writes != w.wrote || w.changes+w.faults > 0 {
-		w.wrote, w.stirred = w.api.Writes, w.now
+// stir notes when something was last written, but for leases.
+func (w *World) stir() {
+	if n := w.api.Writes - w.renewals; n != w.wrote || w.changes+w.faults > 0 {
+		w.wrote, w.stirred = n, w.now
 	}
+}
+
+// still tells whether nothing has been written for a while in a world that never sleeps: a
+// controller asks again and again, or kubelets renew their leases.
+func (w *World) still() bool {
 	return w.options.Quiet > 0 && w.now.Sub(w.stirred) >= w.options.Quiet
 }

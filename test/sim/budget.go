@@ -159,7 +159,8 @@ func (g *guard) spends(c *carrying, r plan.Request) {
 		if kept || !there || pod.DeletionTimestamp != nil || !covers(now, pod) || c.turn.Now.Add(g.world.options.Skew).Sub(since.Time) >= remembered {
 			continue
 		}
-		if at, said := log.at[pod.ResourceVersion]; said && at <= c.turn.Seen[kinds.Pods.Name] {
+		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: now.Namespace, Name: name}
+		if at, said := log.tells(ref, pod.ResourceVersion); said && at <= c.turn.Seen[kinds.Pods.Name] {
 			g.breaks("I5", "turn %d forgets that %s was allowed to be evicted from %s", c.sequence, name, r.Name)
 		}
 	}
@@ -169,7 +170,7 @@ func (g *guard) spends(c *carrying, r plan.Request) {
 func (w *World) budgeted() error {
 	for _, obj := range w.api.List(kinds.PodDisruptionBudgets.Name) {
 		b := obj.(*policyv1.PodDisruptionBudget)
-		want := w.counted(b)
+		want := askedOf(b, w.api.List, w.api.Get)
 		got := policyv1.PodDisruptionBudgetStatus{
 			ObservedGeneration: b.Status.ObservedGeneration, DisruptionsAllowed: b.Status.DisruptionsAllowed,
 			CurrentHealthy: b.Status.CurrentHealthy, DesiredHealthy: b.Status.DesiredHealthy, ExpectedPods: b.Status.ExpectedPods,
@@ -193,11 +194,36 @@ func (w *World) budgeted() error {
 
 func (w *World) runs(controller string) bool { return w.promises[controller] != nil }
 
-// counted is what the status of a budget should say, of the pods of one Deployment.
-func (w *World) counted(b *policyv1.PodDisruptionBudget) policyv1.PodDisruptionBudgetStatus {
+// budgetJudged judges what is said of a budget: no more evictions are allowed than there are
+// healthy pods beyond those that must be, as far as was shown; one whose eviction was allowed is
+// healthy no more.
+func budgetJudged(l *look, f findings) {
+	b, ok := l.own.(*policyv1.PodDisruptionBudget)
+	for _, c := range l.reports {
+		var next policyv1.PodDisruptionBudget
+		if !ok || c.Kind != kinds.PodDisruptionBudgets.Name || c.Subresource != "status" || json.Unmarshal(c.Body, &next) != nil {
+			continue
+		}
+		healthy := int32(0)
+		for _, obj := range l.list(kinds.Pods.Name) {
+			pod := obj.(*corev1.Pod)
+			_, evicted := next.Status.DisruptedPods[pod.Name]
+			if covers(b, pod) && ready(pod) && pod.DeletionTimestamp == nil && !evicted {
+				healthy++
+			}
+		}
+		must := askedOf(b, l.list, l.get).DesiredHealthy
+		if allowed := next.Status.DisruptionsAllowed; allowed > max(0, healthy-must) {
+			f.breaks("I5", "allows %d evictions; %d pods are healthy and %d must be", allowed, healthy, must)
+		}
+	}
+}
+
+// askedOf is what the status of a budget should say, of the pods of one Deployment.
+func askedOf(b *policyv1.PodDisruptionBudget, list func(kinds.Name) []metav1.Object, get func(events.Ref) metav1.Object) policyv1.PodDisruptionBudgetStatus {
 	want := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
 	pods, owners := 0, map[types.UID]int32{}
-	for _, obj := range w.api.List(kinds.Pods.Name) {
+	for _, obj := range list(kinds.Pods.Name) {
 		pod := obj.(*corev1.Pod)
 		if !covers(b, pod) {
 			continue
@@ -206,12 +232,12 @@ func (w *World) counted(b *policyv1.PodDisruptionBudget) policyv1.PodDisruptionB
 		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == "True" }) {
 			want.CurrentHealthy++
 		}
-		set, ok := w.api.Get(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: pod.Namespace, Name: ownerOf(pod)}).(*appsv1.ReplicaSet)
+		set, ok := get(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: pod.Namespace, Name: ownerOf(pod)}).(*appsv1.ReplicaSet)
 		if !ok {
 			continue
 		}
 		owners[set.UID] = *set.Spec.Replicas
-		if d, ok := w.api.Get(deploymentRef(ownerOf(set))).(*appsv1.Deployment); ok {
+		if d, ok := get(deploymentRef(ownerOf(set))).(*appsv1.Deployment); ok {
 			delete(owners, set.UID)
 			owners[d.UID] = *d.Spec.Replicas
 		}

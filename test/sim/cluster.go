@@ -18,7 +18,7 @@ import (
 // Cluster is what administrators do with nodes, volumes and roles.
 var Cluster = []Deed{
 	newNode, newNode, deleteNode, forgeNode, newVolume, newVolume, bindVolume, deleteVolume,
-	newClaim, newClaim, useClaim, useClaim, deleteClaim, deleteClaim, deletePod, newRole, newRole, changeRole, deleteRole,
+	outOfService, outOfService, newClaim, newClaim, useClaim, useClaim, deleteClaim, deleteClaim, deletePod, newRole, newRole, changeRole, deleteRole,
 }
 
 const (
@@ -42,6 +42,27 @@ func deleteNode(w *World) {
 		w.Delete(ref, metav1.DeletePropagationBackground)
 		w.dirty = true
 	}
+}
+
+// outOfService declares a node gone for good, whose kubelet is silent, or takes that back.
+func outOfService(w *World) {
+	if ref, there := w.someNode(); there {
+		w.note("user: %v is out of service, or is back", ref)
+		w.api.Change(ref, func(obj metav1.Object) {
+			n := obj.(*corev1.Node)
+			if !silenced(n) {
+				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+				return
+			}
+			n.Spec.Taints = nil
+		})
+	}
+}
+
+// silenced tells whether a node is declared out of service.
+func silenced(obj metav1.Object) bool {
+	n, ok := obj.(*corev1.Node)
+	return ok && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 func forgeNode(w *World) {
@@ -239,7 +260,10 @@ func has(obj metav1.Object, finalizer string) bool {
 
 // cleans looks at a pod that is about to be deleted because nobody else would.
 func (g *guard) cleans(pod *corev1.Pod) {
-	if pod.Spec.NodeName != "" && g.world.lives(pod.Spec.NodeName) {
+	if pod.Spec.NodeName == "" || !g.world.lives(pod.Spec.NodeName) {
+		return
+	}
+	if pod.DeletionTimestamp == nil || !silenced(g.world.api.Get(nodeRef(pod.Spec.NodeName))) {
 		g.breaks("I4", "pod %s is deleted although its node %s lives", pod.Name, pod.Spec.NodeName)
 	}
 }
@@ -256,8 +280,11 @@ func (w *World) tended() error {
 	}
 	for _, obj := range w.api.List(kinds.Pods.Name) {
 		pod := obj.(*corev1.Pod)
-		if pod.Spec.NodeName != "" && !w.lives(pod.Spec.NodeName) {
+		if pod.Spec.NodeName != "" && w.api.of(kinds.Nodes.Name) != nil && w.api.Get(nodeRef(pod.Spec.NodeName)) == nil {
 			return fmt.Errorf("pod %s is left on node %s, which is gone", pod.Name, pod.Spec.NodeName)
+		}
+		if pod.DeletionTimestamp != nil && silenced(w.api.Get(nodeRef(pod.Spec.NodeName))) {
+			return fmt.Errorf("pod %s is to go and is left on node %s, which is out of service", pod.Name, pod.Spec.NodeName)
 		}
 	}
 	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {

@@ -101,8 +101,8 @@ func boundNode(pod *corev1.Pod) string {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
 }
 
-// daemon looks at the birth of a pod of a DaemonSet: its node has no other live one, or
-// no third one where two may be.
+// daemon looks at the creation of a pod of a DaemonSet: its node has no other live one, or, where
+// two may be, one other of another template.
 func (g *guard) daemon(old, now metav1.Object) {
 	set, node, ok := g.world.daemonOf(now)
 	if !ok || old != nil || g.restoring {
@@ -112,8 +112,14 @@ func (g *guard) daemon(old, now metav1.Object) {
 	if set.Spec.UpdateStrategy.RollingUpdate.MaxSurge.IntVal > 0 {
 		most = 2
 	}
-	if has := g.world.daemonsOn(set, node); len(has) > most {
+	has := g.world.daemonsOn(set, node)
+	if len(has) > most {
 		g.breaks("I2", "%s is pod number %d of %s on %s", now.GetName(), len(has), set.Name, node)
+	}
+	for _, other := range has {
+		if other.UID != now.GetUID() && imageOfPod(other) == imageOfPod(now.(*corev1.Pod)) {
+			g.breaks("I2", "%s is created beside %s, which is of the same template", now.GetName(), other.Name)
+		}
 	}
 }
 

@@ -377,8 +377,8 @@ func loseLogAndState(w *World) { w.LoseTail(w.anyStream(), 1+w.roll(5), true) }
 // LoseTail takes the last messages of a kind.
 func (w *World) LoseTail(s *stream, n int, state bool) {
 	w.note("fault: the log of %s loses its last %d messages; its state too: %v", s.kind.Name, n, state)
-	w.guard.lost(s.kind.Name)
 	s.lose(n, state)
+	w.guard.lost(s.kind.Name, s.end())
 	w.reopen(s)
 }
 
@@ -387,7 +387,7 @@ func emptyKind(w *World) { w.EmptyKind(w.anyStream()) }
 // EmptyKind makes the streams of a kind anew behind everybody's back.
 func (w *World) EmptyKind(s *stream) {
 	w.note("fault: the streams of %s are made anew", s.kind.Name)
-	w.guard.lost(s.kind.Name)
+	w.guard.lost(s.kind.Name, 0)
 	s.empty(w.now.Add(time.Nanosecond * time.Duration(s.breaks+1)))
 	w.reopen(s)
 }

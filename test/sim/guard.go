@@ -19,7 +19,6 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -28,20 +27,19 @@ import (
 type guard struct {
 	world *World
 
-	pods   map[types.UID]int // of a ReplicaSet: live
-	asked  map[types.UID]int // of a ReplicaSet: the most that it ever asked for, or was given
-	sum    map[types.UID]int // of a Deployment: what its ReplicaSets ask for
-	total  map[types.UID]int // of a Deployment: the largest replicas + maxSurge
-	owner  map[types.UID]types.UID
-	brings map[types.UID]int // of a Deployment: what ReplicaSets brought along into its hands
-	born   []time.Time       // when pods were, for the rate
+	live    map[types.UID]map[types.UID]bool // the live pods of each owner
+	sets    map[types.UID]map[types.UID]int  // of a Deployment: what each of its ReplicaSets asks for
+	brought map[types.UID]bool               // pods that an owner has not created, or has lost once
+	ended   map[types.UID]string             // which controller had a pod go; "": none
+	doing   *carrying                        // the turn whose request is being carried out
+	born    []time.Time                      // when pods were, for the rate
 
-	wasReady map[types.UID]map[string]bool // of a StatefulSet: the members that have been ready
-	work     map[types.UID]*ledger         // of a Job: what became of its pods
+	work map[types.UID]*ledger // of a Job: what became of its pods
 
 	rounds  map[round]int32 // of an autoscaler: which number of replicas was judged
 	written map[round]bool
-	moves   map[asker][]move // of an autoscaler: what it wrote
+	moves   map[asker][]move   // of an autoscaler: what it wrote
+	advised map[asker][]advice // and what its readings asked for
 
 	missed map[string]int64 // API servers: in which version of everything they were seen to have no lease
 
@@ -49,10 +47,11 @@ type guard struct {
 	generations map[asker]int64    // the newest that a controller acted on
 	wrong       bool               // the delete under way would hit another uid than was decided on
 
-	logs   map[kinds.Name]*heard
-	epochs map[uint64]time.Time // when each was first told of
-	judge  int                  // decisions seen
-	// restoring: what happens now is a restore's doing and nobody's fault.
+	logs    map[kinds.Name]*heard
+	epochs  map[uint64]time.Time // when each was first told of
+	decided int                  // decisions
+	seen    map[turnOf]*look     // what each turn that acts was decided on
+	// restoring: what happens now is a restore's doing.
 	restoring bool
 }
 
@@ -64,6 +63,12 @@ type asker struct {
 	object     types.UID
 }
 
+// turnOf is a turn by its place.
+type turnOf struct {
+	controller string
+	sequence   uint64
+}
+
 type actLane struct {
 	controller string
 	key        events.Key
@@ -73,34 +78,52 @@ type actLane struct {
 type heard struct {
 	epoch   uint64
 	version string
-	at      map[string]uint64 // the sequence of each version of the epoch
-	// vague: versions may be missing, because of a relist or a loss.
+	told    map[events.Ref][]telling // of the epoch, in order
+	// vague: the log has lost what it had said, and has not been told all of it again.
 	vague bool
+}
+
+// telling is a place of a log that tells of an object: its version, or, where a list was
+// compared and it was not there, the version of everything.
+type telling struct {
+	sequence uint64
+	version  string
+}
+
+// tells is the first place of a log from which on a version of an object is known to a reader
+// that has got there; ok is false when nothing has told of it yet.
+func (h *heard) tells(ref events.Ref, version string) (sequence uint64, ok bool) {
+	for _, t := range h.told[ref] {
+		if kinds.CompareVersions(t.version, version) >= 0 {
+			return t.sequence, true
+		}
+	}
+	return 0, false
 }
 
 func newGuard(w *World) *guard {
 	g := &guard{
-		world: w, pods: map[types.UID]int{}, asked: map[types.UID]int{}, sum: map[types.UID]int{}, total: map[types.UID]int{},
-		owner: map[types.UID]types.UID{}, brings: map[types.UID]int{}, act: map[actLane]uint64{},
-		wasReady: map[types.UID]map[string]bool{}, work: map[types.UID]*ledger{},
+		world: w, live: map[types.UID]map[types.UID]bool{}, sets: map[types.UID]map[types.UID]int{},
+		brought: map[types.UID]bool{}, ended: map[types.UID]string{}, act: map[actLane]uint64{}, work: map[types.UID]*ledger{},
 		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
+		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
 	}
 	for _, k := range w.served {
-		g.logs[k.Name] = &heard{at: map[string]uint64{}}
+		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}}
 	}
 	return g
 }
 
 func (g *guard) breaks(rule string, format string, args ...any) {
-	if g.world.broken == nil && rule != g.world.options.Ignore {
+	if g.world.broken == nil && !slices.Contains(strings.Fields(g.world.options.Ignore), rule) {
 		g.world.broken = fmt.Errorf("%s (%s) broken: %s", rule, rules[rule], fmt.Sprintf(format, args...))
 	}
 }
 
 var rules = map[string]string{
-	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "no orphan deleted", "I5": "no eviction counts twice", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
-	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
+	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "nothing is deleted that was not to be", "I5": "as many stay available as must", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
+	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A6": "an autoscaler does not fall at once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
 	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "nobody is silent who was heard",
 }
@@ -111,14 +134,11 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.Pods.Name:
 		g.world.dirty = true
 		g.worked(old, now)
-		g.member(old, now)
 		g.daemon(old, now)
 		g.guest(old, now)
 		g.pod(old, now)
 	case kinds.ReplicaSets.Name:
 		g.set(old, now)
-	case kinds.ReplicationControllers.Name, kinds.StatefulSets.Name, kinds.DaemonSets.Name:
-		g.asks(now)
 	case kinds.Jobs.Name:
 		g.told(old, now)
 		g.runOf(old, now)
@@ -129,7 +149,6 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		g.node(old, now)
 	case kinds.Deployments.Name:
 		if d, ok := now.(*appsv1.Deployment); ok {
-			g.total[d.UID] = max(g.total[d.UID], int(*d.Spec.Replicas)+surge(d))
 			g.created(old, d)
 		}
 	case kinds.Secrets.Name:
@@ -138,27 +157,6 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 		if now == nil {
 			g.emptied(old)
 		}
-	}
-}
-
-func (g *guard) pod(old, now metav1.Object) {
-	if at := setOf(old); at != "" {
-		g.pods[at]--
-	}
-	at := setOf(now)
-	if at == "" {
-		return
-	}
-	g.pods[at]++
-	count := g.pods[at]
-	switch {
-	case old != nil || g.restoring:
-		g.asked[at] = max(g.asked[at], count) // what is adopted is nobody's birth
-	case count > g.asked[at]:
-		g.breaks("I2", "%s is one of %d live pods of an owner that was never allowed more than %d", now.GetName(), count, g.asked[at])
-	}
-	if old == nil {
-		g.born = append(g.born, g.world.now)
 	}
 }
 
@@ -176,29 +174,6 @@ func controllerOf(obj metav1.Object) types.UID {
 		return owner.UID
 	}
 	return ""
-}
-
-func (g *guard) set(old, now metav1.Object) {
-	if rs, ok := old.(*appsv1.ReplicaSet); ok {
-		g.sum[controllerOf(rs)] -= int(*rs.Spec.Replicas)
-	}
-	rs, ok := now.(*appsv1.ReplicaSet)
-	if !ok {
-		return
-	}
-	n, at := int(*rs.Spec.Replicas), controllerOf(rs)
-	g.asked[rs.UID] = max(g.asked[rs.UID], n)
-	g.sum[at] += n
-	if at == "" {
-		return
-	}
-	if g.owner[rs.UID] != at || g.restoring { // what it brings along is nobody's fault
-		g.owner[rs.UID] = at
-		g.brings[at] = max(g.brings[at]+n, g.sum[at])
-	}
-	if allowed, known := g.total[at]; known && g.sum[at] > allowed && g.sum[at] > g.brings[at] {
-		g.breaks("I2", "the replica sets of %s ask for %d, more than replicas and surge ever were (%d)", at, g.sum[at], allowed)
-	}
 }
 
 // created looks at a Deployment that takes the revision of a set: of one that was created for
@@ -232,18 +207,27 @@ func surge(d *appsv1.Deployment) int {
 
 // stored looks at a turn as it is stored: no act turn may overlap another, nor
 // rest on a view that lacks what the last one did.
-func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
+func (w *World) stored(d *desk, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
 	w.guard.whole(t, sequence)
 	if t.Lane != events.Act {
+		if t.Repeats == 0 {
+			w.guard.judge(t, sequence, seen)
+		}
 		return
 	}
 	w.guard.rescales(t, sequence)
 	g, at := w.guard, actLane{t.Controller, t.Key}
 	before := g.act[at]
 	g.act[at] = sequence
-	if before == 0 || t.Repeats == before { // a repetition is the turn before itself
+	if t.Repeats == before && before > 0 { // a repetition is the turn before itself
+		g.seen[turnOf{t.Controller, sequence}] = g.seen[turnOf{t.Controller, before}]
+		return
+	}
+	g.seen[turnOf{t.Controller, sequence}] = seen
+	g.judge(t, sequence, seen)
+	if before == 0 {
 		return
 	}
 	if !d.book.decided(before) {
@@ -259,7 +243,15 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64) {
 		if r.Status != events.Applied || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.epoch {
 			continue // in an epoch that has ended versions were other ones
 		}
-		if said, known := log.at[r.Version]; known && said > seen || !known && !log.vague {
+		said, known := log.tells(r.Ref, r.Version)
+		obj := g.world.api.Get(r.Ref)
+		switch {
+		case known && said <= seen:
+		case !known && log.vague:
+			g.spare(forgotten)
+		case !known && (obj == nil || kinds.CompareVersions(obj.GetResourceVersion(), r.Version) < 0):
+			g.spare(goneUnsaid)
+		default:
 			g.breaks("I10", "turn %d of %s %v has seen %s up to %d, and not version %s that turn %d made", sequence, t.Controller, t.Key, r.Ref.Kind, seen, r.Version, before)
 		}
 	}
@@ -272,7 +264,8 @@ func (g *guard) whole(t events.Turn, sequence uint64) {
 	for _, epoch := range t.Epochs {
 		newest = max(newest, epoch)
 	}
-	if g.world.now.Sub(g.epochs[newest]) >= shell.Reunion {
+	const patience = 30 * time.Second // of a kind that does not follow
+	if g.world.now.Sub(g.epochs[newest]) >= patience {
 		return
 	}
 	for _, kind := range slices.Sorted(maps.Keys(t.Seen)) {
@@ -289,27 +282,34 @@ func (w *World) said(s *stream, d events.Delta) {
 		w.guard.epochs[d.Epoch] = w.now
 	}
 	if d.Epoch > log.epoch {
-		*log = heard{epoch: d.Epoch, at: map[string]uint64{}, vague: true}
+		*log = heard{epoch: d.Epoch, told: map[events.Ref][]telling{}, vague: true}
+	}
+	said := telling{uint64(len(s.log)), d.ResourceVersion}
+	if d.Sync && d.Op == events.Gone { // it bears the last version that was known
+		said.version = strconv.FormatInt(w.api.version, 10)
+	}
+	if d.Ref.Name != "" {
+		log.told[d.Ref] = append(log.told[d.Ref], said)
 	}
 	switch {
-	case d.Op == events.Gap:
-		log.vague = true
-	case d.Ref.Name == "":
-	case d.Sync && d.Op == events.Gone:
-		log.vague = true // it bears the last version that was known, and was said before
-	case d.Sync:
-		log.vague, log.at[d.ResourceVersion] = true, uint64(len(s.log))
+	case d.Op == events.Mark:
+		log.vague = false
+	case d.Ref.Name == "", d.Sync:
 	case d.Epoch < log.epoch || log.version != "" && kinds.CompareVersions(d.ResourceVersion, log.version) <= 0:
 		w.guard.breaks("I9", "the log of %s goes from version %s to %s", d.Kind, log.version, d.ResourceVersion)
 	default:
-		log.version, log.at[d.ResourceVersion] = d.ResourceVersion, uint64(len(s.log))
+		log.version = d.ResourceVersion
 	}
 }
 
-// lost forgets what the log of a kind, or all of it, may say again.
-func (g *guard) lost(kind kinds.Name) {
+// lost forgets what the log of a kind, or all of it, may say again: what is behind the last
+// place that readers still find.
+func (g *guard) lost(kind kinds.Name, last uint64) {
 	log := g.logs[kind]
-	*log = heard{epoch: log.epoch, at: map[string]uint64{}, vague: true}
+	for ref, told := range log.told {
+		log.told[ref] = slices.DeleteFunc(told, func(t telling) bool { return t.sequence > last })
+	}
+	log.version, log.vague = "", true
 }
 
 // before looks at what is about to be done: nothing with a live owner is
@@ -335,19 +335,29 @@ func (g *guard) before(c *carrying, r plan.Request) {
 	case "job-controller":
 		g.dismisses(obj.(*corev1.Pod))
 		return
+	case "replicaset-controller", "replicationcontroller-controller":
+		g.unasked(c, obj.(*corev1.Pod))
+		return
 	case "garbage-collector-controller":
-	case "statefulset-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller":
-		g.tends(c.turn.Controller, obj)
+	case "pod-garbage-collector-controller", "ttl-after-finished-controller":
+		g.tends(obj)
 		return
 	case "namespace-controller":
 		g.clears(obj, r.Kind)
 		return
 	default:
+		if _, judged := judgements[c.turn.Controller]; !judged && judgedByEffect[c.turn.Controller] == "" {
+			g.breaks("I4", "%s deletes %s %s, and no rule says when it may", c.turn.Controller, r.Kind, r.Name)
+		}
 		return
 	}
 	for _, ref := range obj.GetOwnerReferences() {
 		at, known := g.world.api.ownerRef(&ref, obj.GetNamespace())
-		if owner := g.world.api.Get(at); known && owner != nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil {
+		switch owner := g.world.api.Get(at); {
+		case !known || owner == nil || owner.GetUID() != ref.UID:
+		case owner.GetDeletionTimestamp() != nil && !waits(owner):
+			g.spare(leavingOwner)
+		case owner.GetDeletionTimestamp() == nil:
 			g.breaks("I4", "%s %s is collected although its owner %s %s lives", r.Kind, r.Name, ref.Kind, ref.Name)
 		}
 	}
@@ -386,11 +396,12 @@ func waits(owner metav1.Object) bool {
 
 // watched is a controller that is asked some of its questions twice: at once, and
 // on what is left of its view when it has been written down.
-func (w *World) watched(c reconcile.Any) reconcile.Any { return twice{c, w.guard} }
+func (w *World) watched(c reconcile.Any) twice { return twice{c, w.guard, newLooks(c.Describe())} }
 
 type twice struct {
 	reconcile.Any
 	guard *guard
+	looks *looks
 }
 
 // sample is how many decisions go by for each that is looked at again.
@@ -402,7 +413,9 @@ func (t twice) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile
 	if len(decision.Commands) == 0 {
 		return decision, ok
 	}
-	if t.guard.judge++; t.guard.judge%sample != 0 {
+	t.looks.take(s, k, now, decision)
+	if t.guard.decided++; t.guard.decided%sample != 0 {
+		t.guard.spare(sampled)
 		return decision, ok
 	}
 	view, _, err := t.View(s, k)
@@ -435,6 +448,6 @@ func (g *guard) restore(back func()) {
 	g.restoring = false
 	clear(g.generations)
 	for kind := range g.logs {
-		g.lost(kind)
+		g.lost(kind, 0)
 	}
 }

@@ -226,7 +226,6 @@ func (g *guard) told(old, now metav1.Object) {
 	if !ok {
 		return
 	}
-	g.asked[job.UID] = max(g.asked[job.UID], atOnce(job))
 	l := g.work[job.UID]
 	if l == nil {
 		l = &ledger{}
@@ -308,7 +307,7 @@ func (g *guard) runOf(old, now metav1.Object) {
 		return
 	}
 	cron, lives := g.world.api.Get(events.Ref{Kind: kinds.CronJobs.Name, Namespace: namespace, Name: owner.Name}).(*batchv1.CronJob)
-	if !lives || cron.UID != owner.UID || cron.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent {
+	if !lives || cron.UID != owner.UID || cron.Spec.ConcurrencyPolicy == batchv1.AllowConcurrent {
 		return
 	}
 	for _, obj := range g.world.api.List(kinds.Jobs.Name) {

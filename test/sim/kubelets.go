@@ -158,6 +158,7 @@ func (w *World) beat() {
 
 func (w *World) renew(space, name string) {
 	ref := events.Ref{Kind: kinds.Leases.Name, Namespace: space, Name: name}
+	w.renewals++
 	at := metav1.NewMicroTime(w.now)
 	if w.api.Get(ref) == nil {
 		w.create(ref, &coordinationv1.Lease{
@@ -206,6 +207,7 @@ func (g *guard) node(old, now metav1.Object) {
 		heard := k.renewed
 		if heard.Equal(w.now) { // that is on its way to whoever decided this
 			heard = k.before
+			g.spare(heardNow)
 		}
 		if silent := w.now.Sub(heard); silent <= grace {
 			g.breaks("F24", "%s is said to be silent, and was heard %v ago", n.Name, silent)
@@ -244,7 +246,8 @@ func (g *guard) guest(old, now metav1.Object) {
 	g.breaks("F24", "%s is deleted, and its node %s has driven pods away since %v", before.Name, before.Spec.NodeName, k.driving)
 }
 
-// settledNodes looks, when a world ends, whether everybody knows how the nodes are.
+// settledNodes tells whether what is said of nodes is so, and whether the pods are gone that were
+// driven away.
 func (w *World) settledNodes() error {
 	for _, name := range sortedNames(w.kubelets) {
 		k, n := w.kubelets[name], w.api.Get(nodeRef(name)).(*corev1.Node)
@@ -256,17 +259,23 @@ func (w *World) settledNodes() error {
 			want = corev1.ConditionFalse
 		}
 		if c == nil || c.Status != want {
-			return fmt.Errorf("F24 (silence) broken: %s is %v, and should be %v", name, c, want)
+			return fmt.Errorf("%s is %v, and should be %v", name, c, want)
 		}
 		key := map[corev1.ConditionStatus]string{corev1.ConditionFalse: corev1.TaintNodeNotReady, corev1.ConditionUnknown: corev1.TaintNodeUnreachable}[want]
 		for _, t := range n.Spec.Taints {
 			if t.Key != key && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) {
-				return fmt.Errorf("F24 (taints) broken: %s is %v, and has the taint %s:%s", name, want, t.Key, t.Effect)
+				return fmt.Errorf("%s is %v, and has the taint %s:%s", name, want, t.Key, t.Effect)
 			}
 		}
 		warns := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectNoSchedule })
 		if key != "" && !warns {
-			return fmt.Errorf("F24 (taints) broken: %s is %v, and has no taint that says so", name, want)
+			return fmt.Errorf("%s is %v, and has no taint that says so", name, want)
+		}
+		for _, obj := range w.api.List(kinds.Pods.Name) {
+			pod := obj.(*corev1.Pod)
+			if pod.Spec.NodeName == name && pod.DeletionTimestamp == nil && !k.driving.IsZero() && w.now.Sub(k.driving) > patient {
+				return fmt.Errorf("%s is left on %s, which has driven pods away since %v", pod.Name, name, k.driving)
+			}
 		}
 	}
 	return nil

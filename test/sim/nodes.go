@@ -42,6 +42,7 @@ func (w *World) lookForWork() {
 		pod := obj.(*corev1.Pod)
 		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: pod.Namespace, Name: pod.Name}
 		switch {
+		case pod.Spec.NodeName != "" && silenced(w.api.Get(nodeRef(pod.Spec.NodeName))):
 		case pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0:
 			w.work = append(w.work, func() { w.note("node: %s ended", pod.Name); w.api.Finish(ref) })
 		case pod.DeletionTimestamp != nil && !runs(pod), !w.lives(pod.Spec.NodeName) && pod.Spec.NodeName != "":

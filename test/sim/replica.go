@@ -202,6 +202,7 @@ type desk struct {
 	reads    []kinds.Name
 	requests []func() (answer func())
 	answers  []func()
+	looks    *looks
 	heard    int // outcomes of the followed stream that it has heard
 	breaks   int
 	losses   []string // streams that have lost something, which it has not noticed
@@ -211,7 +212,9 @@ func newDesk(r *replica, c reconcile.Any) *desk {
 	w, name := r.world, c.Describe().Name
 	d := &desk{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
 	d.heard, d.breaks = len(d.book.outcomes), d.book.breaks
-	d.Desk = shell.NewDesk(w.watched(c), r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
+	watched := w.watched(c)
+	d.looks = watched.looks
+	d.Desk = shell.NewDesk(watched, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
 	return d
 }
 
@@ -231,11 +234,12 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 
 // Store implements shell.Door.
 func (d *desk) Store(t events.Turn, expect uint64) {
+	seen := d.looks.of(t)
 	d.request(func() func() {
 		w := d.replica.world
 		sequence, err := d.book.store(t, expect)
 		if err == nil {
-			w.stored(d, t, sequence)
+			w.stored(d, t, sequence, seen)
 		}
 		if w.hiccup() {
 			sequence, err = 0, errHiccup

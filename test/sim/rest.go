@@ -25,6 +25,7 @@ func (w *World) rest() error {
 	silence := 30 * time.Minute
 	if w.options.Quiet > 0 {
 		silence = 0 // it has been silent already
+		w.guard.spare(noSilence)
 	}
 	w.faults, w.changes = 0, 0 // what is left of them had its chance
 	before, until := w.api.Writes, w.now.Add(silence)
@@ -95,7 +96,7 @@ func (w *World) asAsked() error {
 		}
 	}
 	for _, obj := range w.api.List(kinds.Deployments.Name) {
-		if err := rolledOut(obj.(*appsv1.Deployment), sets[obj.GetUID()]); err != nil {
+		if err := w.rolledOut(obj.(*appsv1.Deployment), sets[obj.GetUID()]); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (w *World) asAsked() error {
 	}
 	for _, look := range []func() error{
 		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) }, w.daemonsFilled,
-		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened, w.autoscaled, w.writtenDown, w.tokensGone,
+		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened, w.autoscaled, w.writtenDown, w.tokensGone, w.settledNodes,
 	} {
 		if err := look(); err != nil {
 			return err
@@ -128,12 +129,16 @@ func (w *World) filled(rs *appsv1.ReplicaSet, pods int) error {
 }
 
 // rolledOut tells whether a Deployment is where its spec wants it.
-func rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
+func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
 	if d.DeletionTimestamp != nil {
 		return fmt.Errorf("%s is still on its way out", d.Name)
 	}
 	if d.Status.ObservedGeneration != d.Generation {
 		return fmt.Errorf("%s reports generation %d of %d", d.Name, d.Status.ObservedGeneration, d.Generation)
+	}
+	if stuck(d, sets) {
+		w.guard.spare(stuckRecreate)
+		return nil
 	}
 	total := int32(0)
 	for _, rs := range sets {
@@ -143,10 +148,27 @@ func rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
 			return fmt.Errorf("%s still has %d replicas of an old template in %s", d.Name, *rs.Spec.Replicas, rs.Name)
 		}
 	}
+	if past := len(sets) - 1; past > int(*d.Spec.RevisionHistoryLimit) {
+		return fmt.Errorf("%s has kept %d replica sets of the past, and is to keep %d", d.Name, past, *d.Spec.RevisionHistoryLimit)
+	}
 	if !d.Spec.Paused && (total != *d.Spec.Replicas || d.Status.AvailableReplicas != total || d.Status.UpdatedReplicas != total) {
 		return fmt.Errorf("%s wants %d, its replica sets %d; it says %d available and %d updated", d.Name, *d.Spec.Replicas, total, d.Status.AvailableReplicas, d.Status.UpdatedReplicas)
 	}
 	return nil
+}
+
+// stuck tells whether a Deployment that recreates has been given several sets with replicas, one
+// of which was made for another number: it is for ever about to share the number among them, and
+// a Deployment that recreates shares none.
+func stuck(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
+	active, scales := 0, false
+	for _, rs := range sets {
+		if *rs.Spec.Replicas > 0 {
+			active++
+			scales = scales || noted(rs, d)
+		}
+	}
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && active > 1 && scales
 }
 
 // furnished tells whether every namespace has its account and its certificate.

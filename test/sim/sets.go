@@ -2,7 +2,7 @@ package sim
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +19,7 @@ import (
 // Sets is what users do with ReplicationControllers and StatefulSets.
 var Sets = []Deed{
 	scaleController, scaleController, deleteController, scaleStateful, scaleStateful, scaleStateful, rollStateful, rollStateful,
-	deleteStateful, deletePod, deletePod, failPod, releaseFree,
+	deleteStateful, deletePod, deletePod, failPod, releasePod,
 }
 
 // someOf is one of two objects of a kind, which is made if it is not there.
@@ -140,11 +140,14 @@ func deleteStateful(w *World) {
 	}
 }
 
-// releaseFree takes a pod of a ReplicationController out of its selector. A member of
-// a StatefulSet that is let go keeps its name, and the set waits for it.
-func releaseFree(w *World) {
-	if pod := w.anyPod(); pod != nil && w.api.Get(statefulRef(ownerOf(pod))) == nil {
-		w.Relabel(pod)
+// Gather deletes the pods that were taken out of their selectors. One that was a member of a
+// StatefulSet keeps its name, and the set waits for it, as upstream's does; one that uses a
+// claim keeps that, and whatever waits for the claim.
+func Gather(w *World) {
+	for _, pod := range w.api.List(kinds.Pods.Name) {
+		if _, away := pod.GetLabels()["was"]; away {
+			w.Delete(refOf(kinds.Pods.Name, pod), metav1.DeletePropagationBackground)
+		}
 	}
 }
 
@@ -158,56 +161,6 @@ func deleteClaim(w *World) {
 func ordinalOf(set, pod string) (n int, ok bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(pod, set+"-"))
 	return n, err == nil
-}
-
-// member looks at the birth or the change of a pod of a StatefulSet: with order, one
-// is born when all before it have been ready.
-func (g *guard) member(old, now metav1.Object) {
-	p, ok := now.(*corev1.Pod)
-	if !ok {
-		return
-	}
-	owner := metav1.GetControllerOfNoCopy(p)
-	if owner == nil || owner.Kind != "StatefulSet" {
-		return
-	}
-	if g.wasReady[owner.UID] == nil {
-		g.wasReady[owner.UID] = map[string]bool{}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			g.wasReady[owner.UID][p.Name] = true
-		}
-	}
-	set, lives := g.world.api.Get(statefulRef(owner.Name)).(*appsv1.StatefulSet)
-	if old != nil || !lives || set.UID != owner.UID || set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement || g.restoring {
-		return
-	}
-	n, _ := ordinalOf(owner.Name, p.Name)
-	for i := range n {
-		if before := fmt.Sprintf("%s-%d", owner.Name, i); !g.wasReady[owner.UID][before] {
-			g.breaks("I3", "%s is born, and %s has never been ready", p.Name, before)
-		}
-	}
-}
-
-// leaves looks at a pod of a StatefulSet that is about to be deleted by it: with
-// order, of those that are too many the last goes first.
-func (g *guard) leaves(pod *corev1.Pod) {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil {
-		return
-	}
-	set, lives := g.world.api.Get(statefulRef(owner.Name)).(*appsv1.StatefulSet)
-	if !lives || set.UID != owner.UID || set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement {
-		return
-	}
-	n, _ := ordinalOf(set.Name, pod.Name)
-	for _, obj := range g.world.api.List(kinds.Pods.Name) {
-		if m, ok := ordinalOf(set.Name, obj.GetName()); ok && m > n && n >= int(*set.Spec.Replicas) && controllerOf(obj) == set.UID {
-			g.breaks("I3", "%s is deleted as one too many, and %s is still there", pod.Name, obj.GetName())
-		}
-	}
 }
 
 // controllersFilled tells whether every ReplicationController has what it asks for.
@@ -250,9 +203,13 @@ func (w *World) statefulFilled(pods map[types.UID]int) error {
 	return nil
 }
 
+func memberRef(set *appsv1.StatefulSet, i int) events.Ref {
+	return events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: fmt.Sprintf("%s-%d", set.Name, i)}
+}
+
 func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
 	name := fmt.Sprintf("%s-%d", set.Name, i)
-	p, ok := w.api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: name}).(*corev1.Pod)
+	p, ok := w.api.Get(memberRef(set, i)).(*corev1.Pod)
 	switch {
 	case !ok || controllerOf(p) != set.UID:
 		return fmt.Errorf("%s has no member %d", set.Name, i)
@@ -260,37 +217,25 @@ func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
 		return fmt.Errorf("%s still runs %s, and %s wants %s", name, p.Spec.Containers[0].Image, set.Name, imageOf(set.Spec.Template))
 	}
 	for _, t := range set.Spec.VolumeClaimTemplates {
-		claim := w.api.Get(events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: namespace, Name: t.Name + "-" + name})
-		if claim == nil {
+		// A pod that was adopted without it keeps its volumes, which cannot be changed.
+		claim := t.Name + "-" + name
+		uses := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+		})
+		if uses && w.api.Get(events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: namespace, Name: claim}) == nil {
 			return fmt.Errorf("%s has no claim %s", name, t.Name)
 		}
 	}
 	return nil
 }
 
-// asks notes how many pods an owner ever asked for.
-func (g *guard) asks(now metav1.Object) {
-	switch o := now.(type) {
-	case *corev1.ReplicationController:
-		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
-	case *appsv1.StatefulSet:
-		g.asked[o.UID] = max(g.asked[o.UID], int(*o.Spec.Replicas))
-	case *appsv1.DaemonSet:
-		g.asked[o.UID] = math.MaxInt // what counts is how many there are on a node
-	}
-}
-
 // tends looks at what is about to be deleted by a controller that has rules of its
 // own.
-func (g *guard) tends(controller string, obj metav1.Object) {
+func (g *guard) tends(obj metav1.Object) {
 	switch o := obj.(type) {
 	case *batchv1.Job:
 		g.expires(o)
 	case *corev1.Pod:
-		if controller == "statefulset-controller" {
-			g.leaves(o)
-		} else {
-			g.cleans(o)
-		}
+		g.cleans(o)
 	}
 }

@@ -49,12 +49,20 @@ import (
 )
 
 var (
-	seed = flag.Uint64("sim.seed", 1, "seed of the first world")
+	seed = flag.Uint64("sim.seed", 0, "seed of the first world; 0: one of the day")
 	n    = flag.Uint64("sim.n", 300, "number of worlds of each shape")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	today := uint64(time.Now().Unix()) / (24 * 60 * 60)
+	if *seed == 0 {
+		*seed = 1 + today*100_000 // so that each day plays other worlds
+	}
+	if *slice < 0 {
+		*slice = int(today % uint64(*share))
+	}
+	fmt.Printf("worlds from -sim.seed=%d on, perturbations of -sieve.slice=%d\n", *seed, *slice)
 	// Worlds are many, small and short-lived: the collector has little to find.
 	debug.SetGCPercent(1000)
 	os.Exit(m.Run())
@@ -165,15 +173,17 @@ var shapes = map[string]shape{
 	"budgets": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 50, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, budgets},
-	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
+	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Last: sim.Gather, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
 	"sets, two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Sets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Sets, Last: sim.Gather, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, sets},
-	"daemons": {sim.Options{Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: -1}, daemons},
+	"sets, settled": {sim.Options{Changes: 14, Users: sim.Sets, Last: sim.Gather, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, sets},
+	"daemons":       {sim.Options{Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: -1}, daemons},
 	"daemons, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, daemons},
-	"jobs": {sim.Options{Changes: 6, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: -1}, jobs},
+	"daemons, settled": {sim.Options{Changes: 14, Users: sim.Daemons, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, daemons},
+	"jobs":             {sim.Options{Changes: 6, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: -1}, jobs},
 	"jobs, two of each": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, jobs},
@@ -220,10 +230,11 @@ var shapes = map[string]shape{
 	}, legacy},
 	"legacy, calm": {sim.Options{Changes: 40, Users: sim.LegacyTokens, Pace: -1}, legacy},
 	"kubelets": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Ends: time.Hour,
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 4 * time.Minute,
 	}, kubelets},
 	"cluster, calm": {sim.Options{Changes: 12, Users: sim.Cluster, Pace: -1}, cluster},
 	"calm":          {sim.Options{Changes: 5, Users: sim.Workloads, Pace: -1}, workloads},
+	"settled":       {sim.Options{Changes: 12, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, workloads},
 	"crashes": {sim.Options{
 		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,
 	}, workloads},
@@ -278,6 +289,7 @@ func TestWorlds(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		took := time.Since(began).Seconds()
+		t.Logf("the exceptions:\n%s", total.Exceptions())
 		t.Logf("%d worlds on %d cores in %.0f s (%.0f/s): %v (%.0f requests/s)", worlds, runtime.GOMAXPROCS(0), took, float64(worlds)/took, total, float64(total.Writes)/took)
 	})
 }

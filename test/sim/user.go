@@ -279,6 +279,7 @@ func (w *World) anyDeployment(name string) *appsv1.Deployment {
 		strategy = rolling(surge, unavailable)
 	}
 	d := deployment(name, int32(w.roll(5)), strategy)
+	d.Spec.RevisionHistoryLimit = new(int32(1)) // which three templates exceed
 	if w.roll(3) == 0 {
 		d.Spec.MinReadySeconds = 5
 	}

@@ -27,6 +27,11 @@ type Options struct {
 	// Changes are how many things users do, chosen from Users.
 	Changes int
 	Users   []Deed
+	// Last is what users do after the last of their changes.
+	Last Deed
+	// Seldom is how many times as rare users and faults are as in other worlds while something
+	// else can happen, so that they meet what has settled; 0: as in others, early and at once.
+	Seldom int
 	// Script is done by users in its order instead, in a world where everything
 	// happens as soon as it can and in turn, so that nothing is left to chance.
 	Script []Scene
@@ -38,7 +43,7 @@ type Options struct {
 	Nodes Nodes
 	// Cheat takes away what keeps a promise, to show that the invariants bite.
 	Cheat Cheat
-	// Ignore is an invariant that is not looked at, such as "I10".
+	// Ignore is the invariants that are not looked at, such as "I10".
 	Ignore string
 	// Ends is when a world ends that never comes to rest; 0: it has to.
 	Ends time.Duration
@@ -106,6 +111,7 @@ type World struct {
 	tally    Tally
 	guard    *guard
 	kubelets map[string]*kubelet
+	renewals int                  // writes of leases, which never end
 	renewed  time.Time            // when the API server last renewed its lease
 	drove    map[string]time.Time // when a node of each zone last began to drive pods away
 	lull     time.Time            // until when users do nothing
@@ -117,11 +123,19 @@ type World struct {
 }
 
 // Tally counts what happened in a world.
-type Tally struct{ Steps, Faults, Changes, Turns, Writes, Conflicts int }
+type Tally struct {
+	Steps, Faults, Changes, Turns, Writes, Conflicts int
+	// Spared is how often each exception was made from a rule.
+	Spared [exceptions]int
+}
 
 // Add counts two worlds together.
 func (t Tally) Add(o Tally) Tally {
-	return Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes, t.Conflicts + o.Conflicts}
+	sum := Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes, t.Conflicts + o.Conflicts, t.Spared}
+	for e, n := range o.Spared {
+		sum.Spared[e] += n
+	}
+	return sum
 }
 
 func (t Tally) String() string {
@@ -202,12 +216,10 @@ func (w *World) Run() error {
 			w.recorded.note(w)
 		}
 		if w.options.Ends > 0 && w.now.Sub(Epoch) > w.options.Ends {
-			if err := w.settledNodes(); err != nil {
-				return w.failure(err)
-			}
 			return nil
 		}
-		if w.still() || !w.step() {
+		w.stir()
+		if !w.step() {
 			if err := w.rest(); err != nil {
 				return w.failure(err)
 			}
@@ -242,15 +254,24 @@ func (w *World) step() bool {
 	}
 	// Users and faults come now and then, so that what they meet has got
 	// somewhere; when nothing else moves, it is a user's turn.
-	switch roll := w.random.IntN(20); {
+	roll := w.random.IntN(20)
+	if w.options.Seldom > 0 && roll < 2 && w.random.IntN(w.options.Seldom) > 0 {
+		roll = 2
+	}
+	switch {
 	case w.changes > 0 && !w.now.Before(w.lull) && (roll == 0 || len(w.ready) == 0):
 		w.changes--
 		w.tally.Changes++
 		w.options.Users[w.roll(len(w.options.Users))](w)
+		if w.changes == 0 && w.options.Last != nil {
+			w.options.Last(w)
+		}
 	case w.faults > 0 && roll == 1 && len(w.ready) > 0:
 		w.faults--
 		w.tally.Faults++
 		w.options.Trouble[w.roll(len(w.options.Trouble))](w)
+	case len(w.ready) == 0 && w.still():
+		return false
 	case len(w.ready) == 0:
 		return w.sleep()
 	default:
@@ -391,7 +412,10 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	}
 	w.guard.before(c, r)
 	version := w.api.version
+	w.guard.doing = c
 	answer := w.api.Do(r)
+	w.guard.doing = nil
+	w.guard.reads(c, r, answer)
 	if answer.Code == 409 && r.Verb != plan.Create {
 		w.tally.Conflicts++
 	}

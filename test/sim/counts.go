@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The rules here judge what is really there when a request has its effect. Each allows for what
+// the turn could not know: what others did since it looked. What its own controller did it must
+// have seen, so nothing is allowed for that.
+
+// pod counts the live pods of each owner, and looks at one that is created.
+func (g *guard) pod(old, now metav1.Object) {
+	was, is := setOf(old), setOf(now)
+	if was != "" && was != is {
+		delete(g.live[was], old.GetUID())
+		g.ended[old.GetUID()] = ""
+		if g.doing != nil {
+			g.ended[old.GetUID()] = g.doing.turn.Controller
+		}
+	}
+	if is == "" {
+		return
+	}
+	if g.live[is] == nil {
+		g.live[is] = map[types.UID]bool{}
+	}
+	g.live[is][now.GetUID()] = true
+	switch {
+	case old == nil && !g.restoring:
+		g.born = append(g.born, g.world.now)
+		g.tooMany(now.(*corev1.Pod), is)
+	case was != is:
+		g.brought[now.GetUID()] = true
+	}
+}
+
+// tooMany looks at a pod that was created just now: its owner has asked for as many at some
+// time since the version that was decided on. Those that it was given meanwhile, by another
+// owner or by a user, count for no turn that had not seen them as the owner's.
+func (g *guard) tooMany(pod *corev1.Pod, owner types.UID) {
+	turn, seen := g.turn()
+	most, known := g.most(metav1.GetControllerOf(pod), pod.Namespace, turn)
+	if !known {
+		return
+	}
+	if n, ok := ordinalOf(ownerOf(pod), pod.Name); ok && metav1.GetControllerOf(pod).Kind == kinds.StatefulSets.Kind.Kind {
+		if n >= most { // there may be more than it asks for while it shrinks; which, is what counts
+			g.breaks("I2", "%s is created, and %s never asked for more than %d since that was decided", pod.Name, ownerOf(pod), most)
+		}
+		return
+	}
+	count := 0
+	for uid := range g.live[owner] {
+		if g.brought[uid] && !seen.shows(kinds.Pods.Name, uid) {
+			g.spare(given)
+			continue
+		}
+		count++
+	}
+	if count > most {
+		g.breaks("I2", "%s is one of %d live pods of an owner that never asked for more than %d since that was decided", pod.Name, count, most)
+	}
+}
+
+// turn is the turn whose request is being carried out, if one is, and what it was decided on.
+func (g *guard) turn() (*events.Turn, *look) {
+	if g.doing == nil {
+		return nil, nil
+	}
+	return &g.doing.turn, g.seen[turnOf{g.doing.turn.Controller, g.doing.sequence}]
+}
+
+// most is the most that an owner asked for at some time from the version that a turn was decided
+// on to now; known is false for an owner that is not there, or asks for no number.
+func (g *guard) most(owner *metav1.OwnerReference, namespace string, turn *events.Turn) (most int, known bool) {
+	for _, version := range g.versions(owner, namespace, turn) {
+		n, asks := asksFor(version)
+		most, known = max(most, n), known || asks
+	}
+	return most, known
+}
+
+// versions are those of an owner from the one that a turn was decided on to now: a controller
+// cannot know of later ones.
+func (g *guard) versions(owner *metav1.OwnerReference, namespace string, turn *events.Turn) (all []metav1.Object) {
+	from := int64(0)
+	if turn != nil && turn.UID == owner.UID {
+		from = number(turn.ResourceVersion)
+	}
+	ref, known := g.world.api.ownerRef(owner, namespace)
+	if !known {
+		return nil
+	}
+	for _, change := range slices.Backward(g.world.api.of(ref.Kind).log) {
+		if change.Object.GetUID() != owner.UID {
+			continue
+		}
+		if all = append(all, change.Object); change.Version <= from {
+			break
+		}
+	}
+	return all
+}
+
+// shows tells whether an object was shown as the own object's.
+func (l *look) shows(kind kinds.Name, uid types.UID) bool {
+	return l != nil && slices.ContainsFunc(l.owned(kind), func(o metav1.Object) bool { return o.GetUID() == uid })
+}
+
+// set looks at the size of a ReplicaSet: no Deployment has its sets grow beyond what it asked
+// for at some time since the version that was decided on. What others than it made of them is
+// not its doing.
+func (g *guard) set(old, now metav1.Object) {
+	before := 0
+	if rs, ok := old.(*appsv1.ReplicaSet); ok {
+		before = int(*rs.Spec.Replicas)
+		delete(g.sets[controllerOf(rs)], rs.UID)
+	}
+	rs, ok := now.(*appsv1.ReplicaSet)
+	if !ok || controllerOf(rs) == "" {
+		return
+	}
+	owner := metav1.GetControllerOf(rs)
+	if g.sets[owner.UID] == nil {
+		g.sets[owner.UID] = map[types.UID]int{}
+	}
+	size := int(*rs.Spec.Replicas)
+	g.sets[owner.UID][rs.UID] = size
+	turn, seen := g.turn()
+	if g.restoring || turn == nil || turn.UID != owner.UID || size <= before {
+		return
+	}
+	sum := size
+	for uid, n := range g.sets[owner.UID] {
+		if uid != rs.UID && (seen == nil || seen.shows(kinds.ReplicaSets.Name, uid)) {
+			sum += n
+		}
+	}
+	if most, known := g.most(owner, rs.Namespace, turn); known && sum > most {
+		g.breaks("I2", "%s grows from %d to %d, and the replica sets of %s ask for %d, never allowed more than %d since that was decided",
+			rs.Name, before, size, owner.Name, sum, most)
+	}
+}
+
+// unasked looks at a live pod that is about to be deleted as one too many: it is one, by what its
+// owner asked for at some time since the version that was decided on. A pod that went without the
+// controller since it looked still counted for it.
+func (g *guard) unasked(c *carrying, pod *corev1.Pod) {
+	owner := metav1.GetControllerOf(pod)
+	seen := g.seen[turnOf{c.turn.Controller, c.sequence}]
+	if owner == nil || seen == nil || !active(pod) {
+		return
+	}
+	versions := g.versions(owner, pod.Namespace, &c.turn)
+	if len(versions) == 0 {
+		return
+	}
+	least, _ := asksFor(versions[0])
+	for _, version := range versions {
+		n, _ := asksFor(version)
+		least = min(least, n)
+	}
+	count := len(g.live[owner.UID])
+	for _, p := range seen.live() {
+		if by := g.ended[p.UID]; !g.live[owner.UID][p.UID] && by != c.turn.Controller {
+			count++
+		}
+	}
+	if count <= least {
+		g.breaks("I4", "turn %d deletes %s as one too many when %s had %d pods and asked for %d", c.sequence, pod.Name, owner.Name, count, least)
+	}
+}

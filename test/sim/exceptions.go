@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// exception is a case in which a rule is not looked at. Each has its reason here, and worlds
+// count how often it was made.
+type exception int
+
+// The exceptions.
+const (
+	unknownLook exception = iota
+	scaling
+	staleSets
+	given
+	forgotten
+	goneUnsaid
+	wentBack
+	foundWritten
+	askedAgain
+	faultyAutoscalers
+	listedTokens
+	heardNow
+	leavingOwner
+	noSilence
+	stuckRecreate
+	sampled
+	exceptions
+)
+
+var reasons = [exceptions]struct{ name, why string }{
+	unknownLook:       {"I4 of a turn whose view is not known", "its process decided again about the key before the bus took the turn"},
+	scaling:           {"I5 of a Deployment that is scaled", "its sets share the new number whatever is available, as upstream's do"},
+	staleSets:         {"I5 of a set that says more are available than it asks for", "its status is of before it was made smaller, and a Deployment knows no better, here as upstream"},
+	given:             {"I2 of a pod that its owner was given", "another controller or a user gave it since the turn looked, so the turn could not count it"},
+	forgotten:         {"I10 of a log that has lost its end", "what it had said of an object that is gone by now it does not say again"},
+	goneUnsaid:        {"I10 of an object that is gone", "a list that was compared tells only that it is not there, in the version that was known"},
+	wentBack:          {"A2 of a scale that went to and fro", "what went the other way may be remembered for longer than it is true, as upstream does"},
+	foundWritten:      {"A2 of a scale that a turn found as it should be", "the turn or a user may have written it, and upstream takes it for its own as well"},
+	askedAgain:        {"A3 of a round that is asked again", "it has another answer"},
+	faultyAutoscalers: {"A6 where something goes wrong", "what a lost answer had asked for is known to none, and upstream's memory ends with its process"},
+	listedTokens:      {"the list of an account, where something goes wrong", "a token that is gone tells of its account no more to a process that has not seen it"},
+	heardNow:          {"F24 of a node that was heard at this very moment", "that is on its way to the process that decided"},
+	leavingOwner:      {"I4 of an object whose owner is on its way out", "a deletion in the foreground that a user turns into one that orphans races the collector, here as upstream"},
+	stuckRecreate:     {"I1 of a Deployment that recreates and was given several sets of another number", "it shares that number for ever and never comes to recreate, as upstream's sync does"},
+	sampled:           {"I13 of a decision", "one in so many is decided again, which costs as much as deciding"},
+	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
+}
+
+// spare notes that a rule was not looked at.
+func (g *guard) spare(e exception) { g.world.tally.Spared[e]++ }
+
+// Exceptions says which exceptions were made, how often, and why.
+func (t Tally) Exceptions() string {
+	var b strings.Builder
+	for e, n := range t.Spared {
+		fmt.Fprintf(&b, "%9d times not judged: %s, since %s\n", n, reasons[e].name, reasons[e].why)
+	}
+	return b.String()
+}

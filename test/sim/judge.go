@@ -1,0 +1,331 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// judgement judges a decision by what it rests on.
+type judgement func(l *look, f findings)
+
+// findings takes what is found out about a turn.
+type findings struct {
+	guard *guard
+	turn  string
+}
+
+func (f findings) breaks(rule, format string, args ...any) {
+	f.guard.breaks(rule, "%s %s", f.turn, fmt.Sprintf(format, args...))
+}
+
+func (f findings) spares(e exception) { f.guard.spare(e) }
+
+// judgements is what judges the decisions of each controller that deletes something, and which
+// kinds it asks about. A controller of which nothing is here may delete nothing (guard.before).
+var judgements = map[string]struct {
+	judge judgement
+	kinds []kinds.Name
+}{
+	"replicaset-controller":            {replicasJudged, []kinds.Name{kinds.Pods.Name}},
+	"replicationcontroller-controller": {replicasJudged, []kinds.Name{kinds.Pods.Name}},
+	"deployment-controller":            {deploymentJudged, []kinds.Name{kinds.ReplicaSets.Name}},
+	"statefulset-controller":           {statefulSetJudged, []kinds.Name{kinds.Pods.Name}},
+	"daemonset-controller":             {daemonSetJudged, []kinds.Name{kinds.Pods.Name, kinds.Nodes.Name}},
+	"job-controller":                   {jobJudged, []kinds.Name{kinds.Pods.Name}},
+	"cronjob-controller":               {cronJobJudged, []kinds.Name{kinds.Jobs.Name}},
+	"endpoints-controller":             {endpointsJudged, []kinds.Name{kinds.Services.Name}},
+	"endpointslice-controller": {
+		slicesJudged("endpointslice-controller.k8s.io"), []kinds.Name{kinds.EndpointSlices.Name},
+	},
+	"endpointslice-mirroring-controller": {
+		slicesJudged("endpointslicemirroring-controller.k8s.io"), []kinds.Name{kinds.EndpointSlices.Name},
+	},
+	"serviceaccount-token-controller":  {tokenJudged, []kinds.Name{kinds.Secrets.Name, kinds.ServiceAccounts.Name}},
+	"pod-garbage-collector-controller": {podJudged, []kinds.Name{kinds.Pods.Name, kinds.Nodes.Name}},
+	"disruption-controller": {
+		budgetJudged, []kinds.Name{kinds.Pods.Name, kinds.ReplicaSets.Name, kinds.Deployments.Name},
+	},
+}
+
+// judgedByEffect are the controllers whose deletes are judged when they are about to happen,
+// by what is really there, and the rules that do.
+var judgedByEffect = map[string]string{
+	"garbage-collector-controller":                   "I4, before",
+	"namespace-controller":                           "I4, clears",
+	"ttl-after-finished-controller":                  "I4, expires",
+	"taint-eviction-controller":                      "F24, guest",
+	"storageversion-garbage-collector-controller":    "A4, forgets",
+	"legacy-serviceaccount-token-cleaner-controller": "A5, cleaned",
+}
+
+// judge judges a turn that acts by what it was decided on.
+func (g *guard) judge(t events.Turn, sequence uint64, l *look) {
+	rule, judged := judgements[t.Controller]
+	if !judged {
+		return
+	}
+	if l == nil {
+		g.spare(unknownLook)
+		return
+	}
+	rule.judge(l.in(t.Lane), findings{g, fmt.Sprintf("turn %d of %s %v (%s)", sequence, t.Controller, t.Key, t.Because)})
+}
+
+// asksFor is how many live pods, or replicas, an object asks for at most; ok is false for one
+// that asks for no number.
+func asksFor(obj metav1.Object) (n int, ok bool) {
+	switch o := obj.(type) {
+	case *appsv1.ReplicaSet:
+		return int(*o.Spec.Replicas), true
+	case *corev1.ReplicationController:
+		return int(*o.Spec.Replicas), true
+	case *appsv1.StatefulSet:
+		return int(*o.Spec.Replicas), true
+	case *appsv1.Deployment:
+		return int(*o.Spec.Replicas) + surge(o), true
+	case *batchv1.Job:
+		return atOnce(o), true
+	default:
+		return 0, false
+	}
+}
+
+// replicasJudged judges a ReplicaSet or a ReplicationController: it creates no pod too many and
+// deletes none too many, and deletes none that is ready while it keeps one that is not.
+//
+// Upstream: pkg/controller, ActivePods and ActivePodsWithRanks; a pod that has no node, is
+// pending, or is not ready, comes before any that is ready.
+func replicasJudged(l *look, f findings) {
+	asked, ok := asksFor(l.own)
+	gone, created := l.deletes(kinds.Pods.Name), len(l.creates(kinds.Pods.Name))
+	if !ok || len(gone)+created == 0 {
+		return
+	}
+	mine := l.live()
+	if l.own.GetDeletionTimestamp() != nil {
+		f.breaks("I4", "creates %d pods and deletes %d of an owner on its way out", created, len(gone))
+	}
+	kept := len(mine) - len(gone)
+	switch {
+	case created > 0 && len(mine)+created > asked:
+		f.breaks("I2", "creates %d pods; it has %d and asks for %d", created, len(mine), asked)
+	case len(gone) > 0 && kept < asked:
+		f.breaks("I4", "deletes %d of %d pods, and asks for %d", len(gone), len(mine), asked)
+	}
+	strangers(gone, mine, f)
+	for _, p := range mine {
+		other := slices.IndexFunc(mine, func(q *corev1.Pod) bool { return !gone[q.UID] && !ready(q) })
+		if gone[p.UID] && ready(p) && other >= 0 {
+			f.breaks("I5", "deletes %s, which is ready, and keeps %s, which is not", p.Name, mine[other].Name)
+		}
+	}
+}
+
+// strangers are pods that are to be deleted and are not among those that may be.
+func strangers(gone map[types.UID]bool, mine []*corev1.Pod, f findings) {
+	for uid := range gone {
+		if !slices.ContainsFunc(mine, func(p *corev1.Pod) bool { return p.UID == uid }) {
+			f.breaks("I4", "deletes a pod %s that is not a live one of its own", uid)
+		}
+	}
+}
+
+// jobJudged judges a Job: it has no more pods at work than it may, and deletes one only where
+// that is too many, or the Job is suspended, or says that it ends.
+func jobJudged(l *look, f findings) {
+	job, ok := l.own.(*batchv1.Job)
+	gone, created := l.deletes(kinds.Pods.Name), len(l.creates(kinds.Pods.Name))
+	if !ok || len(gone)+created == 0 {
+		return
+	}
+	mine := l.live()
+	strangers(gone, mine, f)
+	ends := says(job, batchv1.JobSuccessCriteriaMet) || says(job, batchv1.JobFailureTarget)
+	most := atOnce(job)
+	if *job.Spec.Suspend || ends {
+		most = 0
+	} else if n := job.Spec.Completions; n != nil {
+		most = min(most, max(0, int(*n)-succeeded(l, job)))
+	}
+	if created > 0 && len(mine)+created > most {
+		f.breaks("I2", "creates %d pods; %d are at work and %d may be", created, len(mine), most)
+	}
+	kept, places := 0, map[string]bool{}
+	for _, p := range mine {
+		if !gone[p.UID] {
+			kept++
+			places[p.Annotations[batchv1.JobCompletionIndexAnnotation]] = true
+		}
+	}
+	double := 0 // pods that go because another has their index
+	for _, p := range mine {
+		if place, indexed := p.Annotations[batchv1.JobCompletionIndexAnnotation]; gone[p.UID] && indexed && places[place] {
+			double++
+		}
+	}
+	if len(gone) > double && kept < most {
+		f.breaks("I4", "deletes %d of %d pods at work, and %d may be", len(gone), len(mine), most)
+	}
+}
+
+// succeeded is how many pods of a Job have, as far as was shown: those that the status has
+// counted, and those that wait to be. Of one index it is one.
+func succeeded(l *look, job *batchv1.Job) int {
+	listed, failed := map[types.UID]bool{}, map[types.UID]bool{}
+	if u := job.Status.UncountedTerminatedPods; u != nil {
+		for _, uid := range u.Succeeded {
+			listed[uid] = true
+		}
+		for _, uid := range u.Failed {
+			failed[uid] = true
+		}
+	}
+	n, indexes := int(job.Status.Succeeded)+len(listed), indexesIn(job.Status.CompletedIndexes)
+	for _, obj := range l.owned(kinds.Pods.Name) {
+		p := obj.(*corev1.Pod)
+		if p.Status.Phase != corev1.PodSucceeded || !counted(p) || failed[p.UID] {
+			continue
+		}
+		if !listed[p.UID] {
+			n++
+		}
+		indexes[p.Annotations[batchv1.JobCompletionIndexAnnotation]] = true
+	}
+	if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
+		return len(indexes)
+	}
+	return n
+}
+
+// indexesIn reads indexes as a status has them: "1,3-5,7".
+func indexesIn(text string) map[string]bool {
+	all := map[string]bool{}
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.Atoi(from)
+		if err != nil {
+			continue
+		}
+		last := first
+		if isRange {
+			last, _ = strconv.Atoi(to)
+		}
+		for i := first; i <= last; i++ {
+			all[strconv.Itoa(i)] = true
+		}
+	}
+	return all
+}
+
+// cronJobJudged judges a CronJob: a Job of it that is at work goes only where the next takes
+// its place; of those that have ended, the oldest of each sort, and no more than are too many.
+func cronJobJudged(l *look, f findings) {
+	cron, ok := l.own.(*batchv1.CronJob)
+	gone := l.deletes(kinds.Jobs.Name)
+	if !ok || len(gone) == 0 {
+		return
+	}
+	ended, own := map[batchv1.JobConditionType][]*batchv1.Job{}, 0
+	for _, obj := range l.owned(kinds.Jobs.Name) {
+		job := obj.(*batchv1.Job)
+		end, over := endOf(job)
+		if over {
+			ended[end.Type] = append(ended[end.Type], job)
+		}
+		if !gone[job.UID] {
+			continue
+		}
+		own++
+		if !over && (cron.Spec.ConcurrencyPolicy != batchv1.ReplaceConcurrent || *cron.Spec.Suspend) {
+			f.breaks("I4", "deletes %s, which is at work", job.Name)
+		}
+	}
+	if len(gone) > own {
+		f.breaks("I4", "deletes %d Jobs that are not its own", len(gone)-own)
+	}
+	for how, limit := range map[batchv1.JobConditionType]*int32{
+		batchv1.JobComplete: cron.Spec.SuccessfulJobsHistoryLimit, batchv1.JobFailed: cron.Spec.FailedJobsHistoryLimit,
+	} {
+		outOfOrder(ended[how], gone, int(*limit), func(a, b *batchv1.Job) bool { return a.Status.StartTime.Before(b.Status.StartTime) }, f)
+	}
+}
+
+// outOfOrder judges what is cut off a history: no more than is beyond the limit, and nothing
+// while something older is kept.
+func outOfOrder[T metav1.Object](all []T, gone map[types.UID]bool, limit int, older func(a, b T) bool, f findings) {
+	kept := slices.DeleteFunc(slices.Clone(all), func(o T) bool { return gone[o.GetUID()] })
+	if len(kept) < len(all) && len(kept) < limit {
+		f.breaks("I4", "leaves %d of %d of the past, and %d are to be kept", len(kept), len(all), limit)
+	}
+	for _, o := range all {
+		for _, k := range kept {
+			if gone[o.GetUID()] && older(k, o) {
+				f.breaks("I4", "deletes %s and keeps %s, which is older", o.GetName(), k.GetName())
+			}
+		}
+	}
+}
+
+// endpointsJudged judges Endpoints: they go when no Service has their name.
+func endpointsJudged(l *look, f findings) {
+	if len(l.deletes(kinds.Endpoints.Name)) > 0 && l.has(kinds.Services.Name, l.key.Namespace, l.key.Name) {
+		f.breaks("I4", "deletes the Endpoints of a Service that is there")
+	}
+}
+
+func (l *look) has(kind kinds.Name, namespace, name string) bool {
+	return slices.ContainsFunc(l.list(kind), func(o metav1.Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+}
+
+// slicesJudged judges EndpointSlices: a controller deletes those of its own making, of the
+// Service that it was asked about.
+func slicesJudged(manager string) judgement {
+	return func(l *look, f findings) {
+		gone := l.deletes(kinds.EndpointSlices.Name)
+		for _, obj := range l.list(kinds.EndpointSlices.Name) {
+			labels := obj.GetLabels()
+			if gone[obj.GetUID()] && (labels["endpointslice.kubernetes.io/managed-by"] != manager || labels["kubernetes.io/service-name"] != l.key.Name) {
+				f.breaks("I4", "deletes %s, which has the labels %v", obj.GetName(), labels)
+			}
+		}
+	}
+}
+
+// tokenJudged judges tokens: one goes when its account is not there.
+func tokenJudged(l *look, f findings) {
+	gone := l.deletes(kinds.Secrets.Name)
+	for _, obj := range l.list(kinds.Secrets.Name) {
+		notes := obj.GetAnnotations()
+		for _, account := range l.list(kinds.ServiceAccounts.Name) {
+			named := account.GetNamespace() == obj.GetNamespace() && account.GetName() == notes[corev1.ServiceAccountNameKey]
+			uid := notes[corev1.ServiceAccountUIDKey]
+			if gone[obj.GetUID()] && named && (uid == "" || uid == string(account.GetUID())) {
+				f.breaks("I4", "deletes the token %s, whose account %s is there", obj.GetName(), account.GetName())
+			}
+		}
+	}
+}
+
+// podJudged judges the collector of pods: one goes when its node is gone, when it is on its way
+// out and has no node or one that is out of service, or when it has ended and there are too many.
+func podJudged(l *look, f findings) {
+	gone := l.deletes(kinds.Pods.Name)
+	for _, obj := range l.list(kinds.Pods.Name) {
+		p := obj.(*corev1.Pod)
+		if !gone[p.UID] || !active(p) || p.Spec.NodeName != "" && !l.has(kinds.Nodes.Name, "", p.Spec.NodeName) {
+			continue
+		}
+		f.breaks("I4", "deletes %s, which is live on %q", p.Name, p.Spec.NodeName)
+	}
+}
