@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -182,23 +180,9 @@ func (l *lab) overlay(m mutant) (file string, err error) {
 
 // test runs a step. Vet is off: it is the tests that must notice.
 func (l *lab) test(ctx context.Context, s step, limit time.Duration, flags ...string) (out string, err error) {
-	// The test binary has its own time-out; ours is for what that cannot end.
-	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Minute)
-	defer cancel()
-	args := append([]string{"test", "-count=1", "-failfast", "-vet=off", "-timeout", strconv.Itoa(int(limit.Seconds())) + "s"}, flags...)
-	command := exec.CommandContext(ctx, "go", append(args, s.args...)...)
-	command.Dir = filepath.Join(l.root, filepath.FromSlash(s.dir))
-	command.Env = append(os.Environ(), s.env...)
-	// The go command does not take its test binaries with it when it is killed.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-	var text bytes.Buffer
-	command.Stdout, command.Stderr = &text, &text
-	err = command.Run()
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return text.String(), err
+	args := append([]string{"go", "test", "-count=1", "-failfast", "-vet=off", "-timeout", strconv.Itoa(int(limit.Seconds())) + "s"}, flags...)
+	// The test binary has its own time-out; ours is for what that cannot end, and for building.
+	return supervised(ctx, filepath.Join(l.root, filepath.FromSlash(s.dir)), s.env, limit+5*time.Minute, append(args, s.args...))
 }
 
 var failures = regexp.MustCompile(`(?m)^\s*(?:--- FAIL: (\S+)|panic: (.*))`)

@@ -3,25 +3,36 @@
 // should see it. The share of breaks that are seen is the last line printed; the
 // exit code is 0 when it is as high as asked for.
 //
-// A mutant is data: a hunk in a file of testdata, with one line on what real bug
-// it is like. The tree is never touched; the go command overlays the broken file.
-// Tests run in the order that the mutant names, the likeliest first, and the
-// first failure ends it. A run that does not end within its limit counts as
-// noticed, and is listed as such.
+// A written mutant is data: a hunk in a file of testdata, with one line on what real
+// bug it is like. Tests run in the order that the mutant names, the likeliest first,
+// and the first failure ends it.
+//
+// With --generated the mutants are made by operators ([operator]) from the packages
+// that are named, or from all. Of each, the tests of its package are run that come to
+// its place, the quickest first, and those of the packages in testdata/further.tsv;
+// where none comes there it is uncovered. testdata/equivalent.tsv has those that
+// change nothing, with the reason.
+//
+// The tree is never touched; the go command overlays the broken files. A run that does
+// not end within its limit counts as noticed, and is listed as such.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/cmd/evidence"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
 // errSurvived says that too much went unnoticed; the report has been printed.
@@ -35,21 +46,37 @@ type options struct {
 	steps int
 	list  bool
 	stale bool
+
+	generated bool
+	sample    int
+	seed      uint64
+	since     string
+	time      time.Duration
+	evidence  string
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "try only the mutants whose name matches this regular expression")
 	flag.IntVar(&o.jobs, "jobs", 1, "mutants tried at a time; each builds and runs tests")
-	flag.Float64Var(&o.least, "least", 95, "percentage of mutants that must be killed")
-	flag.DurationVar(&o.limit, "limit", time.Minute, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more")
+	flag.Float64Var(&o.least, "least", 0, "percentage of mutants that must be killed; 0 means 98 of the written and 90 of the generated ones")
+	flag.DurationVar(&o.limit, "limit", 0, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more; 0 means a minute, and 20s for generated mutants")
 	flag.IntVar(&o.steps, "steps", 0, "run only so many of the tests that each mutant names, for a quick look; 0 means all")
 	flag.BoolVar(&o.stale, "leave-out-stale", false, "go on with the mutants that fit the tree although some do not; the exit code tells all the same")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
+	flag.BoolVar(&o.generated, "generated", false, "try the mutants that operators make, of the packages that are named as arguments (./services/writer/...) or of all, instead of those that are written down")
+	flag.IntVar(&o.sample, "sample", 0, "try only so many of the generated mutants, drawn at random; 0 means all")
+	flag.Uint64Var(&o.seed, "seed", 0, "what the sample is drawn by; 0 means the date")
+	flag.StringVar(&o.since, "since", "", "try generated mutants that were killed according to this file of an earlier run, such as docs/evidence/mutants.json, and fail where one survives now")
+	flag.DurationVar(&o.time, "time", 24*time.Hour, "begin no package, and with --since no mutant, after so long")
+	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	if o.seed == 0 {
+		o.seed = today(time.Now())
+	}
+	err := run(ctx, o, flag.Args())
 	stop()
 	switch {
 	case errors.Is(err, errSurvived):
@@ -60,7 +87,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options, patterns []string) error {
 	root, err := localcluster.Checkout()
 	if err != nil {
 		return err
@@ -69,6 +96,119 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("read --only: %w", err)
 	}
+	scratch, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return fmt.Errorf("make a directory for broken files: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	commit, err := evidence.Commit(ctx)
+	if err != nil && o.evidence != "" {
+		return err
+	}
+	if o.evidence != "" {
+		if o.evidence, err = filepath.Abs(o.evidence); err != nil {
+			return fmt.Errorf("read --evidence: %w", err)
+		}
+	}
+	if o.generated || o.since != "" {
+		o.limit = cmp.Or(o.limit, 20*time.Second)
+		o.least = cmp.Or(o.least, 90)
+		return runGenerated(ctx, root, scratch, commit, o, only, patterns)
+	}
+	o.limit = cmp.Or(o.limit, time.Minute)
+	o.least = cmp.Or(o.least, 98)
+	return runWritten(ctx, root, scratch, commit, o, only)
+}
+
+// runGenerated tries the mutants that operators make.
+func runGenerated(ctx context.Context, root, scratch, commit string, o options, only *regexp.Regexp, patterns []string) error {
+	began := time.Now()
+	if len(patterns) == 0 {
+		patterns = everything
+	}
+	f, err := newFactory(root, scratch, o)
+	if err != nil {
+		return err
+	}
+	packages, err := operator.Load(ctx, root, patterns...)
+	if err != nil {
+		return err
+	}
+	some := chosen(packages, only)
+	var before *earlier
+	if o.since != "" {
+		if before, err = readEarlier(o.since); err != nil {
+			return err
+		}
+		some = before.comparable(some)
+	}
+	if o.sample > 0 {
+		fmt.Printf("a sample of %d, drawn by the seed %d\n", o.sample, o.seed)
+		some = draw(some, o.sample, o.seed)
+	}
+	if len(some) == 0 {
+		return fmt.Errorf("no mutant matches %q in %v; --list shows all", o.only, patterns)
+	}
+	if before != nil && !o.list {
+		return f.again(ctx, os.Stdout, before, some, began.Add(o.time))
+	}
+	if o.list {
+		for _, p := range packages {
+			for _, m := range some[p] {
+				fmt.Printf("%s line %d:\n-%s\n+%s\n", m.Name, m.Line, m.Before, m.After)
+			}
+		}
+		return nil
+	}
+	made := &proof{Commit: commit, Only: o.only, Patterns: patterns, Sample: o.sample}
+	if o.sample > 0 {
+		made.Seed = o.seed
+	}
+	return f.tryAll(ctx, packages, some, made, o)
+}
+
+// tryAll tries the chosen mutants, package after package, and writes evidence after each.
+//
+// Errors: errSurvived; a package cannot be tried.
+func (f *factory) tryAll(ctx context.Context, packages []*operator.Package, some map[*operator.Package][]operator.Mutant, made *proof, o options) error {
+	began := time.Now()
+	var all []outcome
+	for i, p := range packages {
+		if len(some[p]) == 0 {
+			continue
+		}
+		if time.Since(began) > o.time {
+			made.NotTried = append(made.NotTried, p.Dir)
+			continue
+		}
+		outcomes, err := f.try(ctx, p, some[p])
+		if err != nil {
+			return err
+		}
+		all = append(all, outcomes...)
+		made.Seconds, made.LeftOut = int(time.Since(began).Seconds()), f.left
+		made.record(all, o.least)
+		fmt.Fprintf(os.Stderr, "%d/%d %s\n", i+1, len(packages), made.Rows[len(made.Rows)-1].line())
+		if o.evidence != "" {
+			if err := evidence.Write(ctx, o.evidence, made); err != nil {
+				return err
+			}
+		}
+	}
+	if o.evidence != "" && len(made.NotTried) > 0 {
+		if err := evidence.Write(ctx, o.evidence, made); err != nil {
+			return err
+		}
+	}
+	if tell(os.Stdout, all); made.Exit != 0 {
+		return errSurvived
+	}
+	return nil
+}
+
+// runWritten tries the mutants that are written down.
+func runWritten(ctx context.Context, root, scratch, commit string, o options, only *regexp.Regexp) error {
+	began := time.Now()
 	all, err := catalogue(root)
 	if err != nil {
 		return err
@@ -98,15 +238,18 @@ func run(ctx context.Context, o options) error {
 			return errors.New("nothing was tried; --leave-out-stale tries the others")
 		}
 	}
-	scratch, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return fmt.Errorf("make a directory for broken files: %w", err)
-	}
-	defer os.RemoveAll(scratch)
 	l := &lab{root: root, scratch: scratch, limit: o.limit, measured: map[string]time.Duration{}}
 	findings, err := l.tryAll(ctx, chosen, o.jobs)
 	if err != nil {
 		return err
 	}
-	return errors.Join(report(os.Stdout, findings, o.least), stale)
+	result := errors.Join(report(os.Stdout, findings, o.least), stale)
+	if o.evidence != "" {
+		exit := 0
+		if result != nil {
+			exit = 1
+		}
+		return errors.Join(result, writtenProof(ctx, o.evidence, commit, time.Since(began), exit, findings))
+	}
+	return result
 }

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/cmd/mutants/operator"
+)
+
+const (
+	uncovered  fate = "uncovered"
+	equivalent fate = "equivalent"
+)
+
+// outcome is what became of a generated mutant.
+type outcome struct {
+	operator.Mutant
+	fate fate
+	by   string // "<test>", or "<directory> <test>" where it is not the package's own
+	took time.Duration
+}
+
+// everything is what operators are let loose on.
+var everything = []string{"./pkg/events/...", "./services/watcher/...", "./services/reconcilers/...", "./services/writer/..."}
+
+// factory tries the generated mutants of packages.
+type factory struct {
+	workshop
+	jobs       int
+	further    map[string][]string // by package: other packages whose tests are run, too
+	equivalent map[string]string   // by name: why it changes nothing
+	left       []string            // tests that fail by themselves, with nothing broken
+}
+
+// try tries the chosen mutants of a package.
+//
+// Errors: the package cannot be built with its mutants, or has a test that fails without.
+func (f *factory) try(ctx context.Context, p *operator.Package, chosen []operator.Mutant) ([]outcome, error) {
+	suites, err := f.build(ctx, p.Switched(), append([]string{p.Dir}, f.further[p.Dir]...))
+	if err != nil {
+		return nil, err
+	}
+	defer discard(suites)
+	for _, s := range suites {
+		began := time.Now()
+		left, err := f.measure(ctx, s, len(p.Mutants))
+		if err != nil {
+			return nil, err
+		}
+		f.left = append(f.left, left...)
+		fmt.Fprintf(os.Stderr, "%s: %d tests of %s in %v; %d fail by themselves\n", p.Dir, len(s.tests), s.dir, time.Since(began).Round(time.Second), len(left))
+	}
+	outcomes := make([]outcome, len(chosen))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(f.jobs, 1) {
+		workers.Go(func() {
+			for i := range next {
+				began := time.Now()
+				o := f.one(ctx, p, suites, chosen[i])
+				o.took = time.Since(began)
+				outcomes[i] = o
+				fmt.Fprintf(os.Stderr, "%4d/%d %-10s %5.1fs  %s  %s\n", i+1, len(chosen), o.fate, o.took.Seconds(), o.Name, o.by)
+			}
+		})
+	}
+	for i := range chosen {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return outcomes, ctx.Err()
+}
+
+func discard(suites []*suite) {
+	for _, s := range suites {
+		os.RemoveAll(filepath.Dir(s.binary))
+	}
+}
+
+// one tries one mutant.
+func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite, m operator.Mutant) outcome {
+	o := outcome{Mutant: m, fate: uncovered}
+	if _, known := f.equivalent[m.Name]; known {
+		o.fate = equivalent
+		return o
+	}
+	on := m.ID()
+	if !m.Switched() {
+		built, err := f.alone(ctx, p, suites, m)
+		if err != nil {
+			o.fate, o.by = misbuilt, strings.ReplaceAll(err.Error(), "\n", " ")
+			return o
+		}
+		defer discard(built)
+		suites, on = built, -1
+	}
+	for _, s := range suites {
+		batches := s.reaching(max(on, 0))
+		for _, tests := range batches {
+			o.fate, o.by = f.workshop.try(ctx, s, tests, on)
+			if o.fate != survived {
+				if s.dir != p.Dir && o.by != "" {
+					o.by = s.dir + " " + o.by
+				}
+				return o
+			}
+		}
+	}
+	return o
+}
+
+// alone builds suites for a mutant that cannot be switched. All of their tests count as
+// reaching it.
+func (f *factory) alone(ctx context.Context, p *operator.Package, like []*suite, m operator.Mutant) ([]*suite, error) {
+	file, text := p.Alone(m)
+	var dirs []string
+	tests := map[string][]test{}
+	for _, s := range like {
+		dirs = append(dirs, s.dir)
+		for _, t := range s.tests {
+			tests[s.dir] = append(tests[s.dir], test{t.name, t.took, []byte{1}})
+		}
+	}
+	built, err := f.build(ctx, map[string][]byte{file: text}, dirs)
+	for _, s := range built {
+		s.tests = tests[s.dir]
+	}
+	return built, err
+}
+
+// chosen are the mutants of packages whose name matches.
+func chosen(packages []*operator.Package, only *regexp.Regexp) map[*operator.Package][]operator.Mutant {
+	all := map[*operator.Package][]operator.Mutant{}
+	for _, p := range packages {
+		for _, m := range p.Mutants {
+			if only.MatchString(m.Name) {
+				all[p] = append(all[p], m)
+			}
+		}
+	}
+	return all
+}
+
+// readTable reads a file of lines with two columns, by the first; # begins a remark.
+func readTable(root, name string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "cmd", "mutants", "testdata", name))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	table := map[string]string{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, rest, two := strings.Cut(line, "\t")
+		if rest = strings.TrimSpace(rest); !two || rest == "" {
+			return nil, fmt.Errorf("read %s: line %d needs a tab and a second column", name, i+1)
+		}
+		if _, twice := table[key]; twice {
+			return nil, fmt.Errorf("read %s: %s is there twice", name, key)
+		}
+		table[key] = rest
+	}
+	return table, nil
+}
+
+// newFactory reads what is known of generated mutants.
+func newFactory(root, scratch string, o options) (*factory, error) {
+	f := &factory{workshop: workshop{root, scratch, o.limit}, jobs: o.jobs, further: map[string][]string{}}
+	further, err := readTable(root, "further.tsv")
+	for dir, dirs := range further {
+		f.further[dir] = strings.Fields(dirs)
+	}
+	var other error
+	f.equivalent, other = readTable(root, "equivalent.tsv")
+	return f, errors.Join(err, other)
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/mutants/operator"
+)
+
+// Every mutant that is said to change nothing is still made, and there is a reason; every
+// directory whose tests are run for another package has tests.
+func TestTheTablesFitTheTree(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := newFactory(root, t.TempDir(), options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var patterns []string
+	for name := range f.equivalent {
+		if p := "./" + filepath.Dir(strings.Split(name, ":")[0]); !slices.Contains(patterns, p) {
+			patterns = append(patterns, p)
+		}
+	}
+	names := map[string]bool{}
+	if len(patterns) > 0 {
+		packages, err := operator.Load(t.Context(), root, patterns...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range packages {
+			for _, m := range p.Mutants {
+				names[m.Name] = true
+			}
+		}
+	}
+	for name := range f.equivalent {
+		if !names[name] {
+			t.Errorf("equivalent.tsv has %s, which no operator makes any more: look whether the code is still as the reason says, and name it anew", name)
+		}
+	}
+	for dir, dirs := range f.further {
+		for _, tests := range dirs {
+			if found, err := filepath.Glob(filepath.Join(root, tests, "*_test.go")); err != nil || len(found) == 0 {
+				t.Errorf("further.tsv has the tests of %s for %s: there are none", tests, dir)
+			}
+		}
+	}
+}
+
+const (
+	tiny = `package tiny
+
+const Step = 2
+
+func Cap(n int) int {
+	if n > 10 {
+		return 10
+	}
+	return n
+}
+
+func Down(n int) int {
+	for n > 0 {
+		n--
+	}
+	return n
+}
+
+func Unused(ok bool) bool { return ok }
+`
+	tinyTest = `package tiny
+
+import "testing"
+
+func TestCap(t *testing.T) {
+	if Cap(20) != 10 || Cap(5) != 5 || Step != 2 {
+		t.Error("not so")
+	}
+}
+
+func TestDown(t *testing.T) {
+	if Down(3) != 0 {
+		t.Error("not so")
+	}
+}
+
+func TestThatFailsByItself(t *testing.T) { t.Error("always") }
+`
+)
+
+// tinyFactory has a module of one package.
+func tinyFactory(t *testing.T) (*factory, *operator.Package) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module tiny\n\ngo 1.26\n", "tiny.go": tiny, "tiny_test.go": tinyTest} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOWORK", "off")
+	packages, err := operator.Load(t.Context(), root, "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &factory{workshop: workshop{root, t.TempDir(), time.Second / 2}, jobs: 2, equivalent: map[string]string{"tiny.go:Cap:bound:1": "10 is 10"}}
+	return f, packages[0]
+}
+
+// Each mutant of a package has the fate that its tests give it.
+func TestFatesOfMutants(t *testing.T) {
+	f, p := tinyFactory(t)
+	outcomes, err := f.try(t.Context(), p, p.Mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, o := range outcomes {
+		got[strings.TrimPrefix(o.Name, "tiny.go:")] = strings.TrimSpace(string(o.fate) + " " + o.by)
+	}
+	want := map[string]string{
+		"Step:number:1": "killed TestCap",
+		"Cap:negate:1":  "killed TestCap", "Cap:bound:1": "equivalent", "Cap:number:1": "survived", "Cap:leave:1": "killed TestCap", "Cap:number:2": "killed TestCap",
+		"Down:negate:1": "killed TestDown", "Down:bound:1": "killed TestDown", "Down:number:1": "killed TestDown", "Down:sum:1": "hung",
+		"Unused:negate:1": "uncovered",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("fates are\n%v, want\n%v", got, want)
+	}
+	if len(f.left) != 1 || !strings.HasSuffix(f.left[0], ":TestThatFailsByItself") {
+		t.Errorf("left out: %v", f.left)
+	}
+	if each, all := rows(outcomes); len(each) != 1 || all != (row{Mutants: 11, Killed: 7, Hung: 1, Survived: 1, Uncovered: 1, Equivalent: 1, Score: 80}) {
+		t.Errorf("the score is %+v", all)
+	}
+	var out bytes.Buffer
+	tell(&out, outcomes)
+	for _, line := range []string{"tiny.go:Cap:number:1 survived, line 6:\n-10\n+11\n", "tiny.go:Unused:negate:1 uncovered, line 19:"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%q is missing in\n%s", line, out.String())
+		}
+	}
+}
+
+// What an earlier run killed must be killed again, as long as the function is the same.
+func TestWhatWasKilledSurvives(t *testing.T) {
+	f, p := tinyFactory(t)
+	var outcomes []outcome
+	for _, m := range p.Mutants {
+		o := outcome{Mutant: m, fate: survived}
+		if strings.Contains(m.Name, ":Cap:negate") || strings.Contains(m.Name, ":Down:bound") {
+			o.fate, o.by = killed, "TestCap"
+		}
+		outcomes = append(outcomes, o)
+	}
+	made := proof{Commit: "c0ffee"}
+	made.record(outcomes, 90)
+	text, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "mutants.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := readEarlier(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := before.comparable(chosen([]*operator.Package{p}, regexp.MustCompile("")))
+	if len(some[p]) != 2 {
+		t.Fatalf("comparable are %v", some[p])
+	}
+	var out bytes.Buffer
+	until := time.Now().Add(time.Hour)
+	// Down:bound is killed by another test than then; the one that fails by itself would
+	// kill anything, and is taken away.
+	text = []byte(strings.Replace(tinyTest, `t.Error("always")`, "", 1))
+	if err := os.WriteFile(filepath.Join(f.root, "tiny_test.go"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.again(t.Context(), &out, before, some, until); err != nil {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+	text = bytes.ReplaceAll(text, []byte("Cap(5) != 5"), []byte("Cap(20) == 5"))
+	text = bytes.ReplaceAll(text, []byte("Cap(20) != 10"), []byte("Cap(20) == 11"))
+	if err := os.WriteFile(filepath.Join(f.root, "tiny_test.go"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = f.again(t.Context(), &out, before, some, until)
+	if !errors.Is(err, errSurvived) || !strings.Contains(out.String(), "tiny.go:Cap:negate:1 survives, and was killed by TestCap at c0ffee") {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+	before.killer = map[string]string{"tiny.go:Cap:negate:1@another": "TestCap"}
+	if some := before.comparable(chosen([]*operator.Package{p}, regexp.MustCompile(""))); len(some) != 0 {
+		t.Errorf("a function that has changed is compared: %v", some)
+	}
+}
+
+// A sample is the same for the same seed, and another for another.
+func TestASampleIsDrawnByItsSeed(t *testing.T) {
+	all := map[*operator.Package][]operator.Mutant{}
+	for _, dir := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		p := &operator.Package{Dir: dir}
+		for _, name := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+			all[p] = append(all[p], operator.Mutant{Name: dir + name, Dir: dir})
+		}
+	}
+	names := func(seed uint64) (drawn []string) {
+		for _, mutants := range draw(all, 7, seed) {
+			for _, m := range mutants {
+				drawn = append(drawn, m.Name)
+			}
+		}
+		slices.Sort(drawn)
+		return drawn
+	}
+	if a, b := names(1), names(1); len(a) != 7 || !slices.Equal(a, b) {
+		t.Errorf("one seed draws %v and %v", a, b)
+	}
+	if a, b := names(1), names(2); slices.Equal(a, b) {
+		t.Errorf("two seeds draw %v", a)
+	}
+	if got := today(time.Date(2027, 3, 9, 23, 0, 0, 0, time.UTC)); got != 20270309 {
+		t.Errorf("the seed of a day is %d", got)
+	}
+}

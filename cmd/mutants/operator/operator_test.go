@@ -1,0 +1,158 @@
+package operator
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster"
+)
+
+var update = flag.Bool("update", false, "write what is broken in the sample to testdata")
+
+const sample = `package sample
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const most = 3
+
+type box struct {
+	sync.Mutex
+	n     int
+	notes map[string]string
+}
+
+func (b *box) decide(of []string, wait time.Duration, ok bool) (bool, error) {
+	b.Lock()
+	defer b.Unlock()
+	if len(of) > 2 || !ok && b.n == 0 {
+		slog.Info("decided", "n", b.n+1)
+		return false, fmt.Errorf("decide on %d: %w", len(of)-1, errors.New("no"))
+	}
+	for _, name := range of {
+		if name == "" {
+			continue
+		}
+		switch name {
+		case "a", "b":
+			b.notes[name] = "seen"
+		}
+	}
+	wait += 5 * time.Second
+	b.n = len(of) - 1
+	clear(b.notes)
+	if wait > time.Minute {
+		return true, nil
+	}
+	return b.n < 0755, nil
+}
+`
+
+// What is broken in a sample, by operator, and what is not: locks, logs, the text of an
+// error, a permission, what is appended to without a result.
+func TestWhatIsBroken(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "sample.go": sample} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOWORK", "off")
+	all, err := Load(t.Context(), root, "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, m := range all[0].Mutants {
+		fmt.Fprintf(&got, "%s: %s -> %s\n", strings.TrimPrefix(m.Name, "sample.go:"), m.Before, m.After)
+	}
+	golden := filepath.Join("testdata", "sample.txt")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(text) {
+		t.Errorf("broken:\n%s\nwant\n%s", got.String(), text)
+	}
+}
+
+// imports are the packages that others import, by their path.
+type imports map[string]*types.Package
+
+func (i imports) Import(path string) (*types.Package, error) {
+	if path == "unsafe" {
+		return types.Unsafe, nil
+	}
+	if p := i[path]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("no package imports %s", path)
+}
+
+// What comes of the operators compiles: every package, with all of its mutants in it. No
+// two mutants have the same name.
+func TestSwitchedPackagesCompile(t *testing.T) {
+	root, err := localcluster.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Load(t.Context(), root, "./pkg/events/...", "./services/watcher/...", "./services/reconcilers/...", "./services/writer/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, p := range all {
+		for _, m := range p.Mutants {
+			if names[m.Name] {
+				t.Errorf("two mutants are %s", m.Name)
+			}
+			names[m.Name] = true
+		}
+		if len(p.Mutants) > 0 {
+			compile(t, p)
+		}
+	}
+	if len(names) < 20000 {
+		t.Errorf("%d mutants: not the whole repository", len(names))
+	}
+}
+
+func compile(t *testing.T, p *Package) {
+	of := p.sources[0].pkg
+	fset, files := token.NewFileSet(), []*ast.File{}
+	for name, text := range p.Switched() {
+		if filepath.Base(name) == "mutant_switches.go" {
+			text = []byte("package " + of.Name + "\n\nfunc mutantIs(int) bool\n")
+		}
+		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		files = append(files, file)
+	}
+	known := imports{}
+	for _, i := range of.Types.Imports() {
+		known[i.Path()] = i
+	}
+	config := types.Config{Importer: known, Error: func(err error) { t.Error(err) }}
+	_, _ = config.Check(of.PkgPath, fset, files, nil)
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/cmd/mutants/operator"
+)
+
+// suite is a test binary with a broken package in it.
+type suite struct {
+	dir    string // of the tests, from the root of the repository
+	binary string
+	tests  []test
+}
+
+// test is one of a suite, as it went when nothing was broken.
+type test struct {
+	name    string
+	took    time.Duration
+	reaches []byte // by the number of a mutant: not 0 if the test comes to its place
+}
+
+// workshop builds suites and runs them.
+type workshop struct {
+	root    string
+	scratch string
+	limit   time.Duration
+}
+
+// memory is what a test binary may have, in KiB: a slip may make a loop that fills the machine.
+const memory = "6000000"
+
+// build makes the test binaries of some directories, with other texts for some files.
+//
+// Errors: one does not compile; what the compiler said is in the error.
+func (w *workshop) build(ctx context.Context, texts map[string][]byte, dirs []string) ([]*suite, error) {
+	room, err := os.MkdirTemp(w.scratch, "b")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for test binaries: %w", err)
+	}
+	replace := map[string]string{}
+	for file, text := range texts {
+		instead := filepath.Join(room, strconv.Itoa(len(replace))+"_"+filepath.Base(file))
+		if err := os.WriteFile(instead, text, 0o600); err != nil {
+			return nil, fmt.Errorf("write a broken file: %w", err)
+		}
+		replace[file] = instead
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return nil, fmt.Errorf("write an overlay: %w", err)
+	}
+	overlay := filepath.Join(room, "overlay.json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		return nil, fmt.Errorf("write an overlay: %w", err)
+	}
+	var all []*suite
+	for i, dir := range dirs {
+		s := &suite{dir: dir, binary: filepath.Join(room, strconv.Itoa(i)+".test")}
+		out, err := supervised(ctx, w.root, nil, 20*time.Minute, []string{"go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, "./" + dir})
+		if err != nil {
+			return nil, fmt.Errorf("build the tests of %s: %w\n%s", dir, err, out)
+		}
+		if _, err := os.Stat(s.binary); err == nil { // none is made where there are no tests
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// run runs some tests of a suite, in a directory for temporary files that is removed.
+func (w *workshop) run(ctx context.Context, s *suite, tests []string, env []string, limit time.Duration) (out string, err error) {
+	temp, err := os.MkdirTemp(w.scratch, "t")
+	if err != nil {
+		return "", fmt.Errorf("make a directory for a run: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	pattern := "^(" + strings.Join(tests, "|") + ")$"
+	// The binary has its own time-out; ours is for what that cannot end.
+	return supervised(ctx, filepath.Join(w.root, s.dir), append(env, "TMPDIR="+temp), limit+30*time.Second, []string{
+		"sh", "-c", "ulimit -d " + memory + ` && exec "$0" "$@"`,
+		s.binary, "-test.run=" + pattern, "-test.failfast", "-test.paniconexit0", "-test.timeout=" + limit.String(),
+	})
+}
+
+var testName = regexp.MustCompile(`(?m)^(Test|Fuzz|Example)\S*$`)
+
+// measure runs each test of a suite by itself with nothing broken, and notes how long it
+// takes and what it reaches. Tests that fail so, twice, are left out and returned.
+func (w *workshop) measure(ctx context.Context, s *suite, mutants int) (left []string, err error) {
+	out, err := supervised(ctx, filepath.Join(w.root, s.dir), nil, time.Minute, []string{s.binary, "-test.list=."})
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w\n%s", s.dir, err, out)
+	}
+	seen := filepath.Join(filepath.Dir(s.binary), "seen")
+	for _, name := range testName.FindAllString(out, -1) {
+		t := test{name: name}
+		for range 2 {
+			if err := os.WriteFile(seen, make([]byte, max(mutants, 1)), 0o600); err != nil {
+				return nil, fmt.Errorf("make room for what is reached: %w", err)
+			}
+			began := time.Now()
+			if _, err = w.run(ctx, s, []string{name}, []string{operator.EnvSeen + "=" + seen}, 20*time.Minute); err == nil {
+				t.took = time.Since(began)
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			left = append(left, s.dir+":"+name)
+			continue
+		}
+		if t.reaches, err = os.ReadFile(seen); err != nil {
+			return nil, fmt.Errorf("read what is reached: %w", err)
+		}
+		s.tests = append(s.tests, t)
+	}
+	slices.SortStableFunc(s.tests, func(a, b test) int { return int(a.took - b.took) })
+	return left, nil
+}
+
+// reaching are the tests that come to the place of a mutant, the quickest first, in two
+// batches: those that take two seconds together, and the rest.
+func (s *suite) reaching(id int) (batches [][]test) {
+	var quick, rest []test
+	sum := time.Duration(0)
+	for _, t := range s.tests {
+		switch {
+		case t.reaches[id] == 0:
+		case len(quick) == 0 || sum+t.took < 2*time.Second:
+			quick, sum = append(quick, t), sum+t.took
+		default:
+			rest = append(rest, t)
+		}
+	}
+	for _, b := range [][]test{quick, rest} {
+		if len(b) > 0 {
+			batches = append(batches, b)
+		}
+	}
+	return batches
+}
+
+// verdict is what a run of tests says of a mutant, and the test that failed.
+func verdict(out string, err error) (f fate, by string) {
+	switch {
+	case err == nil:
+		return survived, ""
+	case errors.Is(err, context.DeadlineExceeded), strings.Contains(out, "panic: test timed out"):
+		return hung, ""
+	default:
+		return killed, firstFailure(out)
+	}
+}
+
+// try runs tests with a mutant switched on until one notices. What does not end is given
+// three times as long before it counts as hung.
+func (w *workshop) try(ctx context.Context, s *suite, tests []test, on int) (f fate, by string) {
+	var names []string
+	sum := time.Duration(0)
+	for _, t := range tests {
+		names, sum = append(names, t.name), sum+t.took
+	}
+	limit := max(w.limit, 10*sum)
+	env := []string{operator.EnvOn + "=" + strconv.Itoa(on)}
+	if f, by = verdict(w.run(ctx, s, names, env, limit)); f == hung {
+		f, by = verdict(w.run(ctx, s, names, env, 3*limit))
+	}
+	return f, by
+}
