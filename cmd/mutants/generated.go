@@ -34,7 +34,7 @@ var everything = []string{"./pkg/events/...", "./services/watcher/...", "./servi
 type factory struct {
 	workshop
 	jobs       int
-	further    map[string][]string // by package: other packages whose tests are run, too
+	further    map[string][]string // by package: other suites that are run, too
 	equivalent map[string]string   // by name: why it changes nothing
 	left       []string            // tests that fail by themselves, with nothing broken
 }
@@ -121,17 +121,15 @@ func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite,
 // reaching it.
 func (f *factory) alone(ctx context.Context, p *operator.Package, like []*suite, m operator.Mutant) ([]*suite, error) {
 	file, text := p.Alone(m)
-	var dirs []string
-	tests := map[string][]test{}
+	var texts []string
 	for _, s := range like {
-		dirs = append(dirs, s.dir)
-		for _, t := range s.tests {
-			tests[s.dir] = append(tests[s.dir], test{t.name, t.took, []byte{1}})
-		}
+		texts = append(texts, s.dir+":"+s.only)
 	}
-	built, err := f.build(ctx, map[string][]byte{file: text}, dirs)
-	for _, s := range built {
-		s.tests = tests[s.dir]
+	built, err := f.build(ctx, map[string][]byte{file: text}, texts)
+	for i, s := range built {
+		for _, t := range like[i].tests {
+			s.tests = append(s.tests, test{t.name, t.took, []byte{1}})
+		}
 	}
 	return built, err
 }

@@ -19,8 +19,35 @@ import (
 // suite is a test binary with a broken package in it.
 type suite struct {
 	dir    string // of the tests, from the root of the repository
+	only   string // a regular expression of the tests that count
+	flags  []string
 	binary string
 	tests  []test
+}
+
+// suiteOf reads what is written down of a suite: a directory, or directory:pattern.
+func suiteOf(text string) *suite {
+	dir, only, some := strings.Cut(text, ":")
+	if !some {
+		only = "."
+	}
+	s := &suite{dir: dir, only: only}
+	if dir == oracle {
+		s.flags = []string{"-rapid.checks=300"} // instead of thousands: mutants are many
+	}
+	return s
+}
+
+// oracle is the module of tests that is in no workspace.
+const oracle = "test/oracle"
+
+// build compiles the tests.
+func (s *suite) build(ctx context.Context, root, overlay string) (out string, err error) {
+	in, what, env := root, "./"+s.dir, []string(nil)
+	if s.dir == oracle {
+		in, what, env = filepath.Join(root, oracle), ".", []string{"GOWORK=off"}
+	}
+	return supervised(ctx, in, env, 20*time.Minute, []string{"go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, what})
 }
 
 // test is one of a suite, as it went when nothing was broken.
@@ -40,10 +67,10 @@ type workshop struct {
 // memory is what a test binary may have, in KiB: a slip may make a loop that fills the machine.
 const memory = "6000000"
 
-// build makes the test binaries of some directories, with other texts for some files.
+// build makes the test binaries of some suites, with other texts for some files.
 //
 // Errors: one does not compile; what the compiler said is in the error.
-func (w *workshop) build(ctx context.Context, texts map[string][]byte, dirs []string) ([]*suite, error) {
+func (w *workshop) build(ctx context.Context, texts map[string][]byte, suites []string) ([]*suite, error) {
 	room, err := os.MkdirTemp(w.scratch, "b")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for test binaries: %w", err)
@@ -65,11 +92,11 @@ func (w *workshop) build(ctx context.Context, texts map[string][]byte, dirs []st
 		return nil, fmt.Errorf("write an overlay: %w", err)
 	}
 	var all []*suite
-	for i, dir := range dirs {
-		s := &suite{dir: dir, binary: filepath.Join(room, strconv.Itoa(i)+".test")}
-		out, err := supervised(ctx, w.root, nil, 20*time.Minute, []string{"go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, "./" + dir})
-		if err != nil {
-			return nil, fmt.Errorf("build the tests of %s: %w\n%s", dir, err, out)
+	for i, text := range suites {
+		s := suiteOf(text)
+		s.binary = filepath.Join(room, strconv.Itoa(i)+".test")
+		if out, err := s.build(ctx, w.root, overlay); err != nil {
+			return nil, fmt.Errorf("build the tests of %s: %w\n%s", s.dir, err, out)
 		}
 		if _, err := os.Stat(s.binary); err == nil { // none is made where there are no tests
 			all = append(all, s)
@@ -86,11 +113,12 @@ func (w *workshop) run(ctx context.Context, s *suite, tests []string, env []stri
 	}
 	defer os.RemoveAll(temp)
 	pattern := "^(" + strings.Join(tests, "|") + ")$"
-	// The binary has its own time-out; ours is for what that cannot end.
-	return supervised(ctx, filepath.Join(w.root, s.dir), append(env, "TMPDIR="+temp), limit+30*time.Second, []string{
+	args := []string{
 		"sh", "-c", "ulimit -d " + memory + ` && exec "$0" "$@"`,
 		s.binary, "-test.run=" + pattern, "-test.failfast", "-test.paniconexit0", "-test.timeout=" + limit.String(),
-	})
+	}
+	// The binary has its own time-out; ours is for what that cannot end.
+	return supervised(ctx, filepath.Join(w.root, s.dir), append(env, "TMPDIR="+temp), limit+30*time.Second, append(args, s.flags...))
 }
 
 var testName = regexp.MustCompile(`(?m)^(Test|Fuzz|Example)\S*$`)
@@ -98,7 +126,7 @@ var testName = regexp.MustCompile(`(?m)^(Test|Fuzz|Example)\S*$`)
 // measure runs each test of a suite by itself with nothing broken, and notes how long it
 // takes and what it reaches. Tests that fail so, twice, are left out and returned.
 func (w *workshop) measure(ctx context.Context, s *suite, mutants int) (left []string, err error) {
-	out, err := supervised(ctx, filepath.Join(w.root, s.dir), nil, time.Minute, []string{s.binary, "-test.list=."})
+	out, err := supervised(ctx, filepath.Join(w.root, s.dir), nil, time.Minute, []string{s.binary, "-test.list=" + s.only})
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", s.dir, err, out)
 	}

@@ -18,6 +18,10 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// settled has rapid draw the same each time, so that what was killed once is killed again,
+// write no file into the tree, and look for no smaller example.
+var settled = []string{"RAPID_SEED=1", "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1ms"}
+
 // supervised runs a command with all of its children until it ends or the limit is over,
 // and gives what it wrote.
 //
@@ -27,7 +31,7 @@ func supervised(ctx context.Context, dir string, env []string, limit time.Durati
 	defer cancel()
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), env...)
+	command.Env = append(append(os.Environ(), settled...), env...)
 	// The go command does not take its test binaries with it when it is killed.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
