@@ -1,0 +1,215 @@
+package redact_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/redact"
+)
+
+var applied = []string{
+	"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied",
+}
+
+// A copy of the object as it was applied goes, unless its kind or the object itself keeps
+// it and more than metadata is told; what rules say goes in any case.
+func TestCopiesAreKeptWhereTheyMayBe(t *testing.T) {
+	all := redact.Policy{
+		Rules:  rules(t, "configmaps:.data"),
+		Copies: map[kinds.Name][]string{"pods": nil, "services": {"kept", "too"}},
+	}
+	for _, note := range applied {
+		for _, c := range []struct {
+			kind        kinds.Name
+			name        string
+			whole, want bool
+		}{
+			{"pods", "any", true, true}, {"pods", "any", false, false}, {"services", "kept", true, true}, {"services", "too", true, true},
+			{"services", "other", true, false}, {"services", "kept", false, false}, {"secrets", "any", true, false}, {"configmaps", "any", true, false},
+		} {
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.name, Annotations: map[string]string{note: canary, "example.com/a": "b"}}}
+			ruled := c.kind == "configmaps"
+			if got := all.Hide(c.kind, m, c.whole); got == (c.want && !ruled) {
+				t.Errorf("%s %s, whole %t, with %s: something may be hidden: %t", c.kind, c.name, c.whole, note, got)
+			}
+			if _, there := m.Annotations[note]; there != c.want || m.Annotations["example.com/a"] != "b" {
+				t.Errorf("%s %s, whole %t, says %v", c.kind, c.name, c.whole, m.Annotations)
+			}
+		}
+	}
+	m := &corev1.ConfigMap{Data: map[string]string{"a": canary}}
+	if !all.Hide("configmaps", m, true) || m.Data["a"] != redact.Marker {
+		t.Errorf("with no copy it is told as %v", m.Data)
+	}
+	if plain := (&corev1.Pod{}); all.Hide("pods", plain, true) || all.Hide("secrets", plain, false) || plain.Annotations != nil {
+		t.Errorf("nothing has become %v", plain.Annotations)
+	}
+}
+
+// withGetters gives a copy of its annotations, as objects without a type do.
+type withGetters struct {
+	metav1.ObjectMeta
+}
+
+func (w *withGetters) GetAnnotations() map[string]string { return maps.Clone(w.Annotations) }
+
+// What is taken out of annotations is out of objects that give copies of them, too.
+func TestAnnotationsThatAreCopies(t *testing.T) {
+	of := func() *withGetters {
+		return &withGetters{metav1.ObjectMeta{Annotations: map[string]string{applied[0]: canary, "example.com/token": canary, "kubernetes.io/a": "b"}}}
+	}
+	m := of()
+	if redact.Withhold(m); fmt.Sprint(m.Annotations) != "map[example.com/token:"+redact.Marker+" kubernetes.io/a:b]" {
+		t.Errorf("withheld, it says %v", m.Annotations)
+	}
+	m = of()
+	if (redact.Policy{}).Hide("secrets", m, false); m.Annotations[applied[0]] != "" || len(m.Annotations) != 2 {
+		t.Errorf("without its copy, it says %v", m.Annotations)
+	}
+	m = of()
+	if rules(t, "widgets.example.com:.metadata.annotations['example.com/x']").Hide("widgets.example.com", m); len(m.Annotations) != 2 {
+		t.Errorf("under a rule, it says %v", m.Annotations)
+	}
+}
+
+func TestWhatIsMarked(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":"b"}`: false, "": false, `{"a":"` + redact.Marker + `"}`: true,
+		`{"a":"` + base64.StdEncoding.EncodeToString([]byte(redact.Marker)) + `"}`: true,
+	} {
+		if redact.Marked([]byte(text)) != want {
+			t.Errorf("%s is marked: %t", text, !want)
+		}
+	}
+	for _, note := range append(slices.Clone(applied), "example.com/a") {
+		if got := redact.Copied([]byte(`{"metadata":{"annotations":{"` + note + `":"{}"}}}`)); got != (note != "example.com/a") {
+			t.Errorf("with %s it is a copy: %t", note, got)
+		}
+	}
+}
+
+func TestRulesOfAKind(t *testing.T) {
+	all := rules(t, "pods:.spec.nodeName", "configmaps:.data", "pods:.status")
+	if got := fmt.Sprint(all.Of("pods"), all.Of("configmaps"), all.Of("services")); got != "[pods:.spec.nodeName pods:.status] [configmaps:.data] []" {
+		t.Errorf("they are %s", got)
+	}
+}
+
+// All annotations may be hidden, one of them, or those of a kind that is not known.
+func TestAnnotationsMayBeHidden(t *testing.T) {
+	for _, text := range []string{
+		"pods:.metadata.annotations", "pods:.metadata.annotations['a.b/c']", "widgets.example.com:.metadata.annotations", "configmaps:.data[*]",
+		"pods:.spec.containers[*]", "deployments.apps:.spec.template.spec.containers[*].env[*].value",
+	} {
+		if _, err := redact.Parse(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"widgets.example.com:.metadata.labels": "only annotations", "pods:.spec.containers[*].nme": "there is no .spec.containers[*].nme",
+		"deployments.apps:.spec.template.spec.nodName": "there is no .spec.template.spec.nodName", "pods:.apiVersion": "known by",
+	} {
+		if _, err := redact.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error that says %q", text, err, want)
+		}
+	}
+}
+
+func TestAnEmptyPathIsNone(t *testing.T) {
+	if p, err := redact.ParsePath(""); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("it is %v, %v", p, err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a path that is none is taken for one")
+		}
+	}()
+	redact.MustParsePath("data")
+}
+
+// Inner, Tagged and Named are parts of outer.
+type (
+	Inner struct {
+		Deep string `json:"deep"`
+	}
+	Tagged struct {
+		Deepest string `json:"deepest"`
+	}
+	Named struct {
+		Deeper string `json:"deeper"`
+	}
+)
+
+type outer struct {
+	Inner  `json:",inline"`
+	Tagged `json:"tagged"`
+	Named  Named `json:"named"`
+	Loose  Named
+	Any    any      `json:"any"`
+	List   []string `json:"list"`
+	Lists  [][]byte `json:"lists"`
+	Spec   string   `json:"other"`
+	Status string
+	Number *int `json:"number"`
+}
+
+// A path leads to what JSON has under its names, and to nothing that JSON does not have.
+func TestAPathGoesByJSONsNames(t *testing.T) {
+	o := &outer{Inner: Inner{"a"}, Tagged: Tagged{"k"}, Named: Named{"b"}, Loose: Named{"l"}, Any: map[string]any{"c": "d", "e": []any{"f", 1}}, List: []string{"g"}, Spec: "h", Status: "i"}
+	for path, want := range map[string]int{
+		".deep": 1, ".named.deeper": 1, ".tagged.deepest": 1, ".deepest": 0, ".deeper": 0, ".Inner": 0, ".any.c": 1, ".any.e[*]": 2, ".any.e": 1,
+		".list[*]": 1, ".list.x": 0, ".spec": 0, ".other": 1, ".status": 0, ".number": 1, ".number.x": 0, ".Spec": 0,
+	} {
+		if found := redact.MustParsePath(path).Find(o); len(found) != want {
+			t.Errorf("%s leads to %v, want %d", path, found, want)
+		}
+	}
+	if got := (redact.Path{{}}).Find(o); len(got) != 0 {
+		t.Errorf("no name leads to %v", got)
+	}
+}
+
+// Text is marked where it stands, in whatever holds it; a field that JSON has not is left
+// as it is, and so is a number beside it.
+func TestHideInWhateverHoldsIt(t *testing.T) {
+	seven := 7
+	filled := func() *outer {
+		return &outer{
+			Inner: Inner{canary}, Loose: Named{canary}, Any: map[string]any{"c": canary, "e": []any{canary, 1.5}, "n": nil}, List: []string{canary, ""},
+			Lists: [][]byte{[]byte(canary), {}}, Spec: canary, Status: canary, Number: &seven,
+		}
+	}
+	for path, want := range map[string]string{
+		".deep":     `M C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".deeper":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".any.c":    `C C map[c:M e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".any.e[*]": `C C map[c:C e:[M 0] n:<nil>] [C ] [C ] C C 7`,
+		".any.e":    `C C map[c:C e:[M 0] n:<nil>] [C ] [C ] C C 7`,
+		".any":      `C C map[c:M e:[M 0] n:<nil>] [C ] [C ] C C 7`,
+		".list":     `C C map[c:C e:[C 1.5] n:<nil>] [M M] [C ] C C 7`,
+		".list[*]":  `C C map[c:C e:[C 1.5] n:<nil>] [M M] [C ] C C 7`,
+		".list.x":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".lists":    `C C map[c:C e:[C 1.5] n:<nil>] [C ] [M ] C C 7`,
+		".lists[*]": `C C map[c:C e:[C 1.5] n:<nil>] [C ] [M ] C C 7`,
+		".number":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 0`,
+		".other":    `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] M C 7`,
+		".spec":     `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".x.y":      `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+	} {
+		seven = 7
+		o := filled()
+		redact.MustParsePath(path).Hide(o)
+		got := fmt.Sprint(o.Deep, " ", o.Loose.Deeper, " ", o.Any, " ", o.List, " ") + fmt.Sprintf("%s %s %s %d", o.Lists, o.Spec, o.Status, *o.Number)
+		if got = strings.NewReplacer(canary, "C", redact.Marker, "M").Replace(got); got != want {
+			t.Errorf("%s hides\n%s, want\n%s", path, got, want)
+		}
+	}
+}
