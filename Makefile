@@ -18,7 +18,7 @@ FAULTS ?= 500
 TIME ?= 15m
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz fuzz-some mutants check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,8 +105,11 @@ fuzz: ## throw made-up messages at what reads them, every target for a share of 
 fuzz-some: ## the same for a minute, with the targets whose day it is
 	$(GO) run ./cmd/fuzz --time=60s --slice=6
 
-mutants: ## break the code in five hundred small ways, one at a time: how many does a test notice?
-	nice $(GO) run ./cmd/mutants
+mutants: ## break the code in every small way that people and operators know, one at a time: what does no test notice? (hours)
+	@nice $(GO) run ./cmd/mutants --evidence=docs/evidence/mutants-written.json; written=$$?; nice $(GO) run ./cmd/mutants --generated --evidence=docs/evidence/mutants.json && exit $$written
+
+mutants-some: ## some of those that were killed once, others each day: is each noticed still?
+	$(GO) run ./cmd/mutants --since='docs/evidence/mutants*.json' --sample=20 --time=90s
 
 check: lint unit ## what a commit must pass
 

@@ -204,6 +204,9 @@ func TestWhatWasKilledSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := readEarlier(file + "*x"); err == nil {
+		t.Error("without evidence there is something to compare with")
+	}
 	some := before.comparable(chosen([]*operator.Package{p}, regexp.MustCompile("")))
 	if len(some[p]) != 2 {
 		t.Fatalf("comparable are %v", some[p])
@@ -228,7 +231,7 @@ func TestWhatWasKilledSurvives(t *testing.T) {
 	if !errors.Is(err, errSurvived) || !strings.Contains(out.String(), "tiny.go:Cap:negate:1 survives, and was killed by TestCap at c0ffee") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
-	before.killer = map[string]string{"tiny.go:Cap:negate:1@another": "TestCap"}
+	before = earlier{"tiny.go:Cap:negate:1@another": {"TestCap", "c0ffee"}}
 	if some := before.comparable(chosen([]*operator.Package{p}, regexp.MustCompile(""))); len(some) != 0 {
 		t.Errorf("a function that has changed is compared: %v", some)
 	}

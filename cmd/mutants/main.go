@@ -1,5 +1,5 @@
 // Command mutants asks whether the tests would notice. It breaks the code in one
-// small way at a time, as somebody might who is tired, and runs the tests that
+// small way at a time, as a tired author might, and runs the tests that
 // should see it. The share of breaks that are seen is the last line printed; the
 // exit code is 0 when it is as high as asked for.
 //
@@ -60,14 +60,14 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "try only the mutants whose name matches this regular expression")
 	flag.IntVar(&o.jobs, "jobs", 1, "mutants tried at a time; each builds and runs tests")
 	flag.Float64Var(&o.least, "least", 0, "percentage of mutants that must be killed; 0 means 98 of the written and 90 of the generated ones")
-	flag.DurationVar(&o.limit, "limit", 0, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more; 0 means a minute, and 20s for generated mutants")
+	flag.DurationVar(&o.limit, "limit", 0, "least time that one step of tests has before it counts as hung; ten times what it takes unbroken, if that is more; 0 means a minute, and 5s for generated mutants")
 	flag.IntVar(&o.steps, "steps", 0, "run only so many of the tests that each mutant names, for a quick look; 0 means all")
 	flag.BoolVar(&o.stale, "leave-out-stale", false, "go on with the mutants that fit the tree although some do not; the exit code tells all the same")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.generated, "generated", false, "try the mutants that operators make, of the packages that are named as arguments (./services/writer/...) or of all, instead of those that are written down")
 	flag.IntVar(&o.sample, "sample", 0, "try only so many of the generated mutants, drawn at random; 0 means all")
 	flag.Uint64Var(&o.seed, "seed", 0, "what the sample is drawn by; 0 means the date")
-	flag.StringVar(&o.since, "since", "", "try generated mutants that were killed according to this file of an earlier run, such as docs/evidence/mutants.json, and fail where one survives now")
+	flag.StringVar(&o.since, "since", "", "try generated mutants that earlier runs killed, according to the files of evidence that match this pattern, such as docs/evidence/mutants*.json, and fail where one survives now")
 	flag.DurationVar(&o.time, "time", 24*time.Hour, "begin no package, and with --since no mutant, after so long")
 	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none")
 	flag.Parse()
@@ -111,7 +111,7 @@ func run(ctx context.Context, o options, patterns []string) error {
 		}
 	}
 	if o.generated || o.since != "" {
-		o.limit = cmp.Or(o.limit, 20*time.Second)
+		o.limit = cmp.Or(o.limit, 5*time.Second)
 		o.least = cmp.Or(o.least, 90)
 		return runGenerated(ctx, root, scratch, commit, o, only, patterns)
 	}
@@ -135,7 +135,7 @@ func runGenerated(ctx context.Context, root, scratch, commit string, o options, 
 		return err
 	}
 	some := chosen(packages, only)
-	var before *earlier
+	var before earlier
 	if o.since != "" {
 		if before, err = readEarlier(o.since); err != nil {
 			return err

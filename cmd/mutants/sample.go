@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,48 +60,72 @@ func draw(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*
 	return drawn
 }
 
-// earlier is what an earlier run killed.
-type earlier struct {
-	commit string
-	killer map[string]string // by name and sum of the function: the test, as in outcome
-}
+// earlier is what earlier runs killed, by a mutant's name and the sum of its function.
+type earlier map[string]kill
 
-func readEarlier(file string) (*earlier, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read an earlier run: %w", err)
+// kill is what killed a mutant: a test, as in outcome, at a commit.
+type kill struct{ by, commit string }
+
+// readEarlier reads the evidence of earlier runs, the files that match a pattern.
+//
+// Errors: there is none; one cannot be read.
+func readEarlier(pattern string) (earlier, error) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("find earlier runs: %s matches no file: %w", pattern, cmp.Or(err, os.ErrNotExist))
 	}
-	var p proof
-	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("read an earlier run from %s: %w", file, err)
-	}
-	e := &earlier{p.Commit, map[string]string{}}
-	for file, of := range p.Killed {
-		for body, tests := range of {
-			function, sum, _ := strings.Cut(body, "@")
-			for by, names := range tests {
-				for name := range strings.FieldsSeq(names) {
-					e.killer[file+":"+function+":"+name+"@"+sum] = by
-				}
-			}
+	e := earlier{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read an earlier run: %w", err)
+		}
+		var p proof
+		if err := json.Unmarshal(text, &p); err != nil {
+			return nil, fmt.Errorf("read an earlier run from %s: %w", file, err)
+		}
+		for name, by := range p.kills() {
+			e[name] = kill{by, p.Commit}
 		}
 	}
 	return e, nil
 }
 
-// test is the test that killed a mutant, if the function is still as it was then.
-func (e *earlier) test(m operator.Mutant) (by string, known bool) {
-	by, known = e.killer[m.Name+"@"+m.Sum]
-	return by, known && strings.HasPrefix(by[strings.LastIndexByte(by, ' ')+1:], "Test")
+// kills are the tests that killed something, by name and sum.
+func (p *proof) kills() map[string]string {
+	all := map[string]string{}
+	for file, of := range p.Killed {
+		for body, tests := range of {
+			function, sum, _ := strings.Cut(body, "@")
+			for by, names := range tests {
+				for name := range strings.FieldsSeq(names) {
+					all[file+":"+function+":"+name+"@"+sum] = by
+				}
+			}
+		}
+	}
+	return all
 }
+
+// of is what killed a mutant, if it was a test with a name, and the function is still as it
+// was then.
+func (e earlier) of(m operator.Mutant) (d kill, known bool) {
+	d, known = e[m.Name+"@"+m.Sum]
+	return d, known && strings.HasPrefix(d.test(), "Test")
+}
+
+// test is the name of the test, dir the directory that it is in; empty: the package's own.
+func (d kill) test() string { return d.by[strings.LastIndexByte(d.by, ' ')+1:] }
+
+func (d kill) dir() string { return d.by[:max(0, strings.LastIndexByte(d.by, ' '))] }
 
 // comparable are the mutants that an earlier run killed by a test that has a name, in
 // functions that are as they were.
-func (e *earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*operator.Package][]operator.Mutant {
+func (e earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*operator.Package][]operator.Mutant {
 	some := map[*operator.Package][]operator.Mutant{}
 	for p, mutants := range all {
 		for _, m := range mutants {
-			if _, known := e.test(m); known && m.Switched() {
+			if _, known := e.of(m); known && m.Switched() {
 				some[p] = append(some[p], m)
 			}
 		}
@@ -107,12 +133,12 @@ func (e *earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*o
 	return some
 }
 
-// again tries mutants that an earlier run killed: with the test that killed each then, and
-// with all tests of that package if that one notices nothing now. No mutant is begun when
+// again tries mutants that earlier runs killed: with the test that killed each then, and
+// with all tests of its package if that one notices nothing now. No mutant is begun when
 // the time is over.
 //
 // Errors: errSurvived if one survives now; the tests of a package do not build.
-func (f *factory) again(ctx context.Context, to io.Writer, e *earlier, drawn map[*operator.Package][]operator.Mutant, until time.Time) error {
+func (f *factory) again(ctx context.Context, to io.Writer, e earlier, drawn map[*operator.Package][]operator.Mutant, until time.Time) error {
 	tried, missed := 0, 0
 	for p, mutants := range drawn {
 		if time.Now().After(until) {
@@ -136,14 +162,15 @@ func (f *factory) again(ctx context.Context, to io.Writer, e *earlier, drawn map
 			now, by := f.retry(ctx, e, suites, m)
 			if tried++; now == survived {
 				missed++
-				fmt.Fprintf(to, "\n%s survives, and was killed by %s at %s:\n-%s\n+%s\n", m.Name, by, e.commit, m.Before, m.After)
+				d, _ := e.of(m)
+				fmt.Fprintf(to, "\n%s survives, and was killed by %s at %s:\n-%s\n+%s\n", m.Name, d.by, d.commit, m.Before, m.After)
 			} else {
 				fmt.Fprintf(to, "%-10s %5.1fs  %s  %s\n", now, time.Since(began).Seconds(), m.Name, by)
 			}
 		}
 		discard(suites)
 	}
-	fmt.Fprintf(to, "%d mutants tried that were killed at %s: %d survive now\n", tried, e.commit, missed)
+	fmt.Fprintf(to, "%d mutants tried that were killed once: %d survive now\n", tried, missed)
 	if missed > 0 {
 		return errSurvived
 	}
@@ -151,26 +178,23 @@ func (f *factory) again(ctx context.Context, to io.Writer, e *earlier, drawn map
 }
 
 // dir is where the test is that killed a mutant.
-func (e *earlier) dir(m operator.Mutant) string {
-	by, _ := e.test(m)
-	if dir, _, further := strings.Cut(by, " "); further {
-		return dir
-	}
-	return m.Dir
+func (e earlier) dir(m operator.Mutant) string {
+	d, _ := e.of(m)
+	return cmp.Or(d.dir(), m.Dir)
 }
 
-func (f *factory) retry(ctx context.Context, e *earlier, suites []*suite, m operator.Mutant) (fate, string) {
-	by, _ := e.test(m)
+func (f *factory) retry(ctx context.Context, e earlier, suites []*suite, m operator.Mutant) (now fate, by string) {
+	d, _ := e.of(m)
 	for _, s := range suites {
 		if s.dir != e.dir(m) {
 			continue
 		}
-		name, _, _ := strings.Cut(by[strings.LastIndexByte(by, ' ')+1:], "/")
+		name, _, _ := strings.Cut(d.test(), "/")
 		for _, tests := range [][]test{{{name: name}}, {{name: ".*", took: time.Minute}}} {
-			if now, by := f.workshop.try(ctx, s, tests, m.ID()); now != survived {
+			if now, by = f.workshop.try(ctx, s, tests, m.ID()); now != survived {
 				return now, by
 			}
 		}
 	}
-	return survived, by
+	return survived, ""
 }

@@ -132,7 +132,7 @@ func (s *source) isHint(call *ast.CallExpr, n ast.Node) bool {
 	return !slice || n != call.Args[1]
 }
 
-// tellers are packages whose functions only tell somebody what happens; "*" at the end
+// tellers are packages whose functions only tell what happens; "*" at the end
 // stands for anything.
 var tellers = []string{
 	"log", "log/slog", "k8s.io/klog/v2", "github.com/go-logr/logr", "github.com/prometheus/*", "go.opentelemetry.io/*",
