@@ -158,7 +158,9 @@ type outer struct {
 	Lists  [][]byte `json:"lists"`
 	Spec   string   `json:"other"`
 	Status string
-	Number *int `json:"number"`
+	Number *int   `json:"number"`
+	Short  string `json:"short"`
+	Bytes  []byte `json:"bytes"`
 }
 
 // A path leads to what JSON has under its names, and to nothing that JSON does not have.
@@ -177,39 +179,39 @@ func TestAPathGoesByJSONsNames(t *testing.T) {
 	}
 }
 
-// Text is marked where it stands, in whatever holds it; a field that JSON has not is left
-// as it is, and so is a number beside it.
+// values are what is in an object, by field.
+func (o *outer) values() map[string]string {
+	return map[string]string{
+		"deep": o.Deep, "named": o.Named.Deeper, "loose": o.Loose.Deeper, "any": fmt.Sprint(o.Any), "list": fmt.Sprintf("%q", o.List), "lists": fmt.Sprintf("%q", o.Lists),
+		"other": o.Spec, "status": o.Status, "number": fmt.Sprint(*o.Number), "short": o.Short, "bytes": string(o.Bytes),
+	}
+}
+
+// Text is marked where it stands, be it one letter, in whatever holds it; a number is
+// nothing then. What a path does not lead to is left as it is.
 func TestHideInWhateverHoldsIt(t *testing.T) {
-	seven := 7
 	filled := func() *outer {
+		seven := 7
 		return &outer{
-			Inner: Inner{canary}, Loose: Named{canary}, Any: map[string]any{"c": canary, "e": []any{canary, 1.5}, "n": nil}, List: []string{canary, ""},
-			Lists: [][]byte{[]byte(canary), {}}, Spec: canary, Status: canary, Number: &seven,
+			Inner: Inner{canary}, Named: Named{canary}, Loose: Named{canary}, Any: map[string]any{"c": canary, "e": []any{canary, 1.5}, "n": nil},
+			List: []string{canary, ""}, Lists: [][]byte{[]byte(canary), {}}, Spec: canary, Status: canary, Number: &seven, Short: "s", Bytes: []byte("s"),
 		}
 	}
 	for path, want := range map[string]string{
-		".deep":     `M C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
-		".deeper":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
-		".any.c":    `C C map[c:M e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
-		".any.e[*]": `C C map[c:C e:[M 0] n:<nil>] [C ] [C ] C C 7`,
-		".any.e":    `C C map[c:C e:[M 0] n:<nil>] [C ] [C ] C C 7`,
-		".any":      `C C map[c:M e:[M 0] n:<nil>] [C ] [C ] C C 7`,
-		".list":     `C C map[c:C e:[C 1.5] n:<nil>] [M M] [C ] C C 7`,
-		".list[*]":  `C C map[c:C e:[C 1.5] n:<nil>] [M M] [C ] C C 7`,
-		".list.x":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
-		".lists":    `C C map[c:C e:[C 1.5] n:<nil>] [C ] [M ] C C 7`,
-		".lists[*]": `C C map[c:C e:[C 1.5] n:<nil>] [C ] [M ] C C 7`,
-		".number":   `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 0`,
-		".other":    `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] M C 7`,
-		".spec":     `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
-		".x.y":      `C C map[c:C e:[C 1.5] n:<nil>] [C ] [C ] C C 7`,
+		".deep": "deep: M", ".named": "named: M", ".named.deeper": "named: M", ".deeper": "", ".any.c": "any: map[c:M e:[C 1.5] n:<nil>]",
+		".any.e[*]": "any: map[c:C e:[M 0] n:<nil>]", ".any.e": "any: map[c:C e:[M 0] n:<nil>]", ".any": "any: map[c:M e:[M 0] n:<nil>]",
+		".list": `list: ["M" "M"]`, ".list[*]": `list: ["M" "M"]`, ".list.x": "", ".lists": `lists: ["M" ""]`, ".lists[*]": `lists: ["M" ""]`,
+		".number": "number: 0", ".number.x": "", ".other": "other: M", ".spec": "", ".status": "", ".short": "short: M", ".bytes": "bytes: M", ".x.y": "",
 	} {
-		seven = 7
-		o := filled()
+		o, got := filled(), ""
 		redact.MustParsePath(path).Hide(o)
-		got := fmt.Sprint(o.Deep, " ", o.Loose.Deeper, " ", o.Any, " ", o.List, " ") + fmt.Sprintf("%s %s %s %d", o.Lists, o.Spec, o.Status, *o.Number)
-		if got = strings.NewReplacer(canary, "C", redact.Marker, "M").Replace(got); got != want {
-			t.Errorf("%s hides\n%s, want\n%s", path, got, want)
+		for field, before := range filled().values() {
+			if after := o.values()[field]; after != before {
+				got += field + ": " + strings.NewReplacer(canary, "C", redact.Marker, "M").Replace(after)
+			}
+		}
+		if got != want {
+			t.Errorf("%s changes %q, want %q", path, got, want)
 		}
 	}
 }

@@ -146,6 +146,50 @@ func TestWhatIsMissingIsInOrder(t *testing.T) {
 	}
 }
 
+// What is about no object leaves no object behind, in whatever it is folded.
+func TestMarksAreNoObjects(t *testing.T) {
+	for what, d := range map[string]events.Delta{"a mark": {Op: events.Mark, ResourceVersion: "5", Epoch: 3}, "a gap": {Op: events.Gap, ResourceVersion: "5", Epoch: 3}} {
+		s := translate.NewState()
+		s.Fold(d, 7)
+		s.Recall(d, 7)
+		if got := s.Compare("9", 0).Missing(); len(got) != 0 {
+			t.Errorf("after %s messages %v are missing", what, got)
+		}
+	}
+	if (translate.Cursor{}).Covers("") {
+		t.Error("no position covers something")
+	}
+}
+
+// A kind of another name is another one.
+func TestAnotherKindIsMadeAnew(t *testing.T) {
+	have := kinds.Kind{Name: "widgets.example.com", Version: "v1", Kind: "Widget", Namespaced: true, Form: kinds.Full}
+	for what, edit := range map[string]func(*kinds.Kind){
+		"another name": func(k *kinds.Kind) { k.Name = "gadgets.example.com" }, "objects of another name": func(k *kinds.Kind) { k.Kind = "Gadget" },
+	} {
+		want := have
+		edit(&want)
+		if use, remake := translate.Settle(have, want, func(string) bool { return true }); !remake || use != want {
+			t.Errorf("%s: it goes on as %+v", what, use)
+		}
+	}
+}
+
+// The author is no longer beside himself, wherever his entry was; one whose entry has other
+// fields, as many as before, is the author.
+func TestTheAuthorIsNotBesideHimself(t *testing.T) {
+	fields := func(e ...metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { return e }
+	before := translate.WritersOf(fields(managed("a", "", 9, a), managed("b", "", 9, b)))
+	for author, now := range map[string][]metav1.ManagedFieldsEntry{
+		"a": fields(managed("a", "", 9, b), managed("b", "", 9, b)), "b": fields(managed("a", "", 9, a), managed("b", "", 9, a)),
+	} {
+		other := map[string]string{"a": "b", "b": "a"}[author]
+		if d := written(t, before, now); !d.Proven || d.By.Name != author || len(d.Beside) != 1 || d.Beside[0].Name != other {
+			t.Errorf("by %v, proven %t, beside %v, want %s beside %s", d.By, d.Proven, d.Beside, author, other)
+		}
+	}
+}
+
 // Only the mark of a kind that is not served says that it is not.
 func TestTheMarkOfAKindThatIsNotServed(t *testing.T) {
 	unserved := translate.Unserved("widgets.example.com", "7", translate.Stamp{At: now})

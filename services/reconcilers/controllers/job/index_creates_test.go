@@ -98,12 +98,12 @@ func TestAPodInheritsTheFailuresOfItsIndex(t *testing.T) {
 		before          func(*corev1.Pod)
 		failed, ignored string
 	}{
-		"the first failure":             {perIndex(5), countedBefore("", ""), "1", ""},
-		"the third":                     {perIndex(5), countedBefore("2", ""), "3", ""},
-		"one that does not count":       {perIndex(5, ignore), countedBefore("", ""), "0", "1"},
-		"one more that does not count":  {perIndex(5, ignore), countedBefore("2", "3"), "2", "4"},
-		"one that counts after those":   {perIndex(5), countedBefore("2", "3"), "3", "3"},
-		"one of which nobody told that": {perIndex(5), func(p *corev1.Pod) {}, "1", ""},
+		"the first failure":            {perIndex(5), countedBefore("", ""), "1", ""},
+		"the third":                    {perIndex(5), countedBefore("2", ""), "3", ""},
+		"one that does not count":      {perIndex(5, ignore), countedBefore("", ""), "0", "1"},
+		"one more that does not count": {perIndex(5, ignore), countedBefore("2", "3"), "2", "4"},
+		"one that counts after those":  {perIndex(5), countedBefore("2", "3"), "3", "3"},
+		"one without the annotations":  {perIndex(5), func(p *corev1.Pod) {}, "1", ""},
 	} {
 		old := failedAgo("a", 0, time.Hour, c.before)
 		job := indexedJob(1, c.edit, listedAlready(old))

@@ -60,7 +60,7 @@ func TestWhenAPodEnded(t *testing.T) {
 		"with its container":                    {[]func(*corev1.Pod){containers(status("c", 5*m)), unready, deleted}, 5 * m},
 		"with the last of them":                 {[]func(*corev1.Pod){containers(status("c", 5*m), status("d", 4*m), status("e", 7*m))}, 4 * m},
 		"one has not ended":                     {[]func(*corev1.Pod){containers(status("c", 5*m), status("d", 0)), unready}, 9 * m},
-		"one ended, nobody knows when":          {[]func(*corev1.Pod){containers(status("c", 5*m), status("d", -1)), unready}, 9 * m},
+		"one ended, and does not say when":      {[]func(*corev1.Pod){containers(status("c", 5*m), status("d", -1)), unready}, 9 * m},
 		"one that ran beside ended later":       {[]func(*corev1.Pod){beside, containers(status("c", 5*m)), first(status("s", 4*m)), unready}, 4 * m},
 		"one that ran beside goes on":           {[]func(*corev1.Pod){beside, containers(status("c", 5*m)), first(status("s", 0)), unready}, 9 * m},
 		"those before the others are no matter": {[]func(*corev1.Pod){beside, containers(status("c", 5*m)), first(status("i", 4*m), status("o", 0)), unready}, 5 * m},
