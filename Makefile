@@ -62,7 +62,7 @@ run: ## start a local control plane (or use KUBECONFIG) and Millrace on it
 demo: ## play create, heal, roll, undo and delete against what `make run` started
 	$(GO) run ./cmd/demo
 
-test: unit fuzz-some oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+test: unit fuzz-some mutants-some oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 
 unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
 	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/manifests/...

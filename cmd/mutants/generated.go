@@ -92,46 +92,53 @@ func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite,
 		o.fate = equivalent
 		return o
 	}
-	on := m.ID()
-	if !m.Switched() {
-		built, err := f.alone(ctx, p, suites, m)
-		if err != nil {
-			o.fate, o.by = misbuilt, strings.ReplaceAll(err.Error(), "\n", " ")
-			return o
-		}
-		defer discard(built)
-		suites, on = built, -1
-	}
 	for _, s := range suites {
-		batches := s.reaching(max(on, 0))
-		for _, tests := range batches {
-			o.fate, o.by = f.workshop.try(ctx, s, tests, on)
-			if o.fate != survived {
-				if s.dir != p.Dir && o.by != "" {
-					o.by = s.dir + " " + o.by
-				}
+		on := m.ID()
+		if !m.Switched() {
+			built, err := f.alone(ctx, p, s, m)
+			if err != nil {
+				o.fate, o.by = misbuilt, strings.ReplaceAll(err.Error(), "\n", " ")
 				return o
 			}
+			s, on = built, 0 // nothing is switched in it, and every test reaches what is the 0th there
+		}
+		if f.ask(ctx, p, s, on, &o); !m.Switched() {
+			discard([]*suite{s})
+		}
+		if o.fate != survived && o.fate != uncovered {
+			break
 		}
 	}
 	return o
 }
 
-// alone builds suites for a mutant that cannot be switched. All of their tests count as
-// reaching it.
-func (f *factory) alone(ctx context.Context, p *operator.Package, like []*suite, m operator.Mutant) ([]*suite, error) {
-	file, text := p.Alone(m)
-	var texts []string
-	for _, s := range like {
-		texts = append(texts, s.dir+":"+s.only)
-	}
-	built, err := f.build(ctx, map[string][]byte{file: text}, texts)
-	for i, s := range built {
-		for _, t := range like[i].tests {
-			s.tests = append(s.tests, test{t.name, t.took, []byte{1}})
+// ask runs those tests of a suite that reach a mutant until one notices.
+func (f *factory) ask(ctx context.Context, p *operator.Package, s *suite, on int, o *outcome) {
+	for _, tests := range s.reaching(on) {
+		if o.fate, o.by = f.workshop.try(ctx, s, tests, on); o.fate == survived {
+			continue
 		}
+		if s.dir != p.Dir && o.by != "" {
+			o.by = s.dir + " " + o.by
+		}
+		return
 	}
-	return built, err
+}
+
+// alone builds a suite for a mutant that cannot be switched. All of its tests count as
+// reaching it.
+//
+// Errors: it does not compile.
+func (f *factory) alone(ctx context.Context, p *operator.Package, like *suite, m operator.Mutant) (*suite, error) {
+	file, text := p.Alone(m)
+	built, err := f.build(ctx, map[string][]byte{file: text}, []string{like.dir + ":" + like.only})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range like.tests {
+		built[0].tests = append(built[0].tests, test{t.name, t.took, []byte{1}})
+	}
+	return built[0], nil
 }
 
 // chosen are the mutants of packages whose name matches.

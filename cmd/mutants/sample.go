@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -30,11 +31,7 @@ const packagesInSample = 4
 // each as likely as it has mutants.
 func draw(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*operator.Package][]operator.Mutant {
 	dice := rand.New(rand.NewPCG(seed, 0))
-	var packages []*operator.Package
-	for p := range all {
-		packages = append(packages, p)
-	}
-	slices.SortFunc(packages, func(a, b *operator.Package) int { return strings.Compare(a.Dir, b.Dir) })
+	packages := slices.SortedFunc(maps.Keys(all), byDir)
 	var urn []*operator.Package
 	for _, p := range packages {
 		urn = append(urn, slices.Repeat([]*operator.Package{p}, len(all[p]))...)
@@ -59,6 +56,8 @@ func draw(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*
 	}
 	return drawn
 }
+
+func byDir(a, b *operator.Package) int { return strings.Compare(a.Dir, b.Dir) }
 
 // earlier is what earlier runs killed, by a mutant's name and the sum of its function.
 type earlier map[string]kill
@@ -140,7 +139,8 @@ func (e earlier) comparable(all map[*operator.Package][]operator.Mutant) map[*op
 // Errors: errSurvived if one survives now; the tests of a package do not build.
 func (f *factory) again(ctx context.Context, to io.Writer, e earlier, drawn map[*operator.Package][]operator.Mutant, until time.Time) error {
 	tried, missed := 0, 0
-	for p, mutants := range drawn {
+	for _, p := range slices.SortedFunc(maps.Keys(drawn), byDir) {
+		mutants := drawn[p]
 		if time.Now().After(until) {
 			break
 		}
