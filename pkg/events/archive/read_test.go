@@ -56,9 +56,9 @@ func TestSinceIsTheFirstOfItsTime(t *testing.T) {
 	}
 }
 
-// TestNobodyFollowsBeyondTheEnd: who has seen more than a file holds has another record, and
+// TestAFileIsNotFollowedBeyondItsEnd: a reader that has seen more than a file holds has another record, and
 // is told so instead of waiting.
-func TestNobodyFollowsBeyondTheEnd(t *testing.T) {
+func TestAFileIsNotFollowedBeyondItsEnd(t *testing.T) {
 	f, stream := timed(t, 10, 20, 30)
 	for from, want := range map[uint64]int{0: 3, 1: 3, 3: 1, 4: 0, 5: -1, 99: -1} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

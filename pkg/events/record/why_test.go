@@ -21,11 +21,11 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 		w.is(pod("x"), "kubectl-create", nil)
 		other := w.is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
 		deleted := w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
 		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
 			trigger(pod("a"), unready), trigger(pod("x"), other), trigger(pod("a"), deleted))
-		w.done(replicaSets, webSet, turn, born)
-		w.say(born)
+		w.done(replicaSets, webSet, turn, made)
+		w.say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
 		w.must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
@@ -49,7 +49,7 @@ func TestWhyLeadsBackToADeletion(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
 		w.is(web, "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		w.is(web, "somebody", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
+		w.is(web, "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
 		asked := w.is(pod("a"), "kubelet", nil)
 		set := w.delta(webSet, events.Is, events.FieldManager, replicas(0))
 		command := []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}
@@ -70,7 +70,7 @@ func TestWhyLeadsBackToADeletion(t *testing.T) {
 	})
 }
 
-// The end of an object is ordered by whoever deleted it, and not by what was written on it
+// The end of an object is ordered by the manager that deleted it, and not by what was written on it
 // while it was on its way out.
 func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 	tell(t, func(w *world) {
@@ -78,7 +78,7 @@ func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 		w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
 		first := w.version
 		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
-		w.is(pod("a"), "somebody", func(o metav1.Object) { o.SetFinalizers(nil); o.SetLabels(map[string]string{"seen": "yes"}) })
+		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetFinalizers(nil); o.SetLabels(map[string]string{"seen": "yes"}) })
 		w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
 		w.must(err)
@@ -104,9 +104,9 @@ func TestWhyCountsWhatAskedAlike(t *testing.T) {
 			at := w.is(pod(name), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
 			asked = append(asked, trigger(pod(name), at))
 		}
-		born := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, asked...), born)
-		w.say(born)
+		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, asked...), made)
+		w.say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
 		w.must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods

@@ -112,8 +112,8 @@ func TestCopiesAreToldOnlyWhereTheyAreWrittenBack(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsSaidByItsName: of a stored object that cannot be read, nobody can tell
-// what is to be hidden; so all of it is.
+// TestWhatCannotBeReadIsSaidByItsName: of a stored object that cannot be read it is
+// unknown what is to be hidden; so all of it is.
 func TestWhatCannotBeReadIsSaidByItsName(t *testing.T) {
 	custom := kinds.Kind{Name: "databases.example.com", Version: "v1", Kind: "Database", Form: kinds.Full}
 	rule := func(text string) redact.Policy {
@@ -159,12 +159,12 @@ func TestWhatCannotBeReadIsSaidByItsName(t *testing.T) {
 // TestBareIsWhatNamesAndDates: of the largest objects that is told by which they are known,
 // and whether they are on their way out.
 func TestBareIsWhatNamesAndDates(t *testing.T) {
-	born, deleted := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now)
+	created, deleted := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now)
 	for name, end := range map[string]*metav1.Time{"one that stays": nil, "one that is being deleted": &deleted} {
 		pod := &corev1.Pod{ObjectMeta: meta(), Spec: corev1.PodSpec{NodeName: canary}}
-		pod.UID, pod.ResourceVersion, pod.Generation, pod.CreationTimestamp, pod.DeletionTimestamp = "u", "7", 3, born, end
+		pod.UID, pod.ResourceVersion, pod.Generation, pod.CreationTimestamp, pod.DeletionTimestamp = "u", "7", 3, created, end
 		want := metav1.ObjectMeta{
-			Namespace: "a", Name: "web", UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: born, DeletionTimestamp: end,
+			Namespace: "a", Name: "web", UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: created, DeletionTimestamp: end,
 		}
 		d, err := translate.Object(kinds.Pods.Kind, events.Is, pod, translate.Stamp{At: now, Size: translate.Bare})
 		if err != nil {

@@ -109,7 +109,7 @@ func TestWhenAPodEnded(t *testing.T) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: at(40)}, of(int64(30))
 	}
 	running := corev1.ContainerStatus{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-	born := aPod("sum", corev1.PodFailed).CreationTimestamp.Time
+	created := aPod("sum", corev1.PodFailed).CreationTimestamp.Time
 	for name, c := range map[string]struct {
 		edits []func(*corev1.Pod)
 		want  time.Time
@@ -125,9 +125,9 @@ func TestWhenAPodEnded(t *testing.T) {
 		"only what runs beside ended":              {[]func(*corev1.Pod){beside, main(running), initial(stopped("beside", 0, at(7))), ready(corev1.ConditionFalse, at(9))}, at(7)},
 		"when it was not ready any more":           {[]func(*corev1.Pod){scheduled, ready(corev1.ConditionFalse, at(9)), deleted}, at(9)},
 		"it is ready":                              {[]func(*corev1.Pod){ready(corev1.ConditionTrue, at(9)), deleted}, at(10)},
-		"it is not ready, since nobody knows when": {[]func(*corev1.Pod){ready(corev1.ConditionFalse, time.Time{}), deleted}, at(10)},
+		"it is not ready, since an unknown time":   {[]func(*corev1.Pod){ready(corev1.ConditionFalse, time.Time{}), deleted}, at(10)},
 		"when it was deleted":                      {[]func(*corev1.Pod){deleted}, at(10)},
-		"nothing is known":                         {nil, born},
+		"nothing is known":                         {nil, created},
 	} {
 		if got := endedAt(aPod("sum", corev1.PodFailed, c.edits...)); !got.Equal(c.want) {
 			t.Errorf("%s: it ended at %v, want %v", name, got, c.want)

@@ -116,7 +116,7 @@ func TestOutOfService(t *testing.T) {
 	}
 }
 
-// TestWhatWasBegunIsEnded: a pod that was said to have failed since its node is no more goes at
+// TestWhatWasBegunIsEnded: a pod that was said to have failed since its node is deleted goes at
 // once, also when it is forgotten since when. What else it was disrupted by is no such word:
 // its node may be back.
 func TestWhatWasBegunIsEnded(t *testing.T) {
