@@ -12,7 +12,7 @@ IMAGE ?= millrace:dev
 BINARY ?= bin/millrace
 # What the program spends its time on at work, for the compiler; make profile takes it anew.
 PROFILE := cmd/millrace/work.pgo
-SEED ?= 1
+SEED ?=
 N ?= 300
 FAULTS ?= 500
 TIME ?= 15m
@@ -68,8 +68,8 @@ unit: ## stories, laws, conformance, architecture, the bugs of history, and a bu
 	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/manifests/...
 	$(GO) test -timeout 30m ./test/integrity/... ./test/turns/... ./test/notary/... -p 1
 
-sim: ## the whole system in virtual time, N worlds of each shape: make sim SEED=7 N=100000
-	set -o pipefail; $(GO) test ./test/sim/... -v -sim.seed=$(SEED) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+sim: ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
+	set -o pipefail; $(GO) test ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
 	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
@@ -94,7 +94,7 @@ e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e
 
 torture: ## kill, stop and cut off real processes under load, and judge what came of it: make torture SEED=7 FAULTS=500 TIME=15m
-	$(GO) run ./cmd/torture --seed=$(SEED) --faults=$(FAULTS) --time=$(TIME)
+	$(GO) run ./cmd/torture --seed=$(or $(SEED),1) --faults=$(FAULTS) --time=$(TIME)
 
 bench: release ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md

@@ -14,8 +14,11 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
+	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
+	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
@@ -23,6 +26,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
@@ -43,6 +47,35 @@ func greedy(v *replicas.View, _ time.Time) {
 	if n := *v.Set.Spec.Replicas; live > int(n) && n > 0 {
 		v.Set = v.Set.DeepCopy()
 		*v.Set.Spec.Replicas--
+	}
+}
+
+// generous creates one pod too many whenever there are too few.
+func generous(v *replicas.View, _ time.Time) {
+	if len(v.Pods) > 0 && len(v.Pods) < int(*v.Set.Spec.Replicas) {
+		v.Set = v.Set.DeepCopy()
+		*v.Set.Spec.Replicas++
+	}
+}
+
+func keepsNone(v *deployment.View, _ time.Time) {
+	v.Deployment = v.Deployment.DeepCopy()
+	v.Deployment.Spec.RevisionHistoryLimit = new(int32(0))
+}
+
+func forgetsRuns(v *cronjob.View, _ time.Time) {
+	if v.CronJob != nil {
+		v.CronJob = v.CronJob.DeepCopy()
+		v.CronJob.Spec.SuccessfulJobsHistoryLimit = new(int32(0))
+	}
+}
+
+// allowsAll lets every healthy pod of a budget be evicted.
+func allowsAll(v *disruption.View, _ time.Time) {
+	if v.Budget != nil {
+		none := intstr.FromInt32(0)
+		v.Budget = v.Budget.DeepCopy()
+		v.Budget.Spec.MaxUnavailable, v.Budget.Spec.MinAvailable = nil, &none
 	}
 }
 
@@ -132,6 +165,20 @@ func TestItBitesRollouts(t *testing.T) {
 		"live pods of a node that is out of service end": {"cluster, calm", "I4", []reconcile.Any{
 			ttl.Controller, clearsNodes(), pvcprotection.Controller, pvprotection.Controller, clusterroleaggregation.Controller,
 		}},
+		"a ReplicaSet creates one pod too many": {"settled", "I2", []reconcile.Any{
+			deployment.Controller, garbagecollector.Controller, mistaken(replicaset.Controller, generous),
+		}},
+		"a Deployment deletes the past that it is to keep": {"settled", "I4", append(others[:2:2], mistaken(deployment.Controller, keepsNone))},
+		"a CronJob deletes the runs that it is to keep":    {"jobs", "I4", append(slices.Delete(jobs(), 1, 2), mistaken(cronjob.Controller, forgetsRuns))},
+		"Endpoints go while their Service is there": {"network", "I4", append(network()[1:], mistaken(endpoints.Controller, func(v *endpoints.View, _ time.Time) {
+			if v.Endpoints != nil {
+				v.Service = nil
+			}
+		}))},
+		"a token goes while its account is there": {"tokens, calm", "I4", []reconcile.Any{
+			mistaken(serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true}), func(v *serviceaccounttoken.View, _ time.Time) { v.Account = "" }),
+		}},
+		"a budget allows what it must not": {"budgets", "I5", append(workloads(), mistaken(disruption.Controller, allowsAll))},
 	} {
 		t.Run(name, func(t *testing.T) { notices(t, tc.shape, tc.rule, tc.controllers...) })
 	}
