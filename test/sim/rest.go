@@ -140,15 +140,18 @@ func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error
 		w.guard.spare(stuckRecreate)
 		return nil
 	}
-	total := int32(0)
+	total, past := int32(0), 0 // of the past: sets without pods, since others cannot go
 	for _, rs := range sets {
 		total += *rs.Spec.Replicas
 		current := rs.Spec.Template.Spec.Containers[0].Image == d.Spec.Template.Spec.Containers[0].Image
+		if !current && *rs.Spec.Replicas == 0 {
+			past++
+		}
 		if !d.Spec.Paused && !current && *rs.Spec.Replicas > 0 {
 			return fmt.Errorf("%s still has %d replicas of an old template in %s", d.Name, *rs.Spec.Replicas, rs.Name)
 		}
 	}
-	if past := len(sets) - 1; past > int(*d.Spec.RevisionHistoryLimit) {
+	if past > int(*d.Spec.RevisionHistoryLimit) {
 		return fmt.Errorf("%s has kept %d replica sets of the past, and is to keep %d", d.Name, past, *d.Spec.RevisionHistoryLimit)
 	}
 	if !d.Spec.Paused && (total != *d.Spec.Replicas || d.Status.AvailableReplicas != total || d.Status.UpdatedReplicas != total) {
