@@ -13,7 +13,7 @@ func before(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
 // A pod ended when the last of its containers did that ends with it; else when it was not
 // ready any more, was deleted, or at worst was created.
-func TestWhenAPodEnded(t *testing.T) {
+func TestTheEndsOfAPod(t *testing.T) {
 	const m = time.Minute
 	status := func(name string, ago time.Duration) corev1.ContainerStatus {
 		s := corev1.ContainerStatus{Name: name}
@@ -73,7 +73,7 @@ func TestWhenAPodEnded(t *testing.T) {
 
 // How long the next pod waits: by those that failed since the last success, the Job's own
 // and valid ones alone.
-func TestHowLongTheNextPodWaits(t *testing.T) {
+func TestWaitsAfterEachFailure(t *testing.T) {
 	const s = time.Second
 	ended := func(name string, phase corev1.PodPhase, ago time.Duration, edits ...func(*corev1.Pod)) *corev1.Pod {
 		p := aPod(name, phase, edits...)
