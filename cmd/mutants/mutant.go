@@ -104,6 +104,8 @@ func parse(file, text string) ([]mutant, error) {
 			return nil, fmt.Errorf("%s: %q comes before the first mutant", at, line)
 		case strings.ContainsRune(" -+", rune(line[0])):
 			m.hunk = append(m.hunk, line)
+		case len(m.hunk) > 0:
+			return nil, fmt.Errorf("%s: %q comes after the hunk of mutant %s, where it would change that mutant; write it before the hunk, or before the first mutant of the file", at, line, m.name)
 		case word == "file":
 			m.file = rest
 		case word == "like":

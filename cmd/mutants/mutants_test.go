@@ -91,6 +91,7 @@ func TestParse(t *testing.T) {
 		"no file":       "tests ./a\nmutant x\nlike y\n-gone\n",
 		"a strange one": "tests ./a\nmutant x\nflie a.go\nlike y\n-gone\n",
 		"no mutant":     "file a.go\n",
+		"late tests":    "tests ./a\nmutant x\nfile a.go\nlike y\n-gone\n\ntests ./b\n\nmutant z\nfile a.go\nlike y\n-gone\n",
 	} {
 		if _, err := parse("area.txt", text); err == nil {
 			t.Errorf("%s: accepted", name)
