@@ -34,7 +34,7 @@ func Write(ctx context.Context, file string, figures any) error {
 	}
 	all := map[string]any{
 		"date":    time.Now().UTC().Format(time.RFC3339),
-		"machine": fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version()),
+		"machine": Machine(),
 	}
 	if _, known := fields["commit"]; !known {
 		if all["commit"], err = Commit(ctx); err != nil {
@@ -52,6 +52,11 @@ func Write(ctx context.Context, file string, figures any) error {
 		return fmt.Errorf("write evidence: %w", err)
 	}
 	return nil
+}
+
+// Machine is what a figure that was measured here has to say about the machine.
+func Machine() string {
+	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 }
 
 // Commit is the commit of the checkout that the process runs in, with ", and changes" where
