@@ -6,19 +6,21 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/cmd/evidence"
 )
 
 // provenance says what a file of results is the result of: one run of one build.
 type provenance struct {
-	by, version, date string
+	by, version, begun, machine string
 }
 
 const provenanceMark = "# run"
 
-// provenanceOf asks the program under test for its version. The baseline's is that of
-// the control plane, which is pinned, so that nothing has to be asked.
+// provenanceOf asks the program under test for its version. That of a run without it is
+// the control plane's, which is pinned, so that nothing has to be asked.
 func provenanceOf(ctx context.Context, o options) (provenance, error) {
-	p := provenance{by: o.by, version: kubernetesVersion, date: time.Now().UTC().Format(time.RFC3339)}
+	p := provenance{by: o.by, version: kubernetesVersion, begun: now(), machine: evidence.Machine()}
 	if o.by != "millrace" && o.by != "shadow" {
 		return p, nil
 	}
@@ -30,20 +32,22 @@ func provenanceOf(ctx context.Context, o options) (provenance, error) {
 	return p, nil
 }
 
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
 // kubernetesVersion is that of every program of the control plane; test/cluster pins it.
 const kubernetesVersion = "v1.36.3"
 
 // String is the line that a file of results begins with.
 func (p provenance) String() string {
-	return strings.Join([]string{provenanceMark, p.by, p.version, p.date}, "\t")
+	return strings.Join([]string{provenanceMark, p.by, p.version, p.begun, p.machine}, "\t")
 }
 
 // provenanceIn finds that line in a file's text.
 func provenanceIn(file, text string) (provenance, error) {
 	for line := range strings.Lines(text) {
-		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == provenanceMark && len(f) == 4 {
-			return provenance{by: f[1], version: f[2], date: f[3]}, nil
+		if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == provenanceMark && len(f) == 5 {
+			return provenance{by: f[1], version: f[2], begun: f[3], machine: f[4]}, nil
 		}
 	}
-	return provenance{}, fmt.Errorf("read %s: no line of it says which run it is of (%q, by, version, date): run the tests anew", file, provenanceMark)
+	return provenance{}, fmt.Errorf("read %s: no line of it says which run it is of (%q, by, version, date, machine): run the tests anew", file, provenanceMark)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,110 +20,87 @@ import (
 // for its tests that refuse large clusters.
 const nodes = 6
 
-// test is a test that is left out, and why.
-type test struct{ name, reason string }
-
-// selection reads which tests are to run and which are left out.
-func selection(o options, leftOut string) (tests []string, left []test, err error) {
-	names, err := lines(o.tests)
-	if err != nil {
-		return nil, nil, err
-	}
-	reasons := map[string]string{}
-	if !o.all {
-		excluded, err := lines(leftOut)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, line := range excluded {
-			name, reason, ok := strings.Cut(line, "\t")
-			if !ok || strings.TrimSpace(reason) == "" {
-				return nil, nil, fmt.Errorf("read %s: %q is left out without a reason", leftOut, name)
-			}
-			reasons[name] = reason
-		}
-	}
-	for _, name := range names {
-		if !strings.Contains(name, o.focus) {
-			continue
-		}
-		if reason, out := reasons[name]; out {
-			left = append(left, test{name, reason})
-			continue
-		}
-		tests = append(tests, name)
-	}
-	if len(tests) == 0 {
-		return nil, nil, fmt.Errorf("select tests from %s: none is named like %q", o.tests, o.focus)
-	}
-	return tests, left, nil
-}
-
-// lines are the lines of a file that say something; '#' begins a comment line.
-func lines(file string) ([]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read list of tests: %w", err)
-	}
-	var all []string
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, "\r\n ")
-		if line != "" && !strings.HasPrefix(line, "#") {
-			all = append(all, line)
-		}
-	}
-	return all, nil
-}
-
-// play runs the suite. That tests fail is no error; that the suite could not be
-// run is.
-func play(ctx context.Context, cluster *localcluster.Cluster, o options, tests []string) (map[string]result, error) {
-	reportFile := filepath.Join(o.out, "report.json")
-	if err := os.RemoveAll(reportFile); err != nil {
-		return nil, fmt.Errorf("drop earlier report: %w", err)
-	}
-	log, err := os.Create(filepath.Join(o.out, "log.txt"))
-	if err != nil {
-		return nil, fmt.Errorf("create log of the suite: %w", err)
-	}
-	defer log.Close()
-	cmd := exec.CommandContext(ctx, cluster.Programs.Path("ginkgo"), suiteArgs(cluster, o, tests)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = o.out, log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
-	cmd.WaitDelay = time.Minute
-	fmt.Fprintf(os.Stderr, "running %d tests, %d at a time; the log is %s\n", len(tests), o.procs, log.Name())
-	failure := cmd.Run()
-	results, err := readReport(reportFile)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run the suite: %w", err), failure)
-	}
-	return results, nil
-}
-
-func suiteArgs(cluster *localcluster.Cluster, o options, tests []string) []string {
-	quoted := make([]string, len(tests))
-	for i, name := range tests {
-		quoted[i] = regexp.QuoteMeta(name)
-	}
-	return []string{
-		"run", "--no-color", fmt.Sprintf("--procs=%d", o.procs), "--timeout=" + o.timeout.String(),
-		"--focus=^Kubernetes e2e suite (" + strings.Join(quoted, "|") + ")$",
-		"--output-dir=" + o.out, "--json-report=report.json", "--junit-report=junit.xml",
-		"--silence-skips", "--keep-going", "--poll-progress-after=0", "--grace-period=20s",
-		cluster.Programs.Path("e2e.test"), "--",
-		"--provider=skeleton", "--kubeconfig=" + cluster.Kubeconfig(localcluster.Admin),
-		"--kubectl-path=" + cluster.Programs.Path("kubectl"), "--host=" + cluster.Server,
-		fmt.Sprintf("--num-nodes=%d", nodes), "--minStartupPods=0", "--allowed-not-ready-nodes=0",
-		"--disable-log-dump=true", "--dump-logs-on-failure=false",
-		"--delete-namespace=true", "--delete-namespace-on-failure=true", "--prepull-images=false", "--report-dir=",
-	}
-}
-
 // result is what became of one test.
 type result struct {
 	state   string
 	took    time.Duration
 	failure string
+}
+
+// missing is the state of a test of which there is no result: it was not begun or was
+// interrupted, or the suite does not know it.
+const missing = "missing"
+
+// suite plays Kubernetes' tests on a cluster, each in a process of its own: so that each has
+// a limit of its own, the longest can begin first, and what is known when a run is
+// interrupted is kept.
+type suite struct {
+	cluster *localcluster.Cluster
+	out     string
+	limit   func(test string) time.Duration
+}
+
+// one runs one test.
+func (s *suite) one(ctx context.Context, name string) result {
+	dir := filepath.Join(s.out, "tests", fileName(name))
+	log, err := create(filepath.Join(dir, "log.txt"))
+	if err != nil {
+		return result{state: missing, failure: err.Error()}
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, s.cluster.Programs.Path("e2e.test"), s.args(dir, name)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
+	cmd.WaitDelay = time.Minute
+	failure := cmd.Run()
+	report := filepath.Join(dir, "report.json")
+	results, err := readReport(report)
+	err = errors.Join(err, os.RemoveAll(report)) // it has 13 MB, of all tests that were not to run
+	r, ran := results[name]
+	switch {
+	case ctx.Err() != nil:
+		return result{state: missing, failure: "the run was interrupted"}
+	case err != nil:
+		return result{state: missing, failure: errors.Join(failure, err).Error()}
+	case !ran:
+		return result{state: missing, failure: "the suite does not know it, or could not begin: " + log.Name()}
+	}
+	return r
+}
+
+func create(file string) (*os.File, error) {
+	dir := filepath.Dir(file)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return nil, fmt.Errorf("make directory of a test: %w", err)
+	}
+	log, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("create log of a test: %w", err)
+	}
+	return log, nil
+}
+
+var unfit = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// fileName is a directory for what a test leaves; the sum tells those apart that differ in
+// what a name of a file cannot have.
+func fileName(test string) string {
+	name := strings.Trim(unfit.ReplaceAllString(test, "-"), "-")
+	return fmt.Sprintf("%.150s-%x", name, sha256.Sum256([]byte(test)))[:min(len(name), 150)+1+8]
+}
+
+func (s *suite) args(dir, name string) []string {
+	return []string{
+		"--ginkgo.focus=^Kubernetes e2e suite " + regexp.QuoteMeta(name) + "$",
+		"--ginkgo.timeout=" + s.limit(name).String(), "--ginkgo.grace-period=20s",
+		"--ginkgo.json-report=" + filepath.Join(dir, "report.json"),
+		"--ginkgo.no-color", "--ginkgo.silence-skips", "--ginkgo.poll-progress-after=0",
+		"--provider=skeleton", "--kubeconfig=" + s.cluster.Kubeconfig(localcluster.Admin),
+		"--kubectl-path=" + s.cluster.Programs.Path("kubectl"), "--host=" + s.cluster.Server,
+		fmt.Sprintf("--num-nodes=%d", nodes), "--minStartupPods=0", "--allowed-not-ready-nodes=0",
+		"--disable-log-dump=true", "--dump-logs-on-failure=false",
+		"--delete-namespace=true", "--delete-namespace-on-failure=true", "--prepull-images=false", "--report-dir=",
+	}
 }
 
 // readReport reads ginkgo's report, by test name.

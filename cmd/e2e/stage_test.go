@@ -1,0 +1,23 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestTheNegativeControlLacksWhatIsTested: all controllers that Millrace has but those for
+// whose work every namespace waits.
+func TestTheNegativeControlLacksWhatIsTested(t *testing.T) {
+	all, control := underTest(options{by: "millrace"}), underTest(options{by: "nobody"})
+	if len(control) != len(all)-len(furniture) {
+		t.Errorf("%d of %d controllers are missing", len(control), len(all))
+	}
+	for _, name := range all {
+		if slices.Contains(control, name) == slices.Contains(furniture, name) {
+			t.Errorf("%s is missing: %t", name, slices.Contains(control, name))
+		}
+	}
+	if some := underTest(options{by: "nobody", which: "job-controller,cronjob-controller"}); !slices.Equal(some, []string{"job-controller", "cronjob-controller"}) {
+		t.Errorf("those that are named are %q", some)
+	}
+}
