@@ -76,7 +76,7 @@ type resultsFile struct {
 }
 
 // begin begins a run's results.tsv or, where a run is resumed, goes on with it, and says
-// what is known of its tests.
+// what is known of its tests. The results of the run before are left beside it.
 //
 // Errors: what is to be resumed is no run of the same build on the same machine.
 func begin(name string, of provenance, resume bool) (*resultsFile, map[string]result, error) {
@@ -87,16 +87,15 @@ func begin(name string, of provenance, resume bool) (*resultsFile, map[string]re
 		if err != nil {
 			return nil, nil, fmt.Errorf("resume a run: %w", err)
 		}
-		if was := before.of; was.by != of.by || was.version != of.version || was.machine != of.machine {
-			return nil, nil, fmt.Errorf("resume the run of %s: it was by %s, %s, on %s; this would be another", name, was.by, was.version, was.machine)
-		}
-		if before.noted(broken) {
-			return nil, nil, fmt.Errorf("resume the run of %s: what it ran on did not last; begin anew", name)
+		if err := before.resumable(of); err != nil {
+			return nil, nil, fmt.Errorf("resume the run of %s: %w", name, err)
 		}
 		for test := range before.rows {
 			outcome[test] = before.result(test)
 		}
 		how = os.O_APPEND
+	} else if err := os.Rename(name, name+".before"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("keep the results of the run before: %w", err)
 	}
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|how, 0o644)
 	if err != nil {
@@ -109,6 +108,17 @@ func begin(name string, of provenance, resume bool) (*resultsFile, map[string]re
 		f.write(of.String())
 	}
 	return f, outcome, nil
+}
+
+// resumable says why a run cannot go on as what is asked for now.
+func (r results) resumable(now provenance) error {
+	if r.of.by != now.by || r.of.version != now.version || r.of.machine != now.machine {
+		return fmt.Errorf("it was by %s, %s, on %s; this would be another", r.of.by, r.of.version, r.of.machine)
+	}
+	if r.noted(broken) {
+		return errors.New("what it ran on did not last; begin anew")
+	}
+	return nil
 }
 
 func (f *resultsFile) note(text string) { f.write(noteMark + "\t" + text) }

@@ -56,6 +56,15 @@ func TestResultsAreThereAtAnyTime(t *testing.T) {
 	if err != nil || r.of != here || len(r.rows) != 3 || !r.noted(ended) || !r.noted("resumed") {
 		t.Errorf("after the end there is %+v, %v", r, err)
 	}
+	if file, outcome, err = begin(name, later, false); err != nil || len(outcome) > 0 {
+		t.Fatalf("begin anew: %v, %v", outcome, err)
+	}
+	if err := file.close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = readResults(name + ".before"); err != nil || len(r.rows) != 3 {
+		t.Errorf("of the run before there is %+v, %v", r, err)
+	}
 }
 
 func TestOnlyTheSameRunIsResumed(t *testing.T) {
@@ -117,6 +126,12 @@ func TestReadReportKeepsOnlyWhatRan(t *testing.T) {
 	}
 	if len(got) != 2 || got["[sig-apps] A b c"].took != 2*time.Second || got["[sig-apps] A gave up"].failure != "needs a cloud" {
 		t.Errorf("results are %+v", got)
+	}
+	put(t, file, `[{"SpecReports":[
+	  {"LeafNodeType":"SynchronizedBeforeSuite","State":"timedout","Failure":{"Message":"a node is tainted"}},
+	  {"ContainerHierarchyTexts":["[sig-apps] A"],"LeafNodeText":"b","LeafNodeType":"It","State":"skipped"}]}]`)
+	if got, err = readReport(file); err != nil || len(got) != 1 || got[beforeAll].state != "failed" || got[beforeAll].failure != "the suite could not begin: a node is tainted" {
+		t.Errorf("results of a suite that could not begin are %+v, %v", got, err)
 	}
 }
 

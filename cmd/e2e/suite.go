@@ -57,13 +57,16 @@ func (s *suite) one(ctx context.Context, name string) result {
 	results, err := readReport(report)
 	err = errors.Join(err, os.RemoveAll(report)) // it has 13 MB, of all tests that were not to run
 	r, ran := results[name]
+	if before, failed := results[beforeAll]; failed {
+		r, ran = before, true
+	}
 	switch {
 	case ctx.Err() != nil:
 		return result{state: missing, failure: "the run was interrupted"}
 	case err != nil:
 		return result{state: missing, failure: errors.Join(failure, err).Error()}
 	case !ran:
-		return result{state: missing, failure: "the suite does not know it, or could not begin: " + log.Name()}
+		return result{state: missing, failure: "the suite does not know it: " + log.Name()}
 	}
 	return r
 }
@@ -103,6 +106,9 @@ func (s *suite) args(dir, name string) []string {
 	}
 }
 
+// beforeAll stands for the name of what the suite does before its tests, where that failed.
+const beforeAll = ""
+
 // readReport reads ginkgo's report, by test name.
 func readReport(file string) (map[string]result, error) {
 	data, err := os.ReadFile(file)
@@ -125,6 +131,9 @@ func readReport(file string) (map[string]result, error) {
 	results := map[string]result{}
 	for _, suite := range suites {
 		for _, spec := range suite.SpecReports {
+			if strings.HasSuffix(spec.LeafNodeType, "BeforeSuite") && spec.State != "passed" {
+				results[beforeAll] = result{state: "failed", took: spec.RunTime, failure: "the suite could not begin: " + firstWords(spec.Failure.Message)}
+			}
 			skippedByFilter := spec.State == "skipped" && spec.Failure.Message == ""
 			if spec.LeafNodeType != "It" || skippedByFilter {
 				continue
