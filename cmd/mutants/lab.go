@@ -127,7 +127,7 @@ func (l *lab) try(ctx context.Context, m mutant) (f finding) {
 		f.fate, f.says = misbuilt, err.Error()
 		return f
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "./"+path.Dir(m.file))
+	build := exec.CommandContext(ctx, "go", "build", "-o", os.DevNull, "-overlay", overlay, "./"+path.Dir(m.file))
 	build.Dir = l.root
 	if out, err := build.CombinedOutput(); err != nil {
 		f.fate, f.says = misbuilt, string(out)
