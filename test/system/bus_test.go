@@ -41,6 +41,9 @@ func TestThreeNodes(t *testing.T) {
 		// The servers of the bus choose a new leader 4 to 9 s after they last heard of
 		// one that died.
 		t.Logf("%s: a pod was replaced after %v", what, took.Round(10*time.Millisecond))
+		if took > busBound {
+			t.Errorf("%s: a deleted pod's place was empty for %v, want at most %v", what, took, busBound)
+		}
 	}
 	heal("all is well")
 	turns := subject.TurnStream("replicaset-controller")

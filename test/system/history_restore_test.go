@@ -76,7 +76,10 @@ func TestStorageIsRestored(t *testing.T) {
 
 func beginRestored(t *testing.T) *restored {
 	t.Helper()
-	r := &restored{site: &site{binary: here(t).binary}, namespace: "restored"}
+	t.Parallel()
+	binary, err := sites.binary()
+	must(t, err)
+	r := &restored{site: &site{binary: binary}, namespace: "restored"}
 	r.Cluster = clustertest.Start(t, clustertest.Options{Nodes: -1})
 	must(t, r.connect())
 	return r

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,9 +113,11 @@ func (s *site) lastOf(t *testing.T, p *corev1.Pod) func() *corev1.Pod {
 	}
 }
 
+// goes waits until a pod is gone.
 func (s *site) goes(t *testing.T, p *corev1.Pod) {
 	t.Helper()
-	eventually(t, "pod "+p.Name+" goes", func() string {
+	// Upstream: a node has to be away for 40 s, and is looked at every 20 s.
+	within(t, patience+time.Minute, "pod "+p.Name+" goes", func() string {
 		_, err := s.kube.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
 		return gone(err)
 	})

@@ -14,6 +14,7 @@ import (
 // TestAPIServersThatAreGone: what an API server has written down of its storage goes
 // when its lease does, and nothing of one that lives.
 func TestAPIServersThatAreGone(t *testing.T) {
+	t.Parallel()
 	const gates = "--feature-gates=APIServerIdentity=true,StorageVersionAPI=true"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gates, "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true")
 	if err != nil {
