@@ -17,8 +17,20 @@ N ?= 300
 FAULTS ?= 500
 TIME ?= 15m
 
+# Runs tests as `go test` does, and keeps in bin/tests what each of them took.
+GOTESTSUM := $(abspath bin/gotestsum)
+TESTS := $(abspath bin/tests)
+tests = mkdir -p $(TESTS) && $(GOTESTSUM) --format=$(or $(2),standard-quiet) --jsonfile=$(TESTS)/$(1).json --
+# Packages that start goroutines; those whose day it is, each once in a week.
+CONCURRENT = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^[[:space:]]+go [[:alpha:]]|\.Go\b' pkg services cmd))))
+DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
+# The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
+LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
+# Tests that hold a promise against a clock, or the whole machine's work: one after the other.
+ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture)$$
+
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,33 +74,49 @@ run: ## start a local control plane (or use KUBECONFIG) and Millrace on it
 demo: ## play create, heal, roll, undo and delete against what `make run` started
 	$(GO) run ./cmd/demo
 
-test: unit fuzz-some mutants-some oracle sim system observability ui ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+test: build $(GOTESTSUM) ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
+	@rm -rf $(TESTS)
+	$(MAKE) --no-print-directory promises
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(LEVELS)
+	@echo 'the slowest ten tests:' && cat $(TESTS)/*.json | $(GOTESTSUM) tool slowest --num=10
 
-unit: ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
-	$(GO) test -timeout 30m $(filter-out ./test/...,$(PACKAGES)) ./test/arch/... ./test/history/... ./test/manifests/...
-	$(GO) test -timeout 30m ./test/integrity/... ./test/turns/... ./test/notary/... -p 1
+$(GOTESTSUM): tools/tests/go.mod
+	cd tools/tests && GOWORK=off $(GO) build -o $@ gotest.tools/gotestsum
 
-sim: ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
-	set -o pipefail; $(GO) test ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+# Tests with servers, disks and clocks wait more than they work: many of them at a time.
+unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
+	$(call tests,$@) -p 4 -parallel 8 -timeout 20m $(filter-out ./test/...,$(PACKAGES)) $(addprefix ./test/,$(addsuffix /...,arch history manifests integrity turns notary))
+
+sim: $(GOTESTSUM) ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
+	set -o pipefail; $(call tests,$@,standard-verbose) ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
 	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
-oracle: ## the same decisions as upstream's own controllers
-	cd test/oracle && GOWORK=off $(GO) test -timeout 20m ./...
+oracle: $(GOTESTSUM) ## the same decisions as upstream's own controllers
+	cd test/oracle && export GOWORK=off && $(call tests,$@) -timeout 20m ./...
 
 rbac: ## write the roles under deployments anew, from what the controllers read and promise
 	UPDATE_ROLES=1 $(GO) test ./cmd/internal/command -run TestRolesAreGenerated -count=1
 
-system: build ## real etcd, kube-apiserver and JetStream, built on first use
-	$(GO) test ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -p 1 -timeout 60m
+promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies, stops or is cut off; with the machine for itself
+	$(call tests,$@) ./test/system -run '$(ALONE)' -timeout 30m
 
-observability: ## what an operator sees: metrics of the running services, rules, dashboards, runbook
+system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
+	$(call tests,$@) ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 2 -parallel 4 -timeout 40m
+
+observability: $(GOTESTSUM) ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...
-	$(GO) test ./test/observability/... -timeout 40m
+	$(call tests,$@) ./test/observability/... -timeout 40m
 
-ui: ## the web page of the record in a browser (installs Debian's chromium where there is none)
-	$(GO) test ./test/ui/... -timeout 20m
+ui: $(GOTESTSUM) ## the web page of the record in a browser (installs Debian's chromium where there is none)
+	$(call tests,$@) ./test/ui/... -timeout 20m
+
+race: ## packages that start goroutines, watched for data races
+	$(GO) test -race -p 4 -parallel 8 -timeout 40m $(CONCURRENT)
+
+race-some: ## the same for those whose day it is, each once a week
+	$(GO) test -race -p 4 -parallel 8 -timeout 20m $(shell echo $(CONCURRENT) | tr ' ' '\n' | awk 'NR % 7 == $(DAY)')
 
 e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e
