@@ -43,6 +43,7 @@ func newestOf(t *testing.T, b bus.Bus, name string) (newest events.Delta, record
 // TestAnObjectIsRecordedNoFasterThanItsBound: versions are left out and counted, the
 // newest is recorded in the end, and the log of others is as it is without.
 func TestAnObjectIsRecordedNoFasterThanItsBound(t *testing.T) {
+	t.Parallel()
 	const rewrites = 60
 	s, b := serve(t), memory.New(memory.Options{})
 	service, _ := start(t, s, b, "one", bounded(4*large, large))
@@ -89,6 +90,7 @@ func inOrder(t *testing.T, log []events.Delta) {
 
 // TestBeginningsAndEndsDoNotWait of objects that are over their bound.
 func TestBeginningsAndEndsDoNotWait(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	start(t, s, b, "one", bounded(1, 1)) // a version each two hours
 	until(t, func() bool { return len(logOf(t, b)) == 1 })
@@ -109,6 +111,7 @@ func TestBeginningsAndEndsDoNotWait(t *testing.T) {
 
 // TestWhatWaitsIsRecordedWhenTheWatchEnds, so that the next watcher goes on from there.
 func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one", bounded(1, 1))
 	until(t, func() bool { return len(logOf(t, b)) == 1 }) // the mark of an empty list
@@ -152,6 +155,7 @@ func (a *severedAppender) Append(ctx context.Context, m events.Message) error {
 // TestWhatWaitedIsFoundAfterACrash: the log has newer versions of other objects, and says
 // that it is no position to go on from.
 func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	first := &severed{Bus: b}
 	_, stop := start(t, s, first, "one", bounded(1, 1))
@@ -173,6 +177,7 @@ func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 
 // TestBoundsTakeMemoryForBusyObjectsOnly, and bound the bytes that wait.
 func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
+	t.Parallel()
 	b, now := bounds{Bound: Bound{Burst: 1 << 20, PerSecond: 1 << 20}}, time.Unix(1e9, 0)
 	version := func(i, bytes int) events.Delta {
 		return events.Delta{UID: types.UID(fmt.Sprint(i)), Op: events.Is, Body: make([]byte, bytes)}

@@ -17,6 +17,7 @@ import (
 // However many writers and writes are made up, what is kept of them is bounded, and a writer
 // that is known goes on to be heard.
 func TestMadeUpWritesAreBounded(t *testing.T) {
+	t.Parallel()
 	c := newCauses(tracetest.New().Tracer("watcher", trace.Options{}))
 	about := func(n int) events.Ref { return events.Ref{Kind: "pods", Name: fmt.Sprint("p-", n)} }
 	honest := trace.Write{Writer: "w", ID: "1", About: about(-1), Begins: true}
@@ -52,6 +53,7 @@ func TestMadeUpWritesAreBounded(t *testing.T) {
 // TestMadeUpDamageIsBounded: what a process says that it found goes into the record, cut short;
 // what is too long to be a report is none.
 func TestMadeUpDamageIsBounded(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	start(t, s, b, "one")

@@ -67,6 +67,7 @@ func hole(t *testing.T, d events.Delta) (h events.Hole) {
 // TestWhatADiskDidIsMended: each time the first watcher tells of three pods and
 // stops, the disk does something, and the second one begins. (F13)
 func TestWhatADiskDidIsMended(t *testing.T) {
+	t.Parallel()
 	log, state := subject.LogStream("pods"), subject.StateStream("pods")
 	for name, tc := range map[string]struct {
 		wear []string // what is damaged; with a minus, what is lost
@@ -125,6 +126,7 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 // TestAGhostIsBuried: an object went while nobody watched, and the state's message
 // of it is damaged.
 func TestAGhostIsBuried(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	s.change("ADDED", "ghost", 0)
@@ -152,6 +154,7 @@ func TestAGhostIsBuried(t *testing.T) {
 // TestReadersAreHeard: what a reader reports is looked into once, however often it
 // says so, and when it comes back at once the state is made anew.
 func TestReadersAreHeard(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	start(t, s, b, "one")
@@ -201,6 +204,7 @@ func stateMade(t *testing.T, b bus.Bus) time.Time {
 // TestTheLogIsReadThrough: holes that no gap tells of yet are found, and recorded
 // once.
 func TestTheLogIsReadThrough(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	for i := range 20 {
 		s.change("ADDED", fmt.Sprint("p", i), 0)
@@ -238,6 +242,7 @@ func TestTheLogIsReadThrough(t *testing.T) {
 
 // TestASuspicionIsLookedIntoOnceAMinute, and is no reason to make a state anew.
 func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
+	t.Parallel()
 	k := &kindWatch{}
 	suspicion := events.Damage{Kind: "pods", End: 9, Suspected: true}
 	if err := k.asked(suspicion); !errors.Is(err, events.ErrDamaged) {

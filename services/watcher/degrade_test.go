@@ -30,6 +30,7 @@ func (s *server) listed() (lists int) {
 }
 
 func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.streams = false
 	s.change("ADDED", "a", 0)
@@ -44,6 +45,7 @@ func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
 }
 
 func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.custom = true
 	s.refuse["widgets"] = http.StatusForbidden
@@ -71,6 +73,7 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 }
 
 func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.refuse["pods"], s.after, s.once = http.StatusTooManyRequests, 1, true
 	start(t, s, b, "one")
@@ -87,6 +90,7 @@ func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
 }
 
 func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
+	t.Parallel()
 	var p patience
 	away, busy := errors.New("connection refused"), apierrors.NewInternalError(errors.New("webhook"))
 	var longest time.Duration
@@ -105,6 +109,7 @@ func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
 }
 
 func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	service, _ := start(t, s, b, "one")
 	watching(t, service) // or the list would be begun anew
@@ -134,6 +139,7 @@ func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
 }
 
 func TestBookmarksAreStoredButNotEach(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	service, stop := start(t, s, b, "one")
@@ -171,6 +177,7 @@ func TestBookmarksAreStoredButNotEach(t *testing.T) {
 }
 
 func TestKindsComeAndGoAndComeBack(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	start(t, s, b, "one", every)
 	s.change("ADDED", "a", 0)
@@ -188,6 +195,7 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 
 // TestTheStreamsOfARetiredKindGo when all that they held has expired, and not before.
 func TestTheStreamsOfARetiredKindGo(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), &scribe{Bus: memory.New(memory.Options{LogAge: 3 * time.Second})}
 	service, _ := start(t, s, b, "one", every)
 	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
@@ -254,6 +262,7 @@ func (n *scribbled) Append(ctx context.Context, m events.Message) error {
 }
 
 func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.custom = true
 	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
@@ -272,6 +281,7 @@ func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 }
 
 func TestDiscoveryIsReadOnceWhileNothingChanges(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	service, stop := start(t, s, b, "one", every)
 	until(t, service.Synced)
@@ -287,6 +297,7 @@ func TestDiscoveryIsReadOnceWhileNothingChanges(t *testing.T) {
 }
 
 func TestABackupBeginsANewEpoch(t *testing.T) {
+	t.Parallel()
 	for name, later := range map[string]int{"the position is before ours": 0, "the position has passed ours": 20} {
 		t.Run(name, func(t *testing.T) {
 			s, b := serve(t), memory.New(memory.Options{})
@@ -324,6 +335,7 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 // changed their newest object again, before anybody looked. Widgets have not changed
 // since, and give it away.
 func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.set(func() { s.custom = true })
 	s.change("ADDED", "a", 0)
@@ -387,6 +399,7 @@ func (r *remade) Follow(ctx context.Context, stream string, from uint64, handle 
 }
 
 func TestAStateThatWasMadeAnewIsFilledAgain(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	s.change("ADDED", "b", 0)
@@ -410,6 +423,7 @@ func TestAStateThatWasMadeAnewIsFilledAgain(t *testing.T) {
 }
 
 func TestAKindThatIsWantedOtherwise(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	brief := kinds.Pods.Kind
 	brief.Form = kinds.Metadata
@@ -455,6 +469,7 @@ func (r *shortened) StreamState(ctx context.Context, stream string) (bus.State, 
 }
 
 func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one")
@@ -475,6 +490,7 @@ func (strict) EnsureKind(context.Context, kinds.Kind) error {
 }
 
 func TestOtherSettingsAreToldWithWhatToDo(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)

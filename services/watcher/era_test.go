@@ -29,6 +29,7 @@ func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 // A kind that is watched for the first time after a restore is in the epoch in which
 // all others are, and not in one of its own.
 func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one")
@@ -52,6 +53,7 @@ func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 // What another watcher has found out is taken over as soon as it is in a log, number and
 // all; what is no news changes nothing.
 func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	service, _ := start(t, s, b, "one")
@@ -121,6 +123,7 @@ func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
 // controllers that read every kind wait until it is told to its end in the epoch of the
 // storage: with objects or without, and in each epoch that follows.
 func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
+	t.Parallel()
 	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)

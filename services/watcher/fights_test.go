@@ -22,6 +22,7 @@ type written struct{ by, wish string }
 // TestAFightIsTold: two managers who write the same fields back and forth are found, by
 // their names and with the fields; and nothing else that only looks like it.
 func TestAFightIsTold(t *testing.T) {
+	t.Parallel()
 	two := func(a, b written) (all []written) {
 		for range 12 {
 			all = append(all, a, b)
@@ -75,6 +76,7 @@ func TestAFightIsTold(t *testing.T) {
 
 // TestWishes: what an object is to be is read from what is in it, of whatever type.
 func TestWishes(t *testing.T) {
+	t.Parallel()
 	custom := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(3)}}}
 	if got := string(wishOf(custom)); got != `{"size":3}` {
 		t.Errorf("a custom object is to be %s", got)
@@ -92,6 +94,7 @@ func TestWishes(t *testing.T) {
 
 // TestTheWatcherTellsOfAFight: what is watched is looked at.
 func TestTheWatcherTellsOfAFight(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	service, _ := start(t, s, b, "one")
 	watching(t, service)

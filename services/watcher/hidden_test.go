@@ -50,6 +50,7 @@ func plants(image string) func(*corev1.Pod) {
 // TestWhatIsHiddenIsNowhere: it is in no message, in no file, in no line of the log and
 // in no span, however it came: listed, watched, changed or gone.
 func TestWhatIsHiddenIsNowhere(t *testing.T) {
+	t.Parallel()
 	var lines bytes.Buffer
 	state := klog.CaptureState()
 	defer state.Restore()
@@ -105,6 +106,7 @@ func TestWhatIsHiddenIsNowhere(t *testing.T) {
 // TestARuleReachesWhatIsSaidAgain: what was stored before there was a rule is not said
 // again with it, neither as a keyframe nor when it has gone missing.
 func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.changeOf("pods", "ADDED", "a", plants("one"))
 	s.changeOf("pods", "ADDED", "b", plants("one"))
@@ -148,6 +150,7 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 
 // TestMarksSayWhetherAKindHasRules, for writers, and at once when that has changed.
 func TestMarksSayWhetherAKindHasRules(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.changeOf("pods", "ADDED", "a", plants("one"))
 	says := func() (said events.Redaction) {

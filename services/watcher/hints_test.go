@@ -19,6 +19,7 @@ const promptly = 10 * time.Second
 // TestForgedEpochsMakeNoRelist: a claim that the storage went back makes a watcher look,
 // and what it sees counts. A restore is found all the same.
 func TestForgedEpochsMakeNoRelist(t *testing.T) {
+	t.Parallel()
 	for name, epoch := range map[string]func(n int) uint64{
 		"the next one":             func(int) uint64 { return 1 },
 		"one more each time":       func(n int) uint64 { return uint64(n) + 1 },
@@ -66,6 +67,7 @@ func many(c *Config) {
 // TestADeadWatcherIsReplacedAlthoughItIsHeard: a watcher that has shown that it watches its
 // kinds dies, and another process goes on saying its heartbeats.
 func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}
 	var services [2]*Service
@@ -128,6 +130,7 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 // TestMadeUpWatchersLeaveNoKindUnwatched: kinds fall to replicas that are made up, the same
 // ones or always others, and are watched all the same.
 func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
+	t.Parallel()
 	for name, ghost := range map[string]func(n, i int) string{
 		"always the same":      func(_, i int) string { return fmt.Sprint("ghost-", i) },
 		"renewed continuously": func(n, i int) string { return fmt.Sprint("ghost-", n, "-", i) },

@@ -16,6 +16,7 @@ import (
 
 // TestWhatWantsNothingNew: statuses, bindings, and the end of what was deleted.
 func TestWhatWantsNothingNew(t *testing.T) {
+	t.Parallel()
 	before := func() *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 1, Labels: map[string]string{"a": "1", "b": "2"}, Annotations: map[string]string{"c": "3"}}}
 	}
@@ -77,6 +78,7 @@ func TestWhatWantsNothingNew(t *testing.T) {
 // TestAReportGoesOnInTheTraceOfWhatItReportsOn, and a change that wants something
 // does not.
 func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)

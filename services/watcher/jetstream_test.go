@@ -46,6 +46,7 @@ func logDir(t *testing.T, store string) string {
 // TestALogThatALostDiskTookBack: the server comes back with an older log beside
 // a newer state. What is stored from then on must reach the state.
 func TestALogThatALostDiskTookBack(t *testing.T) {
+	t.Parallel()
 	s, store, backup := serve(t), t.TempDir(), t.TempDir()
 	session := func(id string, tell func(b bus.Bus)) {
 		b, close := open(t, store)
@@ -101,6 +102,7 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 // TestTheServerOfTheBusRestarts while a watcher uses it, and changes happen
 // while it is away.
 func TestTheServerOfTheBusRestarts(t *testing.T) {
+	t.Parallel()
 	s, store := serve(t), t.TempDir()
 	address := free(t)
 	begin := func() *stream.Server {

@@ -18,6 +18,7 @@ import (
 )
 
 func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 1 }) // the mark of an empty list
@@ -54,6 +55,7 @@ func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
 // TestWhatWasCountedAsGoneIsNotSaidAgain: a bus that has lost its index after the
 // end of an object expired has an older message of it again.
 func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	s.change("ADDED", "a", 0)
@@ -124,6 +126,7 @@ func past(t *testing.T, b bus.Bus, there, gone int) *kindWatch {
 // TestEndsDoNotPileUpBeforeReaders: when more has ended than is there, the oldest
 // objects are said again, and who begins to read passes over the ends.
 func TestEndsDoNotPileUpBeforeReaders(t *testing.T) {
+	t.Parallel()
 	const there, ends = 3, 6000
 	k := past(t, memory.New(memory.Options{}), there, ends)
 	census := k.tally.Census()
@@ -170,6 +173,7 @@ func (b *begun) Follow(ctx context.Context, stream string, from uint64, handle f
 // TestCountingBeginsWhereEverythingIsThere, and with the first message where that
 // does not prove true.
 func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		since uint64
 		lost  bool // an object of those that were counted
@@ -209,6 +213,7 @@ func TestCountingBeginsWhereEverythingIsThere(t *testing.T) {
 // TestGhostsBeforeTheWindow: what lies before the message since which everything is
 // there is read as well, later, and nothing there may live.
 func TestGhostsBeforeTheWindow(t *testing.T) {
+	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 2, 10)
 	if ghost, err := k.searchBefore(t.Context(), "pods", 3); err != nil || ghost == nil || ghost.End < 23 {
 		t.Errorf("found %+v (%v), want the object of message 1", ghost, err)
@@ -230,6 +235,7 @@ func TestGhostsBeforeTheWindow(t *testing.T) {
 // TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes: who asks for a moment reads back
 // from it until everything that was there has been met.
 func TestWhatNeverChangesIsSaidAgainAmongMuchThatDoes(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := past(t, b, 10, 0)
 	busy := events.Delta{Kind: "pods", Op: events.Is, UID: "busy", Ref: events.Ref{Kind: "pods", Namespace: "default", Name: "busy"}, At: time.Now()}

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
+	t.Parallel()
 	l := &ledger{places: places{}, gap: events.Place{Known: true}}
 	a, b := events.Ref{Kind: "pods", Namespace: "x", Name: "a"}, events.Ref{Kind: "pods", Namespace: "x", Name: "b"}
 	for i, step := range []struct {
@@ -40,6 +41,7 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 }
 
 func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
+	t.Parallel()
 	before := time.Now().Add(-time.Hour)
 	old := events.Sight{Since: before, Until: time.Now().Add(-events.Blind / 2)}
 	told := func(kind kinds.Kind, sight events.Sight) events.Sight {
@@ -65,6 +67,7 @@ func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 // TestAGapSaysSinceWhenItMayBe: the watcher is away until the API server has
 // forgotten what happened meanwhile.
 func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 1 })

@@ -104,6 +104,7 @@ func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (
 }
 
 func TestASilentWatcherIsReplaced(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}
 	first, _, _ := pair(t, s, cables)
@@ -122,6 +123,7 @@ func TestASilentWatcherIsReplaced(t *testing.T) {
 // TestKindsAreSharedOut: each kind has one watcher; all go to the one that is left,
 // which relists none of them, and no change is told twice or not at all.
 func TestKindsAreSharedOut(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	resources := []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
 	many := func(c *Config) {
@@ -190,6 +192,7 @@ func count(is bool) int {
 // TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers: its connections are cut
 // without a word, so that only its own patience tells it.
 func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	var cut [2]atomic.Bool
 	at := 0
@@ -239,6 +242,7 @@ func (w *wire) Write(p []byte) (int, error) {
 // TestTwoActiveWatchersTellNothingTwice: they cannot hear each other, so both
 // are active for as long as that lasts; only the log keeps them apart.
 func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	cables := []*cable{{Bus: b}, {Bus: b}}
 	var services []*Service
@@ -266,6 +270,7 @@ func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 }
 
 func TestTheBusGoesAndComesBack(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	c := &cable{Bus: b}
 	service, _ := start(t, s, c, "one")

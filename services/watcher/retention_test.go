@@ -70,6 +70,7 @@ func pulse() (stop func() (longest time.Duration)) {
 // TestAQuietObjectNeverFallsOutOfTheRecord: it is not changed for many times as long
 // as the log is kept. A reader that comes new has it, and so has a watcher.
 func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
+	t.Parallel()
 	const age = 2 * time.Second
 	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
 	if err != nil {
@@ -115,6 +116,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 // TestAQuietObjectStaysThoughTheLogIsSmall: others change so often that the log, which
 // is bounded by size, is turned over many times within a fraction of its age.
 func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{LogBytes: 20_000})
 	k := past(t, b, 3, 0)
 	quiet := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "p0"})
@@ -146,6 +148,7 @@ func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
 
 // TestALogThatIsTooSmallIsNotFilledWithWhatIsThere: nothing else would be in it.
 func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
+	t.Parallel()
 	k := past(t, memory.New(memory.Options{LogBytes: 2_000}), 200, 0)
 	log := standing(t, k.bus, subject.LogStream("pods"))
 	if k.hold(t.Context(), log); !k.narrow {
@@ -159,6 +162,7 @@ func TestALogThatIsTooSmallIsNotFilledWithWhatIsThere(t *testing.T) {
 // TestAShorterAgeIsNoticed while the watcher is at work: what is older is said again
 // at once.
 func TestAShorterAgeIsNoticed(t *testing.T) {
+	t.Parallel()
 	k := past(t, memory.New(memory.Options{}), 3, 0)
 	log := standing(t, k.bus, subject.LogStream("pods"))
 	k.hold(t.Context(), log)

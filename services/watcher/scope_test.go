@@ -12,6 +12,7 @@ import (
 
 // TestScopesDivideTheKinds: each kind is in exactly one of the two scopes, and in all.
 func TestScopesDivideTheKinds(t *testing.T) {
+	t.Parallel()
 	for kind, want := range map[kinds.Name]Scope{
 		"pods": BuiltIn, "configmaps": BuiltIn, "leases.coordination.k8s.io": BuiltIn,
 		"secrets": Other, "widgets.example.com": Other, "novelties.apps": Other,
@@ -33,6 +34,7 @@ func TestScopesDivideTheKinds(t *testing.T) {
 // TestWatchersOfTwoScopesDoNotWaitForEachOther: each watches all kinds of its own scope, and
 // none of the other's, although both hear of each other.
 func TestWatchersOfTwoScopesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })
 	own := []kinds.Kind{

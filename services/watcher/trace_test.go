@@ -86,6 +86,7 @@ func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
 // TestChangesBeginTracesWhateverWatcherSeesThem: each one trace, told once, which
 // links to that of the object's last change; what a relist finds, none.
 func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	s.change("ADDED", "old", 0)
 	one, stop := start(t, s, b, "one", tracedBy(r))
@@ -125,6 +126,7 @@ func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
 
 // TestAChangeOfOursGoesOnInItsTrace, of which its writer has told before it is seen.
 func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
@@ -184,6 +186,7 @@ func aPod(name string) events.Ref {
 // TestAChangeWaitsForTheWriteUnderWay, what comes after it waits behind it, and it
 // goes on in its trace when the writer tells of the answer. Nothing else waits.
 func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
+	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()
 	k := traceable(t, b, r)
 	k.meets(t, "before", "1")
@@ -207,6 +210,7 @@ func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 // TestAWriteThatFailsHoldsUpNothing, nor does one of several that is answered: its
 // version is known.
 func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	for _, id := range []string{"one", "two"} {
@@ -225,6 +229,7 @@ func TestAWriteThatFailsHoldsUpNothing(t *testing.T) {
 // TestAWriterThatIsKilledHoldsUpOneChange, and for no longer than the grace; what
 // nobody hears any more holds up none.
 func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	k.causes.tell(trace.Write{ID: "killed", About: aPod("a"), Begins: true})
@@ -256,6 +261,7 @@ func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 // TestAWordThatIsLostHoldsUpNothingAfterTheRoll: what the roll names goes on waiting,
 // and so do the writes of others.
 func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	for _, id := range []string{"lost", "open"} {
@@ -283,6 +289,7 @@ func TestAWordThatIsLostHoldsUpNothingAfterTheRoll(t *testing.T) {
 
 // TestMissedCausesAreCountedByReason.
 func TestMissedCausesAreCountedByReason(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	k := traceable(t, b, tracetest.New())
 	answer := func(name, version string) {
@@ -329,6 +336,7 @@ func TestMissedCausesAreCountedByReason(t *testing.T) {
 // TestAWriterIsToldThatItIsHeard, by whoever watches the kind, after which the change
 // waits; of other kinds nobody tells it.
 func TestAWriterIsToldThatItIsHeard(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
@@ -352,6 +360,7 @@ func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 // TestAWriterThatDoesNotTell holds up nothing: its changes begin traces, and one of
 // which it tells too late is counted.
 func TestAWriterThatDoesNotTell(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
@@ -379,6 +388,7 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 
 // TestAWriteThatIsNotSampledBeginsNoTrace.
 func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
@@ -393,6 +403,7 @@ func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
 // TestTheEndOfAnObjectIsOurs when a write of ours brought it about, however much
 // later and in whatever version.
 func TestTheEndOfAnObjectIsOurs(t *testing.T) {
+	t.Parallel()
 	s, b, r := serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
@@ -428,6 +439,7 @@ func (r *refusing) Append(ctx context.Context, m events.Message) error {
 
 // TestWhatIsNotStoredHasNoSpan, and what is stored has one although nobody said so.
 func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
+	t.Parallel()
 	b, r := memory.New(memory.Options{}), tracetest.New()
 	k := traceable(t, b, r)
 	log := k.appender

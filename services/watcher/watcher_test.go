@@ -80,6 +80,7 @@ func eventually(t *testing.T, b bus.Bus, want ...string) {
 }
 
 func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one")
@@ -100,6 +101,7 @@ func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {
 }
 
 func TestDeletesDuringACompactionAreFound(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	s.change("ADDED", "a", 0)
 	s.change("ADDED", "b", 0)
@@ -158,6 +160,7 @@ func ops(log []events.Delta) (text []string) {
 }
 
 func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{MaxMessage: 4096})
 	start(t, s, b, "one")
 	until(t, func() bool { return len(logOf(t, b)) == 1 }) // the mark of an empty list
@@ -172,6 +175,7 @@ func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
 }
 
 func TestTheYoungerWatcherTakesOverWithoutDoubling(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	s.change("ADDED", "a", 0)
@@ -185,6 +189,7 @@ func TestTheYoungerWatcherTakesOverWithoutDoubling(t *testing.T) {
 }
 
 func TestRefusedCredentialsEndTheRun(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.refuse[""] = http.StatusUnauthorized
 	service, err := New(Config{REST: &rest.Config{Host: s.URL}, Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"})

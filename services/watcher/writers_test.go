@@ -16,6 +16,7 @@ import (
 // before it, also when the watch was interrupted; a watcher that has just been started does
 // not know that version, and does not guess.
 func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
+	t.Parallel()
 	s, b := serve(t), memory.New(memory.Options{})
 	at := metav1.NewTime(time.Unix(1_900_000_000, 0))
 	// All write in the same second; the API server lists them by their names.
@@ -76,6 +77,7 @@ func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 // TestWhatIsRememberedIsOfTheEndOfTheLog: where the log ends otherwise than with what was
 // appended here, another watcher has gone on, or something was not stored.
 func TestWhatIsRememberedIsOfTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
 	for last, kept := range map[uint64]bool{5: true, 3: false, 7: false} {
 		w := writers{said: 5}
 		w.note("pods", events.Is, "u1", translate.WritersOf(nil))

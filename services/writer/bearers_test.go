@@ -12,6 +12,7 @@ import (
 // TestHidden: what may have lived and died unheard since a decision, did so in a gap that
 // came after it; or in a log that is not the one that the decision had read.
 func TestHidden(t *testing.T) {
+	t.Parallel()
 	gap := func(before uint64) events.Delta {
 		return events.Delta{Op: events.Gap, ResourceVersion: "9", Before: events.Place{Known: true, Sequence: before}}
 	}

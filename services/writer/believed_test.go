@@ -12,6 +12,7 @@ import (
 // A claim that is repeated for ever keeps a turn from being carried out for a bounded time:
 // from one name, from always another one, and from more than are remembered.
 func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
+	t.Parallel()
 	for name, claimant := range map[string]func(n int) string{
 		"one writer":                func(int) string { return "ghost" },
 		"two in turns":              func(n int) string { return []string{"ghost", "mallory"}[n%2] },
@@ -46,6 +47,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 // What another writer says counts once, and not at all where it is not proven: it neither
 // delays a turn, nor makes this writer doubt what it has in flight.
 func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, proven := holding(), false
 		h.proves = func(b events.Beat, text []byte) bool { return proven }
@@ -76,6 +78,7 @@ func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 
 // Who has let go of a turn and has it again is believed anew.
 func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := holding()
 		h.answer(held, func(bus.Delivery) {})
@@ -107,6 +110,7 @@ func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
 
 // A writer lets go of a turn before others cease to believe that it has it.
 func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		company bool
 		want    standing
@@ -131,6 +135,7 @@ func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
 // A writer that is not remembered, since too many are made up, may have said that a turn is
 // its own: after the turn came here, or before.
 func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]bool{"after": false, "before": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

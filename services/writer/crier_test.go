@@ -97,6 +97,7 @@ func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
 
 // TestAWriteIsSentWhenItIsHeard, by whichever watchers, and not when another is.
 func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
+	t.Parallel()
 	c, b, writes, _ := crying(t)
 	one, two := c.beginsTo(begins("one")), c.beginsTo(begins("two"))
 	told := []string{(<-writes).ID, (<-writes).ID}
@@ -113,6 +114,7 @@ func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 // TestNobodyWaitsForTheDeaf: when no watcher of a kind answers, further writes are told
 // of, and do not wait until one does again.
 func TestNobodyWaitsForTheDeaf(t *testing.T) {
+	t.Parallel()
 	c, b, writes, _ := crying(t)
 	c.hearing = 1
 	c.tell(t.Context(), begins("one"))
@@ -141,6 +143,7 @@ func TestNobodyWaitsForTheDeaf(t *testing.T) {
 // TestTheRollNamesWhatIsUnderWay, also the writes whose answer could not be said; that
 // is said when the bus is back.
 func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	c, b, writes, rolls := crying(t)
 	c.hearing = 1
 	for _, id := range []string{"open", "ended", "unsaid"} {

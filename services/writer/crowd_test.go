@@ -59,7 +59,8 @@ func (s *scene) age() {
 // what is wrong with how it ended.
 func judged(t *testing.T, play func(*scene) (wrong string)) {
 	t.Helper()
-	for {
+	const plays = 5
+	for n := 1; ; n++ {
 		s := newScene(t)
 		s.started = func(w *writer.Service) { s.service = w }
 		wrong := play(s)
@@ -70,8 +71,11 @@ func judged(t *testing.T, play func(*scene) (wrong string)) {
 		case lapses <= s.foreseen:
 			t.Error(wrong)
 			return
+		case n == plays:
+			t.Errorf("the writer had lapses each of %d times: %s", n, wrong)
+			return
 		default:
-			t.Logf("once more, since the writer had %v lapses: %s", lapses, wrong)
+			t.Logf("once more after %d of at most %d times, since the writer had %v lapses: %s", n, plays, lapses, wrong)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 // However many writers are made up, what is kept of them is bounded.
 func TestMadeUpWritersAreBounded(t *testing.T) {
+	t.Parallel()
 	h := newHand("self", newMetrics())
 	for n := range 1000 {
 		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", n), Number: 1}.Encode())
@@ -22,6 +23,7 @@ func TestMadeUpWritersAreBounded(t *testing.T) {
 // However many turns they claim, what is kept of that is bounded; and of a turn that is here
 // each claim counts.
 func TestMadeUpClaimsAreBounded(t *testing.T) {
+	t.Parallel()
 	h := newHand("self", newMetrics())
 	here := place{"toy", 1 << 40}
 	h.held[here] = &grip{taken: time.Now()}

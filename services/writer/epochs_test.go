@@ -38,6 +38,7 @@ func (a *asked) At(context.Context, string, uint64) (events.Message, bool, error
 
 // TestAnEpochIsReadWhenTheStateHasMoved: what was read already is not read again.
 func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // what was looked up is known for a second
 		b := &asked{epoch: 1, last: 5}
 		e := newEpochs(b)
@@ -62,6 +63,7 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 // TestATurnThatRestsOnManyKindsLooksAtThemTogether: of a turn that rests on many kinds
 // the first is not waited for before the next one is asked for.
 func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 1, last: 5, answers: make(chan struct{})}
 		e := newEpochs(b)
@@ -90,6 +92,7 @@ func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 
 // TestACrowdOfTurnsLooksOnce: turns that come together ask for an epoch together.
 func TestACrowdOfTurnsLooksOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 3, last: 5, answers: make(chan struct{})}
 		e := newEpochs(b)

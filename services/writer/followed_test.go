@@ -24,6 +24,7 @@ func aTaker(t *testing.T) *taker {
 
 // Of two turns of a key and lane the later one is to be carried out.
 func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
+	t.Parallel()
 	w := aTaker(t)
 	key := events.Key{Namespace: "ns", Name: "web"}
 	stored := func(lane events.Lane, expect uint64) events.Message {
@@ -67,6 +68,7 @@ func (s silent) Done() { s.Error("a turn that may be in another hand was answere
 
 // An answer to a turn whose grip was lost would count for whoever has it now.
 func TestALostTurnIsNotAnswered(t *testing.T) {
+	t.Parallel()
 	var d bus.Delivery = silent{T: t}
 	aTaker(t).lost(events.Message{Sequence: 7})(d)
 }

@@ -8,6 +8,7 @@ import (
 // The desks are told of all that a writer has in hand, and for which controllers it is
 // given no more.
 func TestAllThatIsInHandIsSaid(t *testing.T) {
+	t.Parallel()
 	h := newHand("a", newMetrics())
 	h.give("rs", 3)
 	h.give("job", 2)

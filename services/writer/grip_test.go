@@ -31,6 +31,7 @@ func hears(h *hand, number uint64, turns ...uint64) {
 // off from the bus, must not go on with what it had in hand before it knows that
 // nobody else has it, even after it hears itself again.
 func TestALapseShakesTheGrip(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		happens func(*hand)
 		want    standing
@@ -92,6 +93,7 @@ func again(h *hand) {
 // What may have been begun is begun anew only by one who has heard itself say that it
 // has it, and nobody else.
 func TestAClaimIsAnnounced(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		others []uint64 // turns of somebody else, said before ours comes back
 		cut    bool

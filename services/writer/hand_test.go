@@ -20,6 +20,7 @@ func listen(h *hand, after time.Duration) {
 // writer is there; and nothing is taken away from others before it is known who
 // they are.
 func TestOneHandAtATime(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		at := place{"rs", 7}
 		mine, theirs := newHand("a", newMetrics()), newHand("b", newMetrics())
@@ -54,6 +55,7 @@ func TestOneHandAtATime(t *testing.T) {
 // A turn that may be another's is not said to be ours before it has been claimed:
 // two that look at each other would let it be for ever.
 func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, at := newHand("a", newMetrics()), place{"rs", 7}
 		h.take(at, nothing{}, false, func() {})
@@ -75,6 +77,7 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 // A turn that has only waited is known to: as long as this writer has heard all that
 // anybody said since before it was stored, if late, and nobody has let go of anything.
 func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		happens func(mine, theirs *hand)
 		want    bool
@@ -142,6 +145,7 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 
 // A turn that one writer alone comes to for the first time needs not even be looked up.
 func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		happens func(mine, theirs *hand)
 		want    bool

@@ -16,6 +16,7 @@ import (
 // a process of its own knows them from the record. Where the record does not say, as one
 // of an older watcher, values may be hidden.
 func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
+	t.Parallel()
 	b, now := memory.New(memory.Options{}), testingclock.NewFakePassiveClock(time.Now())
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)

@@ -57,6 +57,7 @@ func (s *scene) goesOn(while time.Duration) {
 
 // TestForgedEpochsStopNoTurns: a claim that the storage went back proves nothing.
 func TestForgedEpochsStopNoTurns(t *testing.T) {
+	t.Parallel()
 	for name, epoch := range map[string]func(n int) uint64{
 		"the next one":               func(int) uint64 { return 1 },
 		"one more each time":         func(n int) uint64 { return uint64(n) + 1 },
@@ -120,6 +121,7 @@ func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 // TestForgedClaimsDelayNoTurn: a writer dies in the middle of a turn, and a process without its
 // key says on that it has it.
 func TestForgedClaimsDelayNoTurn(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	keys, line := s.keyed(), &tether{Bus: s.bus}
 	arrived, ended := make(chan struct{}), make(chan struct{})
@@ -149,6 +151,7 @@ func TestForgedClaimsDelayNoTurn(t *testing.T) {
 // TestMadeUpWritersStopNoWriter: the API server answers slowly, and others that are made up
 // say that they have its answers.
 func TestMadeUpWritersStopNoWriter(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.api.Hold(func(r fakeserver.Request) {
 		if r.Path == "/readyz" {

@@ -120,6 +120,7 @@ func (s *scene) attached() {
 // answered, and what is new does not wait behind it: neither when the consumer is
 // no more, nor when it begins at the start once more.
 func TestRedeliveryOfEverything(t *testing.T) {
+	t.Parallel()
 	const since = 2 * time.Second
 	for name, forget := range map[string]func(*scene){
 		"the consumer is lost": func(*scene) {},
@@ -158,6 +159,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 // History that is as young as that is looked at, turn by turn; it is not done again
 // either.
 func TestRedeliveryOfTheRecentPast(t *testing.T) {
+	t.Parallel()
 	s := newJetStreamScene(t)
 	s.past(*historical / 2)
 	before := s.outcomes()

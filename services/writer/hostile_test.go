@@ -19,6 +19,7 @@ import (
 
 // No turn ends a writer, reaches the API server where it should not, or makes a label.
 func TestHostileTurnsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	registry := prometheus.NewRegistry()
 	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
@@ -59,6 +60,7 @@ func TestHostileTurnsAreRefused(t *testing.T) {
 // A fault of the writer that a turn shows is the turn's outcome, and the next turn is
 // carried out.
 func TestAPanicIsAnOutcome(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	registry := prometheus.NewRegistry()
 	s.started = func(service *writer.Service) { registry.MustRegister(service.Collectors()...) }
@@ -86,6 +88,7 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 // A turn that updates a status is held against the object as the state has it, as one that
 // acts is: its body has the object's metadata, too.
 func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
+	t.Parallel()
 	for what, live := range map[string]*events.Delta{
 		"as it is": {Op: events.Is, UID: "rs", ResourceVersion: "5"}, "gone": {Op: events.Gone, UID: "rs", ResourceVersion: "9"}, "unknown": nil,
 	} {

@@ -15,6 +15,7 @@ import (
 // TestAnEmptyHandSaysSoLessOften: and what is taken into it is said as soon as anything
 // that is taken, and is firmly held from the beginning.
 func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
 		defer b.Close()

@@ -16,6 +16,7 @@ import (
 // off until its turns in hand are interrupted, at whichever moment that is; and when no
 // writer has answers, none lets go.
 func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
+	t.Parallel()
 	for offset := time.Duration(0); offset < time.Second; offset += 130 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			b := memory.New(memory.Options{})

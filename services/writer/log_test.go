@@ -43,6 +43,7 @@ func (b *book) line(t *testing.T, message string) map[string]any {
 
 // A turn that does not succeed has a line, also where not every turn has one.
 func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
+	t.Parallel()
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	traced := func(turn *events.Turn) { turn.Trace.Parent = "00-" + id + "-00f067aa0ba902b7-00" }
 	s, log := newScene(t), &book{}
@@ -70,6 +71,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 
 // A refusal that repeats has one line, with the attempt and when the next one is due.
 func TestARefusalPerRetryIsOneLine(t *testing.T) {
+	t.Parallel()
 	s, log := newScene(t), &book{}
 	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
 	for attempt := 1; attempt <= 5; attempt++ {

@@ -20,6 +20,7 @@ func (n numbered) Working()     { *n.working++ }
 // A turn that is delivered again while it is in hand is carried out once; the
 // newest delivery is the one that is said to be worked on, and that is answered.
 func TestTheNewestDeliveryIsAnswered(t *testing.T) {
+	t.Parallel()
 	h, at := newHand("a", newMetrics()), place{"rs", 7}
 	carried, first, second := 0, 0, 0
 	hold := make(chan struct{})

@@ -60,6 +60,7 @@ func (s *scene) outcomeOf(key string, turn uint64) (o events.Outcome) {
 // A turn that was stored again, because no outcome came, is carried out in its
 // newest place, and once. What was done of it before is found done.
 func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
+	t.Parallel()
 	const keys = 10
 	s := newScene(t)
 	again := map[string]uint64{}
@@ -89,6 +90,7 @@ func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 // A repetition that comes too late to be carried out says nevertheless what was
 // done of the turn.
 func TestARepetitionThatIsTooOldIsSurveyed(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.writer()
 	at := s.say(turnOf(t, "done", nil, births("done", 1)...))
@@ -108,6 +110,7 @@ func TestARepetitionThatIsTooOldIsSurveyed(t *testing.T) {
 // A turn that has lain on the bus for too long is not carried out, whatever the
 // clock of this writer says: an hour too early or too late is nothing.
 func TestAgeIsThatOfTheBus(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
 		s := newScene(t)
 		old := s.say(turnOf(t, "old", nil, births("old", 1)...))
@@ -141,6 +144,7 @@ func (s *scene) young() (o events.Outcome) {
 // After the API server was restored to an earlier time, no turn that rests on the
 // time before is carried out; and outcomes say of which epoch they are.
 func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.must(s.bus.EnsureKind(t.Context(), kinds.Pods.Kind))
 	s.writer()
@@ -180,6 +184,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 // of the new epoch is in a log, of whatever kind; and not what rests on what is told after
 // that.
 func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.must(s.bus.EnsureKind(t.Context(), kinds.Jobs.Kind))
 	s.writer()
@@ -217,6 +222,7 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 // A turn that was damaged in the stream is not carried out, and its key goes on:
 // it is refused with an outcome, and loudly.
 func TestADamagedTurnIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	registry := prometheus.NewRegistry()
 	s.serve(registry)
@@ -235,6 +241,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 // An outcome that cannot be read stands for nothing: the turn that comes again is
 // looked into.
 func TestADamagedOutcomeIsNone(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	at := s.say(turnOf(t, "web", nil, births("web", 1)...))
 	m, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}, events.Trace{})
@@ -323,6 +330,7 @@ func (l loose) Working() {
 // well it reaches the API server: another one has the turn by now, and what the
 // first would create again may have been deleted since.
 func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	line := &tether{Bus: s.bus}
 	arrived, goOn := make(chan struct{}), make(chan struct{})

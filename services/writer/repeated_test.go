@@ -10,6 +10,7 @@ import (
 // TestARepeatedFailureIsCounted: the first one is logged at once, further ones of the same
 // cause once a minute, and another cause, or one after a success, at once again.
 func TestARepeatedFailureIsCounted(t *testing.T) {
+	t.Parallel()
 	var f failing
 	web := turnsOf{"replicaset-controller", events.Key{Namespace: "shop", Name: "web"}, events.Act}
 	db := turnsOf{"replicaset-controller", events.Key{Namespace: "shop", Name: "db"}, events.Act}

@@ -161,6 +161,7 @@ func (s *scene) outcomes() uint64 {
 }
 
 func TestATurnIsCarriedOutAndTold(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.writer()
 	sequence := s.store("web", nil, births("web", 3)...)
@@ -184,6 +185,7 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 // Two writers share the turns; the API server loses answers; one writer is cut
 // off in the middle. Every turn has one outcome, every birth happens once.
 func TestWritersShareAndSurviveEachOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	var n atomic.Int64
 	s.api.Break(func(r fakeserver.Request) fakeserver.Fault {
@@ -215,6 +217,7 @@ func TestWritersShareAndSurviveEachOther(t *testing.T) {
 }
 
 func TestTurnsThatMayNotAct(t *testing.T) {
+	t.Parallel()
 	for _, story := range []struct {
 		name   string
 		live   *events.Delta
@@ -273,6 +276,7 @@ func (s *scene) delta(d events.Delta) {
 // Parked turns are none of the writer's business, and neither are turns that
 // another writer has settled.
 func TestWhatIsNotCarriedOut(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	parked, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.Park}, events.Trace{})
 	s.must(err)
@@ -324,6 +328,7 @@ func (s *scene) unanswered() int {
 }
 
 func TestSwitchedOff(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.writer(func(c *writer.Config) { c.Mode = writer.Off })
 	s.store("web", nil, births("web", 2)...)
@@ -338,6 +343,7 @@ func TestSwitchedOff(t *testing.T) {
 }
 
 func TestChecksTellWhetherTurnsAreTaken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	service, err := writer.New(writer.Config{REST: &rest.Config{Host: s.api.URL}, Bus: s.bus, Controllers: []writer.Profile{{Name: controller}}})
 	s.must(err)
@@ -354,6 +360,7 @@ func TestChecksTellWhetherTurnsAreTaken(t *testing.T) {
 }
 
 func TestConfigurationsThatCannotBe(t *testing.T) {
+	t.Parallel()
 	b := memory.New(memory.Options{})
 	for name, c := range map[string]writer.Config{
 		"no bus":     {REST: &rest.Config{Host: "127.0.0.1"}},

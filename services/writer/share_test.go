@@ -16,6 +16,7 @@ import (
 // without a word, with a turn in hand. The other one carries out that turn and
 // those that come later, and each effect is there once.
 func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	var cut [2]atomic.Bool
 	var services []*writer.Service

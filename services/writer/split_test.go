@@ -14,6 +14,7 @@ import (
 // controllers hear of each other, and each carries out the turns of its own, also when one of
 // two of its kind ends.
 func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	const another = "job-controller"
 	s.must(s.bus.EnsureController(t.Context(), another))

@@ -34,6 +34,7 @@ func (c *counted) LastOf(ctx context.Context, stream string, subjects []string) 
 // What a turn changes is held against the state, which is asked once for all of a kind; of what
 // is gone or cannot be asked nothing is known, and the command is stale.
 func TestWhatATurnChangesIsHeldAgainstTheState(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		broken bool
 		known  map[string]types.UID

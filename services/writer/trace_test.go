@@ -78,6 +78,7 @@ func quietBirths(key string, n int) []events.Command {
 // TestARequestIsInTheTraceOfItsTurn: the API server is told, the watchers are, and
 // the outcome goes on from there. A retry is one request more.
 func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	heard := s.heard()
 	var mu sync.Mutex
@@ -133,6 +134,7 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 
 // TestCommandsBeyondTheLimitHaveTracesOfTheirOwn, and all of them are told of.
 func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	s.writer(tracedBy(r, trace.Limits{Fanout: 2}))
 	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietBirths("web", 5)...)
@@ -147,6 +149,7 @@ func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 // TestWhatIsNotSampledIsToldOf nevertheless, and has no span; without traces nobody
 // is told.
 func TestWhatIsNotSampledIsToldOf(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	heard := s.heard()
 	stop := s.writer()
@@ -164,6 +167,7 @@ func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 
 // TestAnEndIsTold by the uid, also where the answer has no version.
 func TestAnEndIsTold(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	heard := s.heard()
 	s.api.Put(pods+"web-0", "u0", map[string]any{})
@@ -180,6 +184,7 @@ func TestAnEndIsTold(t *testing.T) {
 
 // TestAWriteThatIsRefusedIsToldToHaveEnded, or changes of the object would wait for it.
 func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	said, listening := make(chan trace.Write, 16), make(chan bool, 1)
 	go func() {
@@ -218,6 +223,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 
 // TestAnotherDeliveryIsAnotherSpan of the same turn.
 func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
+	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	taken, held := make(chan struct{}, 8), make(chan struct{})
 	s.api.Hold(func(q fakeserver.Request) {

@@ -20,12 +20,14 @@ import (
 
 const accounts = "../../../deployments/nats/accounts.conf"
 
-// passwords gives every user one.
-func passwords(t *testing.T) {
-	t.Helper()
+// givePasswords gives every user one, for all tests: they run side by side, and a process has
+// one environment.
+func givePasswords() error {
+	var failed error
 	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+		failed = errors.Join(failed, os.Setenv(stream.PasswordOf(user), "word-of-"+user))
 	}
+	return failed
 }
 
 // as is the address of a server for a user.
@@ -36,6 +38,7 @@ func as(user, address string) string {
 // TestAccounts: the accounts in deployments/nats do for a server of one's own what they
 // do for the one in this process, and what a guest's password does for that.
 func TestAccounts(t *testing.T) {
+	t.Parallel()
 	for name, serve := range map[string]func(*testing.T) string{
 		"a stock server": stock,
 		"the server in this process": func(t *testing.T) string {
@@ -43,7 +46,7 @@ func TestAccounts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			passwords(t)
+			t.Parallel()
 			address := serve(t)
 			b := connect(t, stream.Options{URL: as("millrace", address)})
 			recorded(t, b)
@@ -109,7 +112,7 @@ func provideWith(t *testing.T, o stream.Options) *stream.Bus {
 // TestEachServiceSaysItsOwn: of what is stored each service may say what is its own, and
 // nobody else's; and only the watcher may have streams of kinds taken away.
 func TestEachServiceSaysItsOwn(t *testing.T) {
-	passwords(t)
+	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
 	provide(t, address)
 	watcher := connect(t, stream.Options{URL: as("watcher", address)})
@@ -146,7 +149,7 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 // TestAccountsKeepTheirStreams: a server with accounts finds its streams again, and says
 // what is wrong with a file that has no such accounts.
 func TestAccountsKeepTheirStreams(t *testing.T) {
-	passwords(t)
+	t.Parallel()
 	options := stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accounts}
 	for round := range 2 {
 		s, err := stream.Serve(options)

@@ -64,6 +64,7 @@ func waitFor(t *testing.T, came <-chan bus.Delivery, sequence uint64) (before in
 // consumer stands behind what was there. It would deliver nothing of what is
 // stored in the place of that.
 func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
+	t.Parallel()
 	dir, job := t.TempDir(), bus.Work{Stream: subject.TurnStream(astrayController), Durable: "writer", Since: time.Hour}
 	session := func(run func(b bus.Bus)) {
 		server, err := stream.Serve(stream.ServerOptions{Dir: dir})
@@ -116,6 +117,7 @@ func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
 // one does whose place the server has forgotten, is made anew: what is new does
 // not wait behind what is long done.
 func TestHistoryIsCutShort(t *testing.T) {
+	t.Parallel()
 	const history, since = 5 * bus.Backlog, 500 * time.Millisecond
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})

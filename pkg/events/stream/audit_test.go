@@ -19,6 +19,7 @@ import (
 // TestAudit: what is missing for a record to rest an audit on is said, with the
 // setting that mends it, and no more than that.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	lazy := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "lazy", SyncInterval: time.Minute})
 	eager := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "eager", SyncAlways: true, MaxPayload: 1 << 20})
 	for _, c := range []struct {
@@ -44,6 +45,7 @@ func TestAudit(t *testing.T) {
 // TestAuditOfCluster: three servers that sync always are audit grade, and no longer
 // when one is away.
 func TestAuditOfCluster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.sync = true
 	var monitoring []string

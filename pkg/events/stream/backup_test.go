@@ -91,6 +91,7 @@ func passageOf(t *testing.T, b bus.Archive, p bus.Passage) (all []events.Message
 // TestLongPassagesAreReadFromBackups: to the byte as a consumer gives them, and only
 // where most of the stream is wanted.
 func TestLongPassagesAreReadFromBackups(t *testing.T) {
+	t.Parallel()
 	log := &heard{}
 	s := serve(t, stream.ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
 	plain, backed := connect(t, stream.Options{Server: s}), connect(t, stream.Options{Server: s, Backups: true})
@@ -126,6 +127,7 @@ func TestLongPassagesAreReadFromBackups(t *testing.T) {
 
 // TestArchiveFromBackups: what a bus must answer about the past, with backups.
 func TestArchiveFromBackups(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{})
 	streamtest.Archived(t, connect(t, stream.Options{Server: s}), func(bus.Archive) bus.Archive {
 		return connect(t, stream.Options{Server: s, Backups: true})
@@ -134,6 +136,7 @@ func TestArchiveFromBackups(t *testing.T) {
 
 // TestABackupThatBreaksOff: a consumer gives the rest, and nothing twice.
 func TestABackupThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	log := &heard{}
 	s := serve(t, stream.ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
 	b := connect(t, stream.Options{Server: s, Backups: true})
@@ -164,6 +167,7 @@ func TestABackupThatBreaksOff(t *testing.T) {
 // TestABackupThatIsRefused: who lacks the right reads as the services do, and does not ask
 // again.
 func TestABackupThatIsRefused(t *testing.T) {
+	t.Parallel()
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
 		Users: []*server.User{{Username: "looker", Password: "looker", Permissions: &server.Permissions{

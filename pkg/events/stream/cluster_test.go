@@ -25,6 +25,7 @@ import (
 // stream. The tests share one cluster, which each finds empty. It chooses another leader when
 // it sees fit, which is no fault: see [streamtest.Patient].
 func TestConformsInCluster(t *testing.T) {
+	t.Parallel()
 	c := serveCluster(t)
 	js := admin(t, c.urls())
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
@@ -46,6 +47,7 @@ func TestConformsInCluster(t *testing.T) {
 // TestAClientRidesOutChangesOfLeader: while the streams change their leaders all the time, what
 // a client repeats is stored once, in order, and found.
 func TestAClientRidesOutChangesOfLeader(t *testing.T) {
+	t.Parallel()
 	c := serveCluster(t)
 	b := streamtest.Patient(connect(t, stream.Options{URL: c.urls(), Replicas: 3, Timeout: time.Second}), stream.Passing)
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "toy")); err != nil {
@@ -80,6 +82,7 @@ func (c *cluster) unsettle(streams ...string) {
 // TestNothingIsPackedInACluster: a server that syncs always cannot read what it packs
 // while it starts.
 func TestNothingIsPackedInACluster(t *testing.T) {
+	t.Parallel()
 	c := serveCluster(t)
 	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -103,6 +106,7 @@ func TestNothingIsPackedInACluster(t *testing.T) {
 // TestClusterSettings: a server does not start on settings that could not make a
 // cluster, and says which.
 func TestClusterSettings(t *testing.T) {
+	t.Parallel()
 	alone, member := t.TempDir(), t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: alone})
 	b := connect(t, stream.Options{Server: s})

@@ -30,6 +30,7 @@ func closedPort(t *testing.T) string {
 // TestAnAbsentServerIsAnErrorAtOnce: a command does not wait for a server that refuses
 // the connection, and the error has the reason.
 func TestAnAbsentServerIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
 	refusing := closedPort(t)
 	for _, address := range []string{refusing, refusing + "," + closedPort(t)} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -43,6 +44,7 @@ func TestAnAbsentServerIsAnErrorAtOnce(t *testing.T) {
 
 // TestWhatIsAbsent: only what another attempt cannot mend in the next moment.
 func TestWhatIsAbsent(t *testing.T) {
+	t.Parallel()
 	unknown, unsure := &net.DNSError{Name: "bus", IsNotFound: true}, &net.DNSError{Name: "bus", IsTemporary: true}
 	for err, want := range map[error]error{
 		nats.ErrNoServers: syscall.ECONNREFUSED, unknown: unknown, unsure: nil, nats.ErrTimeout: nil, nats.ErrAuthorization: nil,
@@ -56,6 +58,7 @@ func TestWhatIsAbsent(t *testing.T) {
 // TestServicesWaitForTheirServer: without the option a refused connection is tried
 // again until the context ends.
 func TestServicesWaitForTheirServer(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := stream.Connect(ctx, stream.Options{URL: closedPort(t)}); err == nil || ctx.Err() == nil {
@@ -66,6 +69,7 @@ func TestServicesWaitForTheirServer(t *testing.T) {
 // TestASilentServerTakesNoLongerThanTheContext: an address that accepts connections and
 // never says a word.
 func TestASilentServerTakesNoLongerThanTheContext(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ import (
 // choose a new leader 4 to 9 s after they last heard of one that died (constants
 // of the server), and at once when it takes its leave.
 func TestClusterFaults(t *testing.T) {
+	t.Parallel()
+	const promised = 20 * time.Second // docs/reliability.md
 	c := serveMortals(t)
 	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -66,7 +68,10 @@ func TestClusterFaults(t *testing.T) {
 		began := time.Now()
 		fault.do(leader)
 		traffic.goesOn()
-		t.Logf("%s: all went on within %v", fault.name, time.Since(began).Round(100*time.Millisecond))
+		took := time.Since(began).Round(100 * time.Millisecond)
+		if t.Logf("%s: all went on within %v", fault.name, took); took > promised {
+			t.Errorf("%s: all went on within %v, want %v at most", fault.name, took, promised)
+		}
 		c.mended(js, subject.LogStream("pods"), subject.StateStream("pods"))
 	}
 	traffic.end()

@@ -47,6 +47,7 @@ func guest(t *testing.T, address string) *stream.Bus {
 // TestAGuestReadsEverything: what there is, and whatever a passage may be, as somebody
 // does who may do all.
 func TestAGuestReadsEverything(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
 	b := connect(t, stream.Options{Server: s})
 	recorded(t, b)
@@ -200,6 +201,7 @@ func passage(t *testing.T, b *stream.Bus, p bus.Passage) (text string) {
 // TestAGuestChangesNothing: whatever a guest publishes or asks is refused, and what is
 // stored stays as it is; also when an answer is asked for on a subject that is stored.
 func TestAGuestChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
 	b := connect(t, stream.Options{Server: s})
 	recorded(t, b)

@@ -22,6 +22,7 @@ import (
 // disk, it gets from the others; even when it leads, nobody is told anything but
 // what was stored.
 func TestClusterHealsFromPeers(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	for _, damage := range []struct {
 		name string
@@ -33,6 +34,7 @@ func TestClusterHealsFromPeers(t *testing.T) {
 		{"a bit is flipped near the end", func(_ *testing.T, b []byte) []byte { b[len(b)-len(b)/20] ^= 1; return b }},
 	} {
 		t.Run(damage.name, func(t *testing.T) {
+			t.Parallel()
 			c := serveCluster(t)
 			b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 			if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

@@ -19,6 +19,7 @@ import (
 // TestImport: what is imported is what it was imported from, sequences, times, holes
 // and all; no service works on it, and nothing is imported over something else.
 func TestImport(t *testing.T) {
+	t.Parallel()
 	from := memory.New(memory.Options{})
 	defer from.Close()
 	ctx := t.Context()
@@ -98,6 +99,7 @@ func every(t *testing.T, b bus.Archive, name string) (all []events.Message) {
 // TestImportTakesOnlyARecord: a file that names other streams, or has what no stream of
 // ours holds, changes nothing on a bus.
 func TestImportTakesOnlyARecord(t *testing.T) {
+	t.Parallel()
 	from := memory.New(memory.Options{})
 	defer from.Close()
 	ctx := t.Context()

@@ -8,6 +8,7 @@ import (
 
 // TestJudge: each thing that can be seen has its reason, at its bound.
 func TestJudge(t *testing.T) {
+	t.Parallel()
 	good := func() observed {
 		return observed{
 			replicas: 3, online: 3, version: "2.15.2", payload: 8 << 20,
@@ -51,6 +52,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestApart(t *testing.T) {
+	t.Parallel()
 	asked := time.Unix(1000, 0)
 	answered := asked.Add(time.Second)
 	for told, want := range map[time.Duration]time.Duration{-time.Hour: time.Hour, 0: 0, time.Second: 0, time.Minute: 59 * time.Second} {

@@ -17,6 +17,7 @@ import (
 // TestStoreIsFull: a server without room refuses, says so, loses nothing that it
 // has acknowledged, and goes on when there is room.
 func TestStoreIsFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	server := serve(t, stream.ServerOptions{Dir: dir, MaxStore: 4 << 20})
 	b := connect(t, stream.Options{Server: server})
@@ -72,6 +73,7 @@ func fillUp(t *testing.T, b *stream.Bus, n int) (stored uint64, err error) {
 // TestSlowReader: a reader that stands still while more is stored than is kept for
 // it is given all of it later, in order and once, in bounded pieces.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	const messages, size = 6000, 16 << 10 // three times what is kept for a reader
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})

@@ -17,6 +17,7 @@ import (
 // TestAnAnswerToManyQuestions: what comes is taken only as far as nothing can be
 // missing of it.
 func TestAnAnswerToManyQuestions(t *testing.T) {
+	t.Parallel()
 	message := func(sequence, before int) *nats.Msg {
 		return &nats.Msg{Data: []byte("{}"), Header: nats.Header{
 			"Nats-Subject": {fmt.Sprint("turn.", sequence)}, "Nats-Sequence": {fmt.Sprint(sequence)},
@@ -77,6 +78,7 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 
 // TestWhereAMessageWasFound: what the server says about a message is not the message's.
 func TestWhereAMessageWasFound(t *testing.T) {
+	t.Parallel()
 	m, err := lookedUp("TURN_c", &nats.Msg{Data: []byte("{}"), Header: nats.Header{
 		"Nats-Stream": {"TURN_c"}, "Nats-Subject": {"turn.c"}, "Nats-Sequence": {"7"}, "Nats-Time-Stamp": {"2026-01-02T03:04:05.000000006Z"},
 		"Nats-Num-Pending": {"0"}, lookupLast: {"0"}, "Content-Type": {"application/json"},

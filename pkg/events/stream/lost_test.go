@@ -13,6 +13,7 @@ import (
 // TestVolatileConsumerOutlivesItsServer: a consumer in the memory of one server of a
 // cluster is made anew when that server dies, and the work goes on without it.
 func TestVolatileConsumerOutlivesItsServer(t *testing.T) {
+	t.Parallel()
 	c := serveMortals(t)
 	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

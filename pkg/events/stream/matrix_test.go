@@ -420,6 +420,7 @@ func without(f func() access.File) map[string]struct {
 // TestEachRuleCounts: whatever rule is taken out of the accounts, the matrix is another one,
 // or the server does not start.
 func TestEachRuleCounts(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(golden)
 	if err != nil {
 		t.Fatal(err)
@@ -429,6 +430,7 @@ func TestEachRuleCounts(t *testing.T) {
 	less := without(make)
 	for _, rule := range slices.Sorted(maps.Keys(less)) {
 		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
 			b, err := newBench(t, less[rule].file)
 			if err != nil {
 				return

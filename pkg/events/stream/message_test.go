@@ -32,6 +32,7 @@ func TestPlaceOf(t *testing.T) {
 }
 
 func TestMomentIsNeverEarly(t *testing.T) {
+	t.Parallel()
 	for _, at := range []time.Time{
 		{}, time.Unix(1700000000, 1), time.Unix(1700000000, 999999999), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {

@@ -18,6 +18,7 @@ import (
 // TestServicesAskWithTheirLogin: where the monitoring page is for those with a login of the
 // bus, a service shows its own, to a server that it trusts and over TLS alone.
 func TestServicesAskWithTheirLogin(t *testing.T) {
+	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ours.issue("server", time.Hour, "127.0.0.1")
 	theirs.issue("server", time.Hour, "127.0.0.1")
@@ -88,6 +89,7 @@ func TestServicesAskWithTheirLogin(t *testing.T) {
 // TestWhoIsAdmitted: those whom the bus lets in, and in a server without accounts its two
 // users.
 func TestWhoIsAdmitted(t *testing.T) {
+	t.Parallel()
 	with := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))})
 	without := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Password: "all", GuestPassword: "some"})
 	open := serve(t, stream.ServerOptions{})

@@ -11,6 +11,7 @@ import (
 
 // TestWhatWaitsToBeHeardIsBounded: in bytes, too, while a listener has no time.
 func TestWhatWaitsToBeHeardIsBounded(t *testing.T) {
+	t.Parallel()
 	const size, said = 1 << 20, 200
 	s := serve(t, stream.ServerOptions{})
 	listener, mouth := connect(t, stream.Options{Server: s}), connect(t, stream.Options{Server: s})

@@ -19,6 +19,7 @@ import (
 // TestRefusalsAreErrorsAtOnce: what the server's permissions forbid is an error
 // that says so, long before any timeout, and Healthy remembers it.
 func TestRefusalsAreErrorsAtOnce(t *testing.T) {
+	t.Parallel()
 	url := serveUsers(t)
 	connectAs := func(user string) *stream.Bus {
 		return connect(t, stream.Options{URL: "nats://" + user + ":" + user + "@" + url, Timeout: 2 * streamtest.Patience})
@@ -96,6 +97,7 @@ func serveUsers(t *testing.T) (address string) {
 
 // TestAGuestThatMayNotListen is told what is missing, rather than left behind.
 func TestAGuestThatMayNotListen(t *testing.T) {
+	t.Parallel()
 	url := serveUsers(t)
 	all := connect(t, stream.Options{URL: "nats://all:all@" + url})
 	if err := all.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

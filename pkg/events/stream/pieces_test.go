@@ -19,6 +19,7 @@ import (
 // TestHeadersAreReadAsTheClientDoes: whichever way a message comes, its headers are the
 // same.
 func TestHeadersAreReadAsTheClientDoes(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"NATS/1.0\r\n\r\n",
 		"NATS/1.0\r\nA: 1\r\nb:2\r\nA:  3 \r\nEmpty:\r\nC: a: b\r\n\r\n",
@@ -39,6 +40,7 @@ func TestHeadersAreReadAsTheClientDoes(t *testing.T) {
 
 // TestPieces: a piece that is missing, or that the server cannot send, is no end.
 func TestPieces(t *testing.T) {
+	t.Parallel()
 	piece := func(place string) *nats.Msg { return &nats.Msg{Reply: "ack.5." + place, Data: []byte("12345")} }
 	status := func(code string) *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {code}}} }
 	for _, c := range []struct {
@@ -69,6 +71,7 @@ func TestPieces(t *testing.T) {
 
 // TestABackupWithoutItsEnd is not whole, wherever it was cut.
 func TestABackupWithoutItsEnd(t *testing.T) {
+	t.Parallel()
 	var whole bytes.Buffer
 	out := archive.NewWriter(&whole)
 	ends := []int{}

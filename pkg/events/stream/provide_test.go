@@ -22,10 +22,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// accountsOf writes the accounts for some controllers, with the passwords of [passwords].
+// accountsOf writes the accounts for some controllers, with the passwords of [givePasswords].
 func accountsOf(t *testing.T, f access.File) (file string) {
 	t.Helper()
-	passwords(t)
 	file = filepath.Join(t.TempDir(), "accounts.conf")
 	if err := os.WriteFile(file, []byte(f.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,6 +44,7 @@ func shop(t *testing.T) (address string) {
 // go from service to service, each with its own rights and streams that it did not make;
 // wakes fire, many subjects are looked up at once, and nobody is refused anything.
 func TestServicesWorkUnderAccounts(t *testing.T) {
+	t.Parallel()
 	address := shop(t)
 	ctx := t.Context()
 	must := func(err error) {
@@ -120,6 +120,7 @@ func worked(t *testing.T, b *stream.Bus, w bus.Work) {
 // TestPeersHearWhoMayTellThem: what is said between services arrives across accounts, and
 // what another service says in their name does not.
 func TestPeersHearWhoMayTellThem(t *testing.T) {
+	t.Parallel()
 	address := shop(t)
 	speakers := []string{"watcher", "reconcilers", "writer"}
 	for topic, p := range map[string]struct{ from, to []string }{
@@ -168,6 +169,7 @@ func TestPeersHearWhoMayTellThem(t *testing.T) {
 
 // TestOrdersAreChecked: the provisioner makes what services have, and no more.
 func TestOrdersAreChecked(t *testing.T) {
+	t.Parallel()
 	address := shop(t)
 	watcher, decider, writer := connect(t, stream.Options{URL: as("watcher", address)}), connect(t, stream.Options{URL: as("reconcilers", address)}), connect(t, stream.Options{URL: as("writer", address)})
 	workloads := connect(t, stream.Options{URL: as(access.WriterWorkloads, address)})
@@ -218,6 +220,7 @@ func TestOrdersAreChecked(t *testing.T) {
 // TestSplitWritersCarryOutTheirShare: a writer of a share carries out the turns of its
 // controllers, and says nothing of those of another share.
 func TestSplitWritersCarryOutTheirShare(t *testing.T) {
+	t.Parallel()
 	address := shop(t)
 	decider := connect(t, stream.Options{URL: as("reconcilers", address)})
 	key := events.Key{Namespace: "shop", Name: "web"}
@@ -247,7 +250,7 @@ func streamOptions(address string) stream.Options {
 // TestNoProvisioner: what exists goes on, who needs something new is told what to do, and
 // has it as soon as there is a provisioner.
 func TestNoProvisioner(t *testing.T) {
-	passwords(t)
+	t.Parallel()
 	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))}).URL()
 	all := connect(t, stream.Options{URL: as("millrace", address)}) // as an older version made them
 	if err := errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")); err != nil {
@@ -275,6 +278,7 @@ func TestNoProvisioner(t *testing.T) {
 // TestTwoThatStartTogether: each finds no consumer and has it made; the second gets that of
 // the first, and the provisioner has nothing to complain of.
 func TestTwoThatStartTogether(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
 	var told syncBuffer
 	provideWith(t, stream.Options{URL: as("provisioner", s.URL()), Log: slog.New(slog.NewTextHandler(&told, nil))})

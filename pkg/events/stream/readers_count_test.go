@@ -13,6 +13,7 @@ import (
 // TestReadersOfAUserAreBounded: over all streams, too. Those that are gone make room, whether
 // that was said or not, and other users have their own.
 func TestReadersOfAUserAreBounded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		there := map[readerKey][]string{}
 		r := newReaders(func(_ context.Context, user, stream string) ([]string, error) {
@@ -69,6 +70,7 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 // TestReadersThatCannotBeListed: with the accounts of an earlier version a provisioner may not
 // list consumers. What it has made itself lately counts, and what is old does not.
 func TestReadersThatCannotBeListed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReaders(func(context.Context, string, string) ([]string, error) { return nil, &Refusal{errors.New("denied")} })
 		at := readerKey{"watcher", "STATE_pods"}

@@ -41,6 +41,7 @@ func expectKept(t *testing.T, b *stream.Bus, when string, want bus.Retention, st
 // at changing it. The one that began last is heard, whoever looks again; what is stored
 // stays as it is, and those that are at work go on.
 func TestTheLastWordHolds(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{})
 	of := []string{subject.LogStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c")}
 	rest := []string{subject.LogStream("deployments.apps")}
@@ -80,6 +81,7 @@ func TestTheLastWordHolds(t *testing.T) {
 // What an operator has changed by hand stays until somebody begins who wants it
 // otherwise; but what would lose what is there is refused as ever.
 func TestWhatWasChangedByHand(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js, began := admin(t, s.URL()), time.Now()
 	edit := func(name string, change func(*jetstream.StreamConfig)) {
@@ -114,6 +116,7 @@ func TestWhatWasChangedByHand(t *testing.T) {
 }
 
 func TestRetentionThatCannotBe(t *testing.T) {
+	t.Parallel()
 	_, err := stream.Connect(t.Context(), stream.Options{URL: "nats://127.0.0.1:1", Retention: map[string]bus.Retention{"pods": {Age: time.Millisecond}}})
 	if err == nil || !strings.Contains(err.Error(), "pods") {
 		t.Errorf("pods for a millisecond: %v", err)
@@ -123,6 +126,7 @@ func TestRetentionThatCannotBe(t *testing.T) {
 // TestTheRecordIsNotPurged: with every right on the bus, no stream of the record can be
 // emptied, also one that an older version made.
 func TestTheRecordIsNotPurged(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	make := func() {
 		b := connect(t, stream.Options{Server: s})

@@ -9,6 +9,7 @@ import (
 // TestOnlyWhatCannotBeLostIsAskedSeldom: a server is trusted to be there only where it
 // ends with this process, and where no other server goes on without it.
 func TestOnlyWhatCannotBeLostIsAskedSeldom(t *testing.T) {
+	t.Parallel()
 	alone, one := &Server{}, &Server{}
 	one.options.Cluster.Listen = "127.0.0.1:0"
 	for name, tc := range map[string]struct {

@@ -22,6 +22,7 @@ import (
 )
 
 func TestDirectoryIsForOneServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first := serve(t, stream.ServerOptions{Dir: dir})
 	if _, err := stream.Serve(stream.ServerOptions{Dir: dir}); !errors.Is(err, stream.ErrInUse) || !strings.Contains(err.Error(), dir) {
@@ -36,6 +37,7 @@ func TestDirectoryIsForOneServer(t *testing.T) {
 }
 
 func TestDirectoryThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -54,6 +56,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 }
 
 func TestDamagedStreamIsNamed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
@@ -80,6 +83,7 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 // TestDamagedLogIsSetAside, and begins anew with its state: what it held the API
 // server still has.
 func TestDamagedLogIsSetAside(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, stream.ServerOptions{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
@@ -129,6 +133,7 @@ var errRead = errors.New("read")
 // TestRestart: across clean restarts of the server nothing that was
 // acknowledged is lost, and readers and workers go on by themselves.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	kept, err := port.Free() // nobody else takes it while the server is away
 	if err != nil {

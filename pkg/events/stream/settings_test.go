@@ -33,6 +33,7 @@ func admin(t *testing.T, url string) jetstream.JetStream {
 }
 
 func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
@@ -63,6 +64,7 @@ func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
 
 // Earlier versions packed the state. It is used as it is.
 func TestStateIsNotPackedAndMayBe(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
@@ -89,6 +91,7 @@ func TestStateIsNotPackedAndMayBe(t *testing.T) {
 }
 
 func TestStateIsRemadeBesideItsLog(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
@@ -139,6 +142,7 @@ func TestStateIsRemadeBesideItsLog(t *testing.T) {
 // TestReaderNoticesRemadeStream: the new stream is longer than what was read, so
 // its last sequence says nothing.
 func TestReaderNoticesRemadeStream(t *testing.T) {
+	t.Parallel()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
@@ -168,6 +172,7 @@ func TestReaderNoticesRemadeStream(t *testing.T) {
 // TestPagesCannotBePurged nor deleted, and a stream of them that an older version made is
 // mended.
 func TestPagesCannotBePurged(t *testing.T) {
+	t.Parallel()
 	server := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 	b, js := connect(t, stream.Options{Server: server}), admin(t, server.URL())
 	if err := b.EnsureNotary(t.Context(), 0); err != nil {

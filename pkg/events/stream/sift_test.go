@@ -18,6 +18,7 @@ import (
 // in what a message says, in a block with times to live, which ends a server that was
 // not stopped in order. It starts, without that one message.
 func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
+	t.Parallel()
 	const told, damaged = 20, 7
 	for name, tc := range map[string]struct {
 		at      int // of the byte, behind the beginning of the subject

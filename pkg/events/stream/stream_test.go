@@ -41,12 +41,14 @@ func connect(t testing.TB, options stream.Options) *stream.Bus {
 }
 
 func TestConformsInProcess(t *testing.T) {
+	t.Parallel()
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
 		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
 	})
 }
 
 func TestConformsOverTCP(t *testing.T) {
+	t.Parallel()
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
 		s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
 		return connect(t, stream.Options{URL: s.URL(), Timeout: streamtest.Patience})
@@ -54,6 +56,7 @@ func TestConformsOverTCP(t *testing.T) {
 }
 
 func TestTombstonesExpire(t *testing.T) {
+	t.Parallel()
 	const age = 2 * time.Second
 	streamtest.Expire(t, age, func(t *testing.T) bus.Bus {
 		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{}), LogAge: age})

@@ -10,6 +10,7 @@ import (
 // A server that stands still for a while delivers as little as one that cannot read what
 // it has. Only where two sessions in a row get no further is the record damaged.
 func TestOneSilenceIsNoDamage(t *testing.T) {
+	t.Parallel()
 	r := &passage{}
 	for _, step := range []struct {
 		from    uint64

@@ -79,6 +79,7 @@ func try(t *testing.T, o stream.Options) error {
 // TestTLS: a server with certificates talks to no one without TLS, and who is not trusted
 // is told once what to do.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ours.issue("server", time.Hour, "127.0.0.1")
 	ours.issue("client", time.Hour)
@@ -134,6 +135,7 @@ func TestTLS(t *testing.T) {
 // TestCertificatesAreReadAgain: a server shows the newest certificate, and the one before
 // while the newest cannot be used.
 func TestCertificatesAreReadAgain(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	log := &heard{}
@@ -178,6 +180,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 
 // TestFilesOfTLS: a server does not start on files that cannot be used, and names them.
 func TestFilesOfTLS(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	noCA, noKey, wrong := a.server(), a.server(), a.server()
@@ -193,6 +196,7 @@ func TestFilesOfTLS(t *testing.T) {
 
 // TestRoutesWithPasswordAndCertificate: servers that have both are a cluster.
 func TestRoutesWithPasswordAndCertificate(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	files := a.server()
@@ -247,6 +251,7 @@ func route(t *testing.T, address string, trusted, from *authority, login string)
 
 // TestRoutesNeedAnAuthority: without one a server would talk to any other.
 func TestRoutesNeedAnAuthority(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	c := newCluster(t)
@@ -269,6 +274,7 @@ func TestRoutesNeedAnAuthority(t *testing.T) {
 // TestNoNameNoEntry: as soon as anyone has a password, who gives none is sent away, but for
 // this process; and the user of a password file comes with what stands in it.
 func TestNoNameNoEntry(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("all\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -299,6 +305,7 @@ func TestNoNameNoEntry(t *testing.T) {
 // TestNothingInAnAccountsFileIsDropped: what is not taken over is named, and the limits of
 // accounts hold.
 func TestNothingInAnAccountsFileIsDropped(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "words.conf"), []byte("WORD: \"abc\"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // place, so that what was in somebody's hand comes again and what was answered
 // does not.
 func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
+	t.Parallel()
 	const controller = "replicaset-controller"
 	ctx := t.Context()
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})

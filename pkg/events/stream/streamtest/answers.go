@@ -9,6 +9,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
+// answerRounds is how often testWorkAnswers is done at most.
+const answerRounds = 5
+
 // testWorkAnswers: a delivery comes again, or does not, as it was answered. Whoever is
 // late with an answer is delivered everything again; so where this machine has stood still
 // for half of the time that there is, nothing is judged, and it is done once more.
@@ -23,7 +26,10 @@ func testWorkAnswers(t *testing.T, b bus.Bus) {
 			}
 			return
 		}
-		t.Logf("once more: this machine stood still (%v)", a.wrong)
+		if round+1 == answerRounds {
+			t.Fatalf("in each of %d rounds this machine stood still, or the bus: %v", answerRounds, a.wrong)
+		}
+		t.Logf("once more, after %d of at most %d rounds: this machine stood still (%v)", round+1, answerRounds, a.wrong)
 	}
 }
 
