@@ -26,9 +26,9 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
-// patience is for what must come to pass, on however slow a disk. How soon it does is
+// patience is for what must come to pass, on a slow disk, too. How soon it does is
 // a figure of the benchmarks, not of these tests.
-const patience = 10 * time.Minute
+const patience = time.Minute
 
 // world is an API server, and a bus with its files. What runs on them is started
 // and stopped.

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long anything may take, on however slow a machine.
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // site is a NATS server with the accounts of deployments/nats/accounts.conf.
 type site struct {

@@ -3,7 +3,6 @@ package trace
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +27,7 @@ import (
 )
 
 // patience is how long anything may take.
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // world is a control plane with Millrace on it, whose spans are recorded.
 type world struct {
@@ -128,24 +127,31 @@ func deployment(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// attempts is how often the story is told, while the watcher says that it has missed a
-// cause: the word of a write may take longer than anybody waits, on a machine that has
-// other things to do. How often that is, the benchmark counts. Where none was missed,
-// the first trace has to be whole.
-const attempts = 3
+// The story is told again where the watcher says that it has missed a cause: the word of a
+// write may take longer than the watcher waits, on a machine that has other things to do. That
+// is once, and one cause in ten: a watcher that misses more of them misses them by rule. Where
+// none was missed, the first trace has to be whole.
+const (
+	tellings  = 2
+	mayMissOf = 10
+)
 
 // TestADeploymentIsOneTrace from its user's change to its Pods, with ids that
 // whoever knows the version can tell.
 func TestADeploymentIsOneTrace(t *testing.T) {
 	var missing []string
-	for n := range attempts {
-		missed := false
+	for n := range tellings {
+		missed, changes := 0, 0
 		ok := t.Run(fmt.Sprint("told ", n+1), func(t *testing.T) { // the world before is gone
 			w := begin(t)
 			missing = w.story()
-			missed = w.missed()
+			missed, changes = w.missed()
 		})
-		if !ok || len(missing) == 0 || !missed {
+		if !ok || len(missing) == 0 || missed == 0 {
+			break
+		}
+		t.Logf("the %d. time: of %d changes of ours, the causes of %d were missed", n+1, changes, missed)
+		if missed*mayMissOf > changes {
 			break
 		}
 	}
@@ -154,9 +160,19 @@ func TestADeploymentIsOneTrace(t *testing.T) {
 	}
 }
 
-// missed tells whether the watcher knows that it has missed the cause of a change.
-func (w *world) missed() bool {
-	return slices.ContainsFunc(w.Spans(), func(s tracetest.Span) bool { return s.Attributes[trace.Outcome] == "missed its cause" })
+// missed are the changes of ours of which the watcher knows that it has missed the cause, and
+// changes are all of ours.
+func (w *world) missed() (missed, changes int) {
+	for _, s := range w.Spans() {
+		if fmt.Sprint(s.Attributes[trace.Manager]) != events.FieldManager {
+			continue
+		}
+		changes++
+		if s.Attributes[trace.Outcome] == "missed its cause" {
+			missed++
+		}
+	}
+	return missed, changes
 }
 
 // story makes a Deployment, and tells what its trace lacks.
