@@ -374,24 +374,27 @@ func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 	})
 }
 
+// mostScenes is how many more scenes are played at most, of all mutants.
+const mostScenes = 3
+
 // foundOut: each mutant has unexplained differences of the kind that it makes. Who is seen
-// to go before it is seen that there are too many is taken for somebody else's doing, so
+// to go before it is seen that there are too many is taken for another manager's doing, so
 // one scene may show nothing on a slow machine: then it is played again.
 func (s *site) foundOut(t *testing.T, namespace string) {
 	played, scenes := time.Now(), 0
 	for _, m := range mutants() {
 		name := m.Describe().Name
-		within(t, 3*patience, name+" is found out", func() string { // scenes are seen for nothing while the order is doubtful
+		within(t, patience, name+" is found out", func() string { // scenes are seen for nothing while the order is doubtful
 			parities, err := record.New(s.bus).Parities(t.Context(), []string{name}, record.Compared{})
 			must(t, err)
 			if len(parities) == 0 {
 				return "no shadow"
 			}
 			if slices.ContainsFunc(m.by, func(a events.Agreement) bool { return parities[0].Findings[a] > 0 }) {
-				t.Logf("%s: %v, after %d more scenes", name, parities[0].Findings, scenes)
+				t.Logf("%s: %v, after %d more scenes of at most %d", name, parities[0].Findings, scenes, mostScenes)
 				return ""
 			}
-			if time.Since(played) > compared {
+			if time.Since(played) > compared && scenes < mostScenes {
 				scenes++
 				s.sparing(t, namespace, fmt.Sprint("dear-", scenes))
 				played = time.Now()

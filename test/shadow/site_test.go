@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long anything may take on a machine that has other things to do.
-const patience = 5 * time.Minute
+const patience = 2 * time.Minute
 
 // auditPolicy has every request recorded, but for reads of others.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
