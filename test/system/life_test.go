@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,17 +41,14 @@ func TestLife(t *testing.T) {
 	since := s.mark(t)
 	m := s.run(t)
 	canary := s.plantSecret(t)
-	t.Run("stories", func(t *testing.T) {
-		for name, play := range map[string]func(*testing.T, *site){
-			"deployment": playDeployment, "namespace": playNamespace, "quota": playQuota,
-			"foreground": playForeground, "orphan": playOrphan, "custom resource": playCustomResource,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				play(t, s)
-			})
-		}
-	})
+	var stories sync.WaitGroup // as parallel tests they would wait until all of the package have begun
+	for name, play := range map[string]func(*testing.T, *site){
+		"deployment": playDeployment, "namespace": playNamespace, "quota": playQuota,
+		"foreground": playForeground, "orphan": playOrphan, "custom resource": playCustomResource,
+	} {
+		stories.Go(func() { t.Run(name, func(t *testing.T) { play(t, s) }) })
+	}
+	stories.Wait()
 	s.expectRest(t)
 	b := connect(t, m.nats)
 	expectComplete(t, s.writes(t, since), ended(t, b), outcomes(t, b))
