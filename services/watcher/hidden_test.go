@@ -50,7 +50,6 @@ func plants(image string) func(*corev1.Pod) {
 // TestWhatIsHiddenIsNowhere: it is in no message, in no file, in no line of the log and
 // in no span, however it came: listed, watched, changed or gone.
 func TestWhatIsHiddenIsNowhere(t *testing.T) {
-	t.Parallel()
 	var lines bytes.Buffer
 	state := klog.CaptureState()
 	defer state.Restore()
