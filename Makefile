@@ -26,6 +26,7 @@ CONCURRENT = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' --ex
 DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 # The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
 LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
+# Levels that build programs of ours run each time (-count=1): go test knows what a test imports, not what it runs.
 # Tests that hold a promise against a clock, or the whole machine's work: one after the other.
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture)$$
 
@@ -100,17 +101,17 @@ rbac: ## write the roles under deployments anew, from what the controllers read 
 	UPDATE_ROLES=1 $(GO) test ./cmd/internal/command -run TestRolesAreGenerated -count=1
 
 promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies, stops or is cut off; with the machine for itself
-	$(call tests,$@) ./test/system -run '$(ALONE)' -timeout 30m
+	$(call tests,$@) -count=1 ./test/system -run '$(ALONE)' -timeout 30m
 
 system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
-	$(call tests,$@) ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 2 -parallel 4 -timeout 40m
+	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 2 -parallel 4 -timeout 40m
 
 observability: $(GOTESTSUM) ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...
-	$(call tests,$@) ./test/observability/... -timeout 40m
+	$(call tests,$@) -count=1 ./test/observability/... -timeout 40m
 
 ui: $(GOTESTSUM) ## the web page of the record in a browser (installs Debian's chromium where there is none)
-	$(call tests,$@) ./test/ui/... -timeout 20m
+	$(call tests,$@) -count=1 ./test/ui/... -timeout 20m
 
 race: ## packages that start goroutines, watched for data races
 	$(GO) test -race -p 4 -parallel 8 -timeout 40m $(CONCURRENT)
