@@ -41,7 +41,8 @@ func flood(ctx context.Context, b *stream.Bus, kind kinds.Name, versions int) er
 }
 
 // tenant makes a bus of 96 MiB on which one kind has 20 MiB and a controller works, and
-// has a tenant write twice the store to another kind. Turns are stored all the while.
+// has a tenant write twice the store to another kind. Turns are stored all the while. It keeps
+// the disk busy: tests that use it do not run beside others.
 func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 	t.Helper()
 	ctx := t.Context()
@@ -90,7 +91,6 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 // TestATenantCannotFillTheStore: who writes far more than fits pushes out what he wrote
 // himself; other kinds, turns and states keep all that they have.
 func TestATenantCannotFillTheStore(t *testing.T) {
-	t.Parallel()
 	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20})
 	b := connect(t, stream.Options{Server: server})
 	tenant(t, server, b)
@@ -103,7 +103,6 @@ func TestATenantCannotFillTheStore(t *testing.T) {
 // TestATenantCannotFillAStoreWithUsers: the server bounds streams where others need a name
 // and a certificate.
 func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "accounts.conf")
 	accounts := "accounts { MILLRACE { jetstream: enabled, users: [ { user: all, password: all } ] } }"
 	if err := os.WriteFile(file, []byte(accounts), 0o600); err != nil {
@@ -124,7 +123,6 @@ func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
 // TestATenantCannotFillAStoreWithAPassword: the server bounds streams where others need a
 // password and it has no accounts.
 func TestATenantCannotFillAStoreWithAPassword(t *testing.T) {
-	t.Parallel()
 	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Password: "all", GuestPassword: "look", Listen: "127.0.0.1:0"})
 	tenant(t, server, connect(t, stream.Options{Server: server}))
 }
@@ -132,7 +130,6 @@ func TestATenantCannotFillAStoreWithAPassword(t *testing.T) {
 // TestATenantCannotFillAStockServer, on which a provisioner makes room with the rights that
 // it has.
 func TestATenantCannotFillAStockServer(t *testing.T) {
-	t.Parallel()
 	address := stockOf(t, 96<<20)
 	limit := connect(t, stream.Options{URL: as("provisioner", address)}).StoreLimit(96 << 20)
 	ended := make(chan error, 1)
@@ -148,7 +145,6 @@ func TestATenantCannotFillAStockServer(t *testing.T) {
 // TestATenantCannotFillOneOfACluster: the store of one server is smaller than those of the
 // others, and that one does not lead the tenant's log.
 func TestATenantCannotFillOneOfACluster(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "accounts.conf")
 	accounts := "accounts { MILLRACE { jetstream: enabled, users: [ { user: all, password: all } ] } }"
 	if err := os.WriteFile(file, []byte(accounts), 0o600); err != nil {
