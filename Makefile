@@ -26,7 +26,6 @@ CONCURRENT = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include='*.go' --ex
 DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 # The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
 LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
-# Levels that build programs of ours run each time (-count=1): go test knows what a test imports, not what it runs.
 # Tests that hold a promise against a clock, or the whole machine's work: one after the other.
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture)$$
 
@@ -100,6 +99,7 @@ oracle: $(GOTESTSUM) ## the same decisions as upstream's own controllers
 rbac: ## write the roles under deployments anew, from what the controllers read and promise
 	UPDATE_ROLES=1 $(GO) test ./cmd/internal/command -run TestRolesAreGenerated -count=1
 
+# Levels that build programs of ours run each time (-count=1): go test knows what a test imports, not what it runs.
 promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies, stops or is cut off; with the machine for itself
 	$(call tests,$@) -count=1 ./test/system -run '$(ALONE)' -timeout 30m
 
