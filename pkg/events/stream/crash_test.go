@@ -113,7 +113,7 @@ func TestStateGoesOnAfterCrash(t *testing.T) {
 		}
 	}
 	const filled, rounds = 40_000, 3
-	fillLog(t, b, filled)
+	fillLog(t, b, filled, manyKinds()...)
 	for round := range rounds {
 		server.kill()
 		_ = b.Close()
@@ -124,7 +124,7 @@ func TestStateGoesOnAfterCrash(t *testing.T) {
 		if _, err := publish(t.Context(), b, 1_000_000+round, 1); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "every state is where its log is", func() bool { return current(t, b) })
+		eventually(t, "every state is where its log is", func() bool { return current(t, b, manyKinds()) })
 		t.Logf("served after %v, every state current %v later", ready.Sub(began), time.Since(ready))
 		if lag := time.Since(ready); lag > bound {
 			t.Errorf("the states were current %v after the server was, want at most %v", lag, bound)
@@ -152,7 +152,7 @@ func manyKinds() []kinds.Kind {
 }
 
 // fillLog appends n deltas of few pods, which do not compress.
-func fillLog(t *testing.T, b *stream.Bus, n int) {
+func fillLog(t *testing.T, b *stream.Bus, n int, all ...kinds.Kind) {
 	t.Helper()
 	a, err := b.Append(t.Context(), kinds.Pods.Name)
 	if err != nil {
@@ -171,13 +171,13 @@ func fillLog(t *testing.T, b *stream.Bus, n int) {
 	if err := a.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state has caught up", func() bool { return current(t, b) })
+	eventually(t, "the state has caught up", func() bool { return current(t, b, all) })
 }
 
 // current tells whether every state stream has all of its log.
-func current(t *testing.T, b *stream.Bus) bool {
+func current(t *testing.T, b *stream.Bus, all []kinds.Kind) bool {
 	t.Helper()
-	for _, k := range manyKinds() {
+	for _, k := range all {
 		log, err := b.StreamState(t.Context(), subject.LogStream(k.Name))
 		if err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ func TestClusterFaults(t *testing.T) {
 		if t.Logf("%s: all went on within %v", fault.name, took); took > promised {
 			t.Errorf("%s: all went on within %v, want %v at most", fault.name, took, promised)
 		}
-		c.mended(js, subject.LogStream("pods"), subject.StateStream("pods"))
+		c.complete(js, subject.LogStream("pods"), subject.StateStream("pods"))
 	}
 	traffic.end()
 	traffic.check()
@@ -114,8 +114,8 @@ func (c *mortals) leader(js jetstream.JetStream, name string) (leader int) {
 	return leader
 }
 
-// mended waits until every copy of the streams is there and complete.
-func (c *mortals) mended(js jetstream.JetStream, names ...string) {
+// complete waits until every copy of the streams is there and complete.
+func (c *cluster) complete(js jetstream.JetStream, names ...string) {
 	c.t.Helper()
 	for _, name := range names {
 		eventually(c.t, "every copy of "+name+" is complete", func() bool {

@@ -181,7 +181,7 @@ func (f *follower) hand(batch []events.Message, handle func([]events.Message) er
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	lookup, done := context.WithTimeout(ctx, lookupPatience)
 	defer done()
-	handle, err := f.bus.js.Stream(lookup, f.stream)
+	handle, err := f.bus.led(lookup, f.stream)
 	if err != nil {
 		return nil, err
 	}

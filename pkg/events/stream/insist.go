@@ -64,6 +64,6 @@ func passing(err error) bool {
 	if errors.As(err, &api) && api.APIError() != nil {
 		return slices.Contains(passingCodes, api.APIError().ErrorCode)
 	}
-	return unanswered(err) || errors.Is(err, ErrNoProvisioner) || errors.Is(err, errNotYet) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+	return unanswered(err) || errors.Is(err, ErrNoProvisioner) || errors.Is(err, errNotYet) || errors.Is(err, errNotLed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -209,7 +210,7 @@ func (b *Bus) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 }
 
 // handle asks the server for a stream, now. Where a new leader is being chosen
-// nobody answers, so it asks again, the new one, before it gives up.
+// no server answers for it, so it asks again, the new one, before it gives up.
 func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream, err error) {
 	request, done := b.guarded(ctx, name)
 	defer done()
@@ -219,14 +220,37 @@ func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream,
 	}
 	for {
 		lookup, end := context.WithTimeout(request, min(lookupPatience, b.options.Timeout))
-		handle, err = b.js.Stream(lookup, name)
+		handle, err = b.led(lookup, name)
 		end()
-		if !errors.Is(err, context.DeadlineExceeded) || request.Err() != nil || time.Now().After(deadline) {
+		again := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNotLed) && pause(request, 0)
+		if !again || request.Err() != nil || time.Now().After(deadline) {
 			break
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", name, translated(request, err))
+	}
+	return handle, nil
+}
+
+// errNotLed: a server has answered for a stream that it does not lead.
+var errNotLed = errors.New("a server has answered that does not lead the stream")
+
+// led asks for a stream, and takes the answer of its leader alone. For ten seconds after its
+// start a server answers, too, for the streams that it was chosen to lead when they were made:
+// also one that has lost its disk, and says that they end where it has come to itself.
+func (b *Bus) led(ctx context.Context, name string) (jetstream.Stream, error) {
+	handle, err := b.js.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	info := handle.CachedInfo()
+	if c := info.Cluster; info.Config.Replicas > 1 && c != nil {
+		// Who answers lists the other copies, and not itself.
+		others := slices.ContainsFunc(c.Replicas, func(p *jetstream.PeerInfo) bool { return p.Name == c.Leader })
+		if c.Leader == "" || len(c.Replicas) == 0 || others {
+			return nil, fmt.Errorf("look up stream %s: %w", name, errNotLed)
+		}
 	}
 	return handle, nil
 }

@@ -1,0 +1,41 @@
+package stream_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// TestAServerWithoutItsDiskIsNotBelieved: for some seconds after its start a server answers for
+// the streams that it was chosen to lead when they were made, also while it fetches from the
+// others what it has lost. A stream never ends earlier than it did.
+func TestAServerWithoutItsDiskIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	const n, window = 4000, 3 * time.Second
+	c := serveCluster(t)
+	b := connect(t, stream.Options{URL: c.urls(), Replicas: 3})
+	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
+		t.Fatal(err)
+	}
+	fillLog(t, b, n, kinds.Pods.Kind)
+	names := []string{subject.LogStream("pods"), subject.StateStream("pods")}
+	for victim := range c.servers {
+		c.stop(victim)
+		if err := os.RemoveAll(c.dirs[victim]); err != nil {
+			t.Fatal(err)
+		}
+		c.start(victim)
+		for began := time.Now(); time.Since(began) < window && !t.Failed(); {
+			for _, name := range names {
+				if at, err := b.StreamState(t.Context(), name); err == nil && at.Last < n {
+					t.Errorf("server %d is back without its disk: %s ends at %d, want %d", victim, name, at.Last, n)
+				}
+			}
+		}
+		c.complete(admin(t, c.urls()), names...)
+	}
+}
