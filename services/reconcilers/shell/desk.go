@@ -305,7 +305,7 @@ func (d *Desk) keys() []events.Key {
 		}
 		slices.Sort(read)
 		for _, at := range read {
-			for _, h := range s.memory.kinds[at].all.items {
+			for h := range s.memory.kinds[at].namespaces.all() {
 				keys, _ := s.reader.keys(s, change{ref: h.ref, now: h.object}) // its ticket meets the panic again
 				set.add(keys...)
 			}

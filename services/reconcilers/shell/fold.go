@@ -70,7 +70,6 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 }
 
 func (k *kindMemory) settle() {
-	k.all.settle()
 	k.namespaces.settle()
 	k.controllers.settle()
 	k.uncontrolled.settle()

@@ -51,8 +51,7 @@ type kindMemory struct {
 	blurred bool
 	moved   moved
 
-	all          shelf
-	namespaces   index[string]
+	namespaces   byNamespace
 	controllers  index[types.UID]
 	uncontrolled index[string]
 }
@@ -108,7 +107,7 @@ func newKindMemory(kind kinds.Kind) *kindMemory {
 	return &kindMemory{
 		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
 		last: map[name]types.UID{}, damaged: map[name]damage{},
-		namespaces: newIndex[string](), controllers: newIndex[types.UID](), uncontrolled: newIndex[string](),
+		namespaces: newByNamespace(), controllers: newIndex[types.UID](), uncontrolled: newIndex[string](),
 	}
 }
 
@@ -208,14 +207,14 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	for _, controller := range m.names {
 		r, set := m.readers[controller], keySet{}
 		s := scene{memory: m, reader: r}
-		for _, h := range k.all.items {
+		for h := range k.namespaces.all() {
 			found, _ := r.keys(s, change{ref: h.ref, was: h.object})
 			set.add(found...)
 		}
 		keys[controller] = set.keys
 		r.dropOwed(kind)
 	}
-	for _, h := range k.all.items {
+	for h := range k.namespaces.all() {
 		m.drop(k, h)
 	}
 	m.dependents.settle()
@@ -245,7 +244,6 @@ func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	}
 	k.objects[at] = fresh
 	m.uids[fresh.uid] = fresh
-	k.all.stage(fresh.ref, fresh)
 	k.namespaces.put(at.namespace, fresh)
 	if controller := metav1.GetControllerOfNoCopy(fresh.object.Object); controller != nil {
 		k.controllers.put(controller.UID, fresh)
@@ -263,7 +261,6 @@ func (m *Memory) drop(k *kindMemory, h *held) {
 	if m.uids[h.uid] == h {
 		delete(m.uids, h.uid)
 	}
-	k.all.stage(h.ref, nil)
 	k.namespaces.remove(at.namespace, h)
 	if controller := metav1.GetControllerOfNoCopy(h.object.Object); controller != nil {
 		k.controllers.remove(controller.UID, h)

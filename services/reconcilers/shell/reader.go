@@ -203,6 +203,9 @@ func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
 	return set.keys, nil
 }
 
+// few is the number of keys up to which a list is searched from its start.
+const few = 8
+
 // keySet is a list of keys without repetition, in the order of arrival.
 type keySet struct {
 	keys []events.Key

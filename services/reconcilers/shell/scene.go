@@ -56,16 +56,16 @@ func (s scene) List(kind kinds.Name, namespace string) []metav1.Object {
 	case !ok:
 		return nil
 	case namespace == "":
-		return objects(k.all.items)
+		return objects(len(k.objects), k.namespaces.all())
 	default:
-		return objects(k.namespaces.at(namespace))
+		return listed(k.namespaces.at(namespace))
 	}
 }
 
 // ControlledBy implements [reconcile.Snapshot].
 func (s scene) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Object {
 	if k, ok := s.kind(kind); ok {
-		return objects(k.controllers.at(controller))
+		return listed(k.controllers.at(controller))
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (s scene) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Obje
 // Orphans implements [reconcile.Snapshot].
 func (s scene) Orphans(kind kinds.Name, namespace string) []metav1.Object {
 	if k, ok := s.kind(kind); ok {
-		return objects(k.uncontrolled.at(namespace))
+		return listed(k.uncontrolled.at(namespace))
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package shell
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,8 +31,7 @@ type state struct {
 }
 
 // shelf is a list of held objects, sorted by kind, namespace and name. Changes
-// are staged and take effect together in settle, so that the first fold of a
-// large kind sorts once instead of once per object.
+// are staged and take effect together in settle.
 type shelf struct {
 	items  []*held
 	staged map[events.Ref]*held // nil: to be removed
@@ -43,54 +44,62 @@ func (s *shelf) stage(ref events.Ref, h *held) {
 	s.staged[ref] = h
 }
 
-// few is the number of staged changes up to which single insertions are cheaper
-// than going through the whole list.
-const few = 8
-
+// settle makes what was staged visible. It costs a search and a move of memory for
+// each change, and never looks at the items between: a list may be very long.
 func (s *shelf) settle() {
-	if len(s.staged) <= few {
-		for ref, h := range s.staged {
-			s.place(ref, h)
-		}
-	} else {
-		s.merge()
-	}
-	s.staged = nil
-}
-
-func (s *shelf) place(ref events.Ref, h *held) {
-	at, found := slices.BinarySearchFunc(s.items, ref, func(item *held, ref events.Ref) int {
-		return compareRefs(item.ref, ref)
-	})
-	switch {
-	case h == nil && found:
-		s.items = slices.Delete(s.items, at, at+1)
-	case h != nil && found:
-		s.items[at] = h
-	case h != nil:
-		s.items = slices.Insert(s.items, at, h)
-	}
-}
-
-func (s *shelf) merge() {
-	fresh := make([]*held, 0, len(s.staged))
-	for _, h := range s.staged {
-		if h != nil {
+	fresh, removed := make([]*held, 0, len(s.staged)), []int(nil)
+	for ref, h := range s.staged {
+		at, found := s.find(len(s.items), ref)
+		switch {
+		case found && h != nil:
+			s.items[at] = h
+		case found:
+			removed = append(removed, at)
+		case h != nil:
 			fresh = append(fresh, h)
 		}
 	}
-	slices.SortFunc(fresh, func(a, b *held) int { return compareRefs(a.ref, b.ref) })
-	merged := make([]*held, 0, len(s.items)+len(fresh))
-	for _, item := range s.items {
-		if _, replaced := s.staged[item.ref]; replaced {
-			continue
-		}
-		for len(fresh) > 0 && compareRefs(fresh[0].ref, item.ref) < 0 {
-			merged, fresh = append(merged, fresh[0]), fresh[1:]
-		}
-		merged = append(merged, item)
+	s.staged = nil
+	s.remove(removed)
+	s.insert(fresh)
+}
+
+// find gives the place of an object among the first n items.
+func (s *shelf) find(n int, ref events.Ref) (at int, found bool) {
+	return slices.BinarySearchFunc(s.items[:n], ref, func(item *held, ref events.Ref) int {
+		return compareRefs(item.ref, ref)
+	})
+}
+
+// remove takes out the items at some places.
+func (s *shelf) remove(places []int) {
+	if len(places) == 0 {
+		return
 	}
-	s.items = append(merged, fresh...)
+	slices.Sort(places)
+	to := places[0]
+	for i, at := range places {
+		end := len(s.items)
+		if i+1 < len(places) {
+			end = places[i+1]
+		}
+		to += copy(s.items[to:], s.items[at+1:end])
+	}
+	clear(s.items[to:])
+	s.items = s.items[:to]
+}
+
+// insert puts in items that are not there, the last one first, so that every
+// item moves once.
+func (s *shelf) insert(fresh []*held) {
+	slices.SortFunc(fresh, func(a, b *held) int { return compareRefs(a.ref, b.ref) })
+	end := len(s.items)
+	s.items = slices.Grow(s.items, len(fresh))[:end+len(fresh)]
+	for i, h := range slices.Backward(fresh) {
+		at, _ := s.find(end, h.ref)
+		copy(s.items[at+i+1:], s.items[at:end])
+		s.items[at+i], end = h, at
+	}
 }
 
 func compareRefs(a, b events.Ref) int {
@@ -139,12 +148,50 @@ func (x index[K]) at(under K) []*held {
 	return nil
 }
 
-func objects(items []*held) []metav1.Object {
-	out := make([]metav1.Object, 0, len(items))
-	for _, h := range items {
+// byNamespace files all objects of a kind, those of one namespace after those of
+// another: a list of all would cost a move of all for one that comes or goes.
+type byNamespace struct {
+	index[string]
+	order []string // the namespaces that have some, sorted
+}
+
+func newByNamespace() byNamespace { return byNamespace{index: newIndex[string]()} }
+
+func (x *byNamespace) settle() {
+	touched := slices.Collect(maps.Keys(x.touched))
+	x.index.settle()
+	for _, namespace := range touched {
+		at, listed := slices.BinarySearch(x.order, namespace)
+		switch _, some := x.shelves[namespace]; {
+		case some && !listed:
+			x.order = slices.Insert(x.order, at, namespace)
+		case listed && !some:
+			x.order = slices.Delete(x.order, at, at+1)
+		}
+	}
+}
+
+// all are the objects of the kind, sorted by namespace and name.
+func (x *byNamespace) all() iter.Seq[*held] {
+	return func(yield func(*held) bool) {
+		for _, namespace := range x.order {
+			for _, h := range x.shelves[namespace].items {
+				if !yield(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func objects(n int, items iter.Seq[*held]) []metav1.Object {
+	out := make([]metav1.Object, 0, n)
+	for h := range items {
 		if obj, ok := h.seen(); ok {
 			out = append(out, obj)
 		}
 	}
 	return out
 }
+
+func listed(items []*held) []metav1.Object { return objects(len(items), slices.Values(items)) }
