@@ -34,7 +34,7 @@ for separate services. Alone, or as one of three that keep a copy of everything 
     --nats-tls-cert-file=tls.crt --nats-tls-key-file=tls.key --cluster-ca-file=ca.crt
 
 and so on for b and c. The services then take all three addresses in --nats-url, and
---stream-replicas=3. A stock NATS server of version 2.12 or later does as well.`,
+--stream-replicas=3. A stock NATS server of version 2.14 or later does as well.`,
 		flags: []func(*pflag.FlagSet){server.add, server.addCluster, service.add},
 		run: func(ctx context.Context) error {
 			running, err := server.start()

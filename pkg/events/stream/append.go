@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/ingest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -24,9 +27,6 @@ const (
 	maxInFlight = 2048
 	// maxBytesInFlight bounds the same in bytes.
 	maxBytesInFlight = 16 << 20
-	// maxAsync is the client library's own bound, for all appenders together.
-	// Ours must be the one that holds: at this one, publishing fails.
-	maxAsync = 1 << 20
 )
 
 // appender publishes with predicted sequences: message i expects the sequence
@@ -35,35 +35,33 @@ const (
 //
 // The sequence alone does not say whose message has it: when another publisher
 // has stored k messages in the meantime, our next k are refused, and the one
-// after them would fit again. So a message that is sent before its predecessor
-// is known to be stored also expects the predecessor's id. (The id alone would
-// not do: a server forgets ids.)
-//
-// Where a stream has copies, ids must not be expected: its leader stores such a
-// message in the others' journals before anybody compares ids, and a copy that
-// then finds another id there takes that for damage and never writes again, nor
-// after a restart. So there each message waits until its predecessor is known to be
-// stored.
+// after them would fit again. The messages are therefore one batch of fast ingest,
+// which ends with the first message that is refused ([ingest]).
 type appender struct {
-	name   string // makes our ids differ from those of other publishers
 	bus    *Bus
+	kind   kinds.Name
 	stream string
 	// life ends when the server refuses our subject, or with Close.
-	life context.Context
-	end  func()
+	life    context.Context
+	end     func()
+	answers *nats.Subscription
+	inbox   string
 
 	age  time.Duration // how long the log keeps a message
 	last uint64
-	sent []sent // not yet known to be stored, oldest first
-	size int    // bytes of sent
-	err  error  // the first error; sticky
+	err  error // the first error; sticky
 	// stored is the last sequence that is known to be stored.
 	stored atomic.Uint64
-}
+	// heard holds a token when an answer has come.
+	heard chan struct{}
 
-type sent struct {
-	future jetstream.PubAckFuture
-	size   int
+	mu     sync.Mutex
+	batch  *ingest.Batch
+	before uint64 // the log's last sequence before the batch
+	open   []int  // the sizes of what is not known to be stored, oldest first
+	size   int    // their sum
+	used   time.Time
+	shaken <-chan struct{} // what the batch had in flight may be lost
 }
 
 // Append opens a kind's log for its one publisher; see [bus.Publisher].
@@ -73,11 +71,14 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
-	life, end := b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
-	a := &appender{name: nuid.Next(), bus: b, stream: stream, life: life, end: end, last: state.Last, age: state.Keeps.Age}
+	a := &appender{bus: b, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: b.conn.NewInbox(), heard: make(chan struct{}, 1)}
+	if a.answers, err = b.conn.Subscribe(a.inbox+".>", a.hear); err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", kind, translated(ctx, err))
+	}
+	a.life, a.end = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
 	a.stored.Store(state.Last)
 	if b.options.Replicas > 1 {
-		go b.pace(life, kind, &a.stored)
+		go b.pace(a.life, kind, &a.stored)
 	}
 	return a, nil
 }
@@ -87,37 +88,74 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 		return a.err
 	}
 	size := len(m.Data) + len(m.Subject)
-	if a.bus.options.Replicas > 1 {
-		if err := a.reap(ctx, 0, 0); err != nil {
-			return err
-		}
-	}
-	if len(a.sent) >= maxInFlight || a.size+size > maxBytesInFlight {
+	room, err := a.within(maxInFlight-1, maxBytesInFlight-size)
+	switch {
+	case err != nil:
+		return a.fail(err)
+	case !room:
 		// Half at once: to wait for each single one costs far more.
 		if err := a.reap(ctx, maxInFlight/2, maxBytesInFlight/2); err != nil {
 			return err
 		}
 	}
-	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10), jetstream.MsgIDHeader, a.id(a.last+1))
-	if len(a.sent) > 0 {
-		out.Header[jetstream.ExpectedLastMsgIDHeader] = []string{a.id(a.last)}
-	}
+	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10))
 	if ttl := a.lifetime(m); ttl != "" {
 		out.Header[jetstream.MsgTTLHeader] = []string{ttl}
 	}
-	// No retries: a message that is sent again would come after its successors.
-	future, err := a.bus.js.PublishMsgAsync(out, jetstream.WithRetryAttempts(0))
-	if err != nil {
+	out.Reply = a.next(size)
+	if err := a.bus.conn.PublishMsg(out); err != nil {
 		return a.fail(err)
 	}
 	a.last++
-	a.size += size
-	a.sent = append(a.sent, sent{future, size})
 	return nil
 }
 
-// id of our message with a sequence.
-func (a *appender) id(sequence uint64) string { return a.name + "-" + strconv.FormatUint(sequence, 10) }
+// next is the reply subject of the next message, in a batch of its own where there is none
+// that the server still knows for certain.
+func (a *appender) next(size int) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.batch == nil || a.batch.Open() == 0 && a.batch.Err() == nil && (now.Sub(a.used) > ingest.Idle || isClosed(a.shaken)) {
+		a.batch, a.before, a.shaken = ingest.New(a.inbox, nuid.Next()), a.last, a.bus.whenShaken()
+	}
+	a.used = now
+	a.open, a.size = append(a.open, size), a.size+size
+	return a.batch.Next()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// hear takes in an answer of the server.
+func (a *appender) hear(m *nats.Msg) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.batch == nil || !a.batch.Owns(m.Subject) {
+		return // to a batch of before, of which everything is stored
+	}
+	if m.Header.Get("Status") != "" { // from the server, which has no such stream
+		a.batch.Fail(nats.ErrNoResponders)
+	} else {
+		a.batch.Hear(m.Data)
+	}
+	done := len(a.open) - a.batch.Open()
+	for _, size := range a.open[:done] {
+		a.size -= size
+	}
+	a.open = a.open[:copy(a.open, a.open[done:])]
+	a.stored.Store(a.before + a.batch.Stored())
+	select {
+	case a.heard <- struct{}{}:
+	default:
+	}
+}
 
 // lifetime of a message in log and state: a tombstone leaves the state when
 // nobody can resume behind it any more, a mark when there are newer ones.
@@ -139,42 +177,60 @@ func (a *appender) Flush(ctx context.Context) error {
 	return a.reap(ctx, 0, 0)
 }
 
-// reap waits until at most so many messages and bytes are under way.
-func (a *appender) reap(ctx context.Context, messages, bytes int) error {
-	done := 0
-	var err error
-	for ; done < len(a.sent) && err == nil; done++ {
-		if len(a.sent)-done <= messages && a.size <= bytes {
-			break
-		}
-		if err = a.await(ctx, a.sent[done].future); err == nil {
-			a.size -= a.sent[done].size
-		}
+// within tells whether no more than so many messages and bytes are in flight.
+//
+// Errors: why the server stores nothing more of what was sent.
+func (a *appender) within(messages, bytes int) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.batch != nil && a.batch.Err() != nil {
+		return false, a.batch.Err()
 	}
-	if err != nil {
-		return a.fail(err)
-	}
-	a.sent = a.sent[:copy(a.sent, a.sent[done:])]
-	a.stored.Store(a.last - uint64(len(a.sent)))
-	return nil
+	return len(a.open) <= messages && a.size <= bytes, nil
 }
 
-func (a *appender) await(ctx context.Context, future jetstream.PubAckFuture) error {
-	select {
-	case ack := <-future.Ok():
-		if ack.Stream != a.stream {
-			return fmt.Errorf("stored in %s", ack.Stream)
+// reap waits until no more than so many messages and bytes are in flight. Where no answer
+// comes the server is asked once; then it has as long as for any request.
+func (a *appender) reap(ctx context.Context, messages, bytes int) error {
+	patience := a.bus.options.Timeout / 2
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	for asked := false; ; {
+		done, err := a.within(messages, bytes)
+		switch {
+		case err != nil:
+			return a.fail(err)
+		case done:
+			return nil
 		}
-		return nil
-	case err := <-future.Err():
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-a.life.Done():
-		return context.Cause(a.life)
-	case <-a.bus.closed:
-		return bus.ErrClosed
+		select {
+		case <-a.heard:
+			asked = false
+		case <-silence.C:
+			if asked {
+				return a.fail(fmt.Errorf("the server does not say what it has stored: %w", nats.ErrTimeout))
+			}
+			if err := a.ping(); err != nil {
+				return a.fail(err)
+			}
+			asked = true
+		case <-ctx.Done():
+			return a.fail(ctx.Err())
+		case <-a.life.Done():
+			return a.fail(context.Cause(a.life))
+		case <-a.bus.closed:
+			return a.fail(bus.ErrClosed)
+		}
+		silence.Reset(patience)
 	}
+}
+
+// ping has the server say again what it has stored.
+func (a *appender) ping() error {
+	a.mu.Lock()
+	reply := a.batch.Ping()
+	a.mu.Unlock()
+	return a.bus.conn.PublishRequest(subject.Mark(a.kind), reply, nil)
 }
 
 func (a *appender) fail(err error) error {
@@ -196,7 +252,6 @@ func (a *appender) Close() error {
 	if !errors.Is(a.err, bus.ErrClosed) {
 		a.err = fmt.Errorf("append to %s: %w", a.stream, bus.ErrClosed)
 	}
-	a.sent = nil
 	a.end()
-	return nil
+	return a.answers.Unsubscribe()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/port"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -133,4 +135,38 @@ func BenchmarkLastOf(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together), "ns/key")
 		})
 	}
+}
+
+// BenchmarkAppendInCluster appends to the log of one kind on three servers, each of which
+// syncs every message.
+func BenchmarkAppendInCluster(b *testing.B) {
+	bus := connect(b, stream.Options{URL: threeServers(b), Replicas: 3})
+	if err := bus.EnsureKind(b.Context(), kinds.Pods.Kind); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	fill(b, bus, b.N)
+	perSecond(b)
+}
+
+// threeServers are the addresses of a cluster that syncs always.
+func threeServers(b *testing.B) (urls string) {
+	b.Helper()
+	var free [6]string
+	for i := range free {
+		at, err := port.Free()
+		if err != nil {
+			b.Fatal(err)
+		}
+		free[i] = fmt.Sprintf("127.0.0.1:%d", at)
+	}
+	listen, routes := free[:3], free[3:]
+	for i := range listen {
+		s := serve(b, stream.ServerOptions{
+			Dir: b.TempDir(), Listen: listen[i], Name: fmt.Sprint("server-", i), SyncAlways: true,
+			Cluster: stream.ClusterOptions{Listen: routes[i], Routes: routes},
+		})
+		b.Cleanup(func() { _ = s.Close() })
+	}
+	return "nats://" + strings.Join(listen, ",nats://")
 }

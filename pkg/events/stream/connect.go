@@ -102,8 +102,6 @@ func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 func (b *Bus) newJetStream() (jetstream.JetStream, error) {
 	options := []jetstream.JetStreamOpt{
 		jetstream.WithDefaultTimeout(b.options.Timeout),
-		jetstream.WithPublishAsyncTimeout(b.options.Timeout),
-		jetstream.WithPublishAsyncMaxPending(maxAsync),
 	}
 	if b.options.APIPrefix != "" {
 		return jetstream.NewWithAPIPrefix(b.conn, b.options.APIPrefix, options...)

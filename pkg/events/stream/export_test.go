@@ -5,7 +5,9 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/pkg/events/stream/ingest"
 )
 
 // Compact has a server of a cluster forget how a stream came to be what it is: it
@@ -29,7 +31,7 @@ var (
 
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
 func Passing(err error) bool {
-	return passing(err) || errors.Is(err, errShaken) || errors.Is(err, jetstream.ErrAsyncPublishTimeout)
+	return passing(err) || errors.Is(err, errShaken) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
 }
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.

@@ -31,7 +31,7 @@ func (b own) notary(ctx context.Context, keep time.Duration) error {
 	case err != nil:
 		return err
 	}
-	if err := b.harden(ctx, &info.Config, want); err != nil {
+	if err := b.upgrade(ctx, &info.Config, want); err != nil {
 		return err
 	}
 	have := info.Config

@@ -21,8 +21,7 @@ const (
 	kindKey = "millrace.kind"
 	// putWindow is how long the id of a message is remembered.
 	putWindow = 2 * time.Minute
-	// logWindow is short: ids on a log chain what is under way, and are not for
-	// de-duplication.
+	// logWindow is short: messages of a log have no ids.
 	logWindow = 10 * time.Second
 	// markAge is how long a mark is kept; there will be a newer one.
 	markAge = time.Hour
@@ -61,7 +60,7 @@ func (o Options) packing() jetstream.StoreCompression {
 // direct gets in the log's name.
 func (o Options) logSettings(kind kinds.Kind) jetstream.StreamConfig {
 	c := o.record(string(kind.Name), subject.LogStream(kind.Name), logWindow, subject.Log(kind.Name))
-	c.AllowMsgTTL = true
+	c.AllowMsgTTL, c.AllowBatchPublish = true, true
 	maps.Copy(c.Metadata, kindMetadata(kind))
 	return c
 }
@@ -164,6 +163,7 @@ var settings = []setting{
 	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }},
 	{"mirror_direct", func(c jetstream.StreamConfig) any { return c.MirrorDirect }},
 	{"allow_msg_ttl", func(c jetstream.StreamConfig) any { return c.AllowMsgTTL }},
+	{"allow_batched", func(c jetstream.StreamConfig) any { return c.AllowBatchPublish }},
 	{"allow_msg_schedules", func(c jetstream.StreamConfig) any { return c.AllowMsgSchedules }},
 	{"allow_rollup_hdrs", func(c jetstream.StreamConfig) any { return c.AllowRollup }},
 	{"deny_delete", func(c jetstream.StreamConfig) any { return c.DenyDelete }},

@@ -74,7 +74,7 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 			return nil, err
 		default:
 			there = append(there, true)
-			if err := b.harden(ctx, &info.Config, want); err != nil {
+			if err := b.upgrade(ctx, &info.Config, want); err != nil {
 				return nil, err
 			}
 			switch {
@@ -93,18 +93,22 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 	return there, b.resize(ctx, resized)
 }
 
-// harden has a stream refuse to be purged that an older version made. Nothing else is to be
-// said against it, and the server lets no one take it back.
-func (b *Bus) harden(ctx context.Context, have *jetstream.StreamConfig, want jetstream.StreamConfig) error {
-	if b.options.asks || have.DenyPurge || !want.DenyPurge || have.Sealed || len(differences(retained(want, *have), want)) > 0 {
+// upgrade gives a stream that an older version made what this one adds to it: that it cannot
+// be purged, which the server lets no user take back, and fast ingest. A stream that differs
+// in anything else stays as it is.
+func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want jetstream.StreamConfig) error {
+	next := *have
+	next.DenyPurge, next.AllowBatchPublish = have.DenyPurge || want.DenyPurge, want.AllowBatchPublish
+	same := next.DenyPurge == have.DenyPurge && next.AllowBatchPublish == have.AllowBatchPublish
+	if b.options.asks || same || have.Sealed || len(differences(retained(want, next), want)) > 0 {
 		return nil
 	}
-	have.DenyPurge = true
 	request, done := b.guarded(ctx, have.Name)
 	defer done()
-	if _, err := b.js.UpdateStream(request, *have); err != nil {
-		return fmt.Errorf("have stream %s refuse to be purged: %w", have.Name, translated(request, err))
+	if _, err := b.js.UpdateStream(request, next); err != nil {
+		return fmt.Errorf("upgrade the settings of stream %s: %w", have.Name, translated(request, err))
 	}
+	*have = next
 	return nil
 }
 
