@@ -18,7 +18,7 @@ func aTaker(t *testing.T) *taker {
 		t.Fatal(err)
 	}
 	return &taker{
-		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, hand: newHand("a", newMetrics())}, profile: &Profile{Name: "rs"},
+		Service: &Service{config: Config{Bus: b, Log: slog.New(slog.DiscardHandler)}, flights: newFlights("a", newMetrics())}, profile: &Profile{Name: "rs"},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/services/writer/claim"
 )
 
 // numbered is a delivery that can be told from others, and counts how often it was
@@ -21,7 +22,7 @@ func (n numbered) Working()     { *n.working++ }
 // newest delivery is the one that is said to be worked on, and that is answered.
 func TestTheNewestDeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
-	h, at := newHand("a", newMetrics()), place{"rs", 7}
+	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 	carried, first, second := 0, 0, 0
 	hold := make(chan struct{})
 	carry := func() { carried++; <-hold }

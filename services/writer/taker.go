@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -41,17 +42,17 @@ func (s *Service) taker(p *Profile) *taker {
 // take takes a turn in hand. reading ends when the writer is asked to stop,
 // working when it must.
 func (t *taker) take(reading, working context.Context, d bus.Delivery) {
-	at := place{t.profile.Name, d.Message().Sequence}
+	at := claim.Place{Controller: t.profile.Name, Sequence: d.Message().Sequence}
 	fresh := t.fresh(d)
-	t.hand.take(at, d, fresh, func() {
+	t.flights.take(at, d, fresh, func() {
 		select {
 		case t.slots <- struct{}{}:
 			defer func() { <-t.slots }()
 		case <-reading.Done():
-			t.hand.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
+			t.flights.answer(at, func(d bus.Delivery) { d.Later(0) }) // for another writer
 			return
 		}
-		t.hand.answer(at, t.guarded(working, d, fresh))
+		t.flights.answer(at, t.guarded(working, d, fresh))
 	})
 }
 
@@ -59,7 +60,7 @@ func (t *taker) take(reading, working context.Context, d bus.Delivery) {
 // One that is not may be in somebody else's hand, or done, or half done. That also
 // goes for one that is old: the consumer may have forgotten about it, together
 // with everything before it.
-func (t *taker) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && t.age(d) <= ackWait }
+func (t *taker) fresh(d bus.Delivery) bool { return d.Attempt() <= 1 && t.age(d) <= claim.AckWait }
 
 // age is how long ago a turn was stored, by the clock of the bus.
 func (t *taker) age(d bus.Delivery) time.Duration { return t.time.now().Sub(d.Message().Time) }
@@ -70,10 +71,10 @@ func (t *taker) age(d bus.Delivery) time.Duration { return t.time.now().Sub(d.Me
 // have heard of that one; untouched tells whether there has been nobody at all.
 func (t *taker) begun(d bus.Delivery) (begun, untouched bool) {
 	stored := time.Now().Add(-t.age(d))
-	if d.Attempt() > 1 || !t.hand.watched(stored) {
+	if d.Attempt() > 1 || !t.flights.watched(stored) {
 		return true, false
 	}
-	return false, t.hand.alone(place{t.profile.Name, d.Message().Sequence}, stored)
+	return false, t.flights.alone(claim.Place{Controller: t.profile.Name, Sequence: d.Message().Sequence}, stored)
 }
 
 // carry carries a turn out and gives the answer to its delivery.
@@ -105,8 +106,8 @@ func (t *taker) carry(ctx context.Context, d bus.Delivery, fresh bool) (answer f
 	if err != nil {
 		return t.refuse(ctx, m, lane, key, err)
 	}
-	if turn.Repeats > 0 && t.hand.elsewhere(place{t.profile.Name, turn.Repeats}) {
-		return func(d bus.Delivery) { d.Later(beat) }
+	if turn.Repeats > 0 && t.flights.elsewhere(claim.Place{Controller: t.profile.Name, Sequence: turn.Repeats}) {
+		return func(d bus.Delivery) { d.Later(claim.Interval) }
 	}
 	ctx, span := t.traced(ctx, d, turn)
 	defer span.End()
@@ -141,9 +142,9 @@ func fault(err error) string {
 // where there is an outcome of it or of a later one, it is settled, and where
 // there is a later turn, that is the one to be carried out.
 func (t *taker) known(ctx context.Context, m events.Message, lane events.Lane, key events.Key, begun bool) (answer func(bus.Delivery), known bool) {
-	at := place{t.profile.Name, m.Sequence}
-	if !t.hand.claim(at) || begun && !t.hand.announced(ctx, at) {
-		return func(d bus.Delivery) { d.Later(beat) }, true
+	at := claim.Place{Controller: t.profile.Name, Sequence: m.Sequence}
+	if !t.flights.claim(at) || begun && !t.flights.announced(ctx, at) {
+		return func(d bus.Delivery) { d.Later(claim.Interval) }, true
 	}
 	settled, err := t.over(ctx, m, lane, key)
 	switch {
@@ -217,11 +218,11 @@ func (t *taker) carryOut(ctx context.Context, m events.Message, turn events.Turn
 	case !holds():
 		return t.lost(m)
 	case !done:
-		t.hand.abandon()
+		t.flights.giveUp()
 		return func(d bus.Delivery) { d.Later(t.share.back()) }
 	}
 	if err := t.settle(ctx, m, turn, results); err != nil {
-		t.hand.abandon()
+		t.flights.giveUp()
 		return t.later(m, err)
 	}
 	t.remark(m, turn, results)
@@ -320,25 +321,25 @@ func (t *taker) history(ctx context.Context) func(events.Message) bool {
 // holds is the grip on a turn. While the turn may be in another hand it waits, until
 // it is known to be in none, or the grip is gone.
 func (t *taker) holds(ctx context.Context, m events.Message, turn events.Turn) func() bool {
-	at := place{t.profile.Name, m.Sequence}
+	at := claim.Place{Controller: t.profile.Name, Sequence: m.Sequence}
 	return func() bool {
 		for {
-			switch t.hand.standing(at) {
-			case firm:
+			switch t.flights.standing(at) {
+			case claim.Held:
 				return true
-			case gone:
+			case claim.Lost:
 				return false
-			case free:
+			case claim.Free:
 				switch over, err := t.over(ctx, m, turn.Lane, turn.Key); {
 				case err == nil && over:
 					return false
 				case err == nil:
-					t.hand.regain(at)
+					t.flights.regain(at)
 					continue
 				}
-			case vague:
+			case claim.Uncertain:
 			}
-			if wait(ctx, beat/8); ctx.Err() != nil {
+			if wait(ctx, claim.Interval/8); ctx.Err() != nil {
 				return false
 			}
 		}
@@ -368,7 +369,7 @@ func (t *taker) unless(ctx context.Context, m events.Message, turn events.Turn, 
 // lost drops a turn whose grip was lost. It is not answered: the answer might be
 // taken for that of whoever has it now.
 func (t *taker) lost(m events.Message) func(bus.Delivery) {
-	t.hand.abandon()
+	t.flights.giveUp()
 	t.log(m).Warn("let go of a turn that may be in another writer's hand")
 	return func(bus.Delivery) {}
 }

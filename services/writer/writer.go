@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/mint"
+	"github.com/millrace/millrace/services/writer/claim"
 )
 
 // Mode is how far the writer goes.
@@ -109,16 +110,6 @@ type Config struct {
 
 const (
 	durable = "writer"
-	ackWait = time.Second
-	// lapse is how long after the last beat a turn may be somebody else's.
-	lapse = ackWait * 4 / 5
-	// beat is how often the turns in hand are said to be worked on.
-	beat = 200 * time.Millisecond
-	// attention is how long a writer listens before it takes what may be in the
-	// hand of another one.
-	attention = 2 * beat
-	// remembered is how many beats may be on their way.
-	remembered = 64
 	// deafness is how long beats may stay away before the writer is not ready.
 	deafness          = 5 * time.Second
 	defaultConcurrent = 50
@@ -132,7 +123,7 @@ type Service struct {
 	door    *apply.Door
 	teller  *apply.Teller
 	metrics *metrics
-	hand    *hand
+	flights *flights
 	crier   *crier // nil without traces
 	epochs  *epochs
 	time    busTime
@@ -184,12 +175,12 @@ func New(c Config) (*Service, error) {
 		probe = func(context.Context) error { return nil } // it needs none
 	}
 	s := &Service{
-		config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, hand: newHand(id, m), crier: cries,
+		config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), crier: cries,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	var proven func(string) bool
-	if s.hand.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
-		s.hand.proves, proven = s.provesHeartbeat, s.hand.hears
+	if s.flights.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
+		s.flights.proves, proven = s.provesHeartbeat, s.flights.hears
 	}
 	s.share = newShare(c.Bus, id, probe, proven)
 	return s, nil
@@ -242,7 +233,7 @@ func (s *Service) Run(ctx context.Context) error {
 	background.Go(func() { s.share.run(ctx) })
 	background.Go(func() { s.epochs.keep(working) })
 	background.Go(func() { s.shareEpochs(working) })
-	background.Go(func() { s.hand.keep(working, s.config.Bus, s.config.Log) })
+	background.Go(func() { s.flights.keep(working, s.config.Bus, s.config.Log) })
 	background.Go(func() { s.crier.keep(working) })
 	defer background.Wait()
 	defer stop()
@@ -264,11 +255,11 @@ func (s *Service) Run(ctx context.Context) error {
 	for i := range s.config.Controllers {
 		t := s.taker(&s.config.Controllers[i])
 		most := ahead * cap(t.slots)
-		s.hand.give(t.profile.Name, most)
+		s.flights.limit(t.profile.Name, most)
 		readers.Go(func() error {
 			w := bus.Work{
 				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
-				AckWait: ackWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
+				AckWait: claim.AckWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
 			}
 			return s.share.Work(reading, w, func(d bus.Delivery) {
 				if hand, takes := s.share.holding(working); takes {
@@ -281,7 +272,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	err := readers.Wait()
 	s.become(errors.New("stopped"))
-	s.hand.drain(s.config.Drain, stop)
+	s.flights.drain(s.config.Drain, stop)
 	if err != nil {
 		return fmt.Errorf("read turns: %w", err)
 	}
@@ -303,7 +294,7 @@ func (s *Service) Checks() map[string]func() error {
 		"writer": func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.idle == nil && s.hand.deaf() {
+			if s.idle == nil && s.flights.deaf() {
 				return fmt.Errorf("does not hear its own beats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
 			}
 			return s.idle

@@ -1,4 +1,4 @@
-package writer
+package claim
 
 import (
 	"fmt"
@@ -10,10 +10,9 @@ import (
 
 // However many writers are made up, what is kept of them is bounded.
 func TestMadeUpWritersAreBounded(t *testing.T) {
-	t.Parallel()
-	h := newHand("self", newMetrics())
+	h := newParty("self")
 	for n := range 1000 {
-		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", n), Number: 1}.Encode())
+		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", n), Number: 1})
 	}
 	if got := len(h.others); got != mostOthers {
 		t.Errorf("%d writers are remembered, want %d", got, mostOthers)
@@ -23,16 +22,15 @@ func TestMadeUpWritersAreBounded(t *testing.T) {
 // However many turns they claim, what is kept of that is bounded; and of a turn that is here
 // each claim counts.
 func TestMadeUpClaimsAreBounded(t *testing.T) {
-	t.Parallel()
-	h := newHand("self", newMetrics())
-	here := place{"toy", 1 << 40}
-	h.held[here] = &grip{taken: time.Now()}
+	h := newParty("self")
+	here := Place{"toy", 1 << 40}
+	h.flights[here] = &flight{taken: time.Now()}
 	for writer := range 50 {
 		turns := make([]uint64, 10_000)
 		for i := range turns {
 			turns[i] = uint64(writer*len(turns) + i)
 		}
-		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", writer), Number: 1, Turns: map[string][]uint64{"toy": turns}}.Encode())
+		h.hear(events.Beat{Writer: fmt.Sprint("ghost-", writer), Number: 1, Turns: map[string][]uint64{"toy": turns}})
 	}
 	claims := 0
 	for _, p := range h.others {
@@ -41,8 +39,8 @@ func TestMadeUpClaimsAreBounded(t *testing.T) {
 	if claims > mostClaims {
 		t.Errorf("%d claims are remembered, want %d at most", claims, mostClaims)
 	}
-	h.kept[here] = &kept{since: time.Now(), asked: time.Now()}
-	h.hear(events.Beat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.sequence}}}.Encode())
+	h.contests[here] = &contest{since: time.Now(), asked: time.Now()}
+	h.hear(events.Beat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.Sequence}}})
 	if !h.claimed(here, time.Now()) {
 		t.Error("a claim on a turn that is here does not count")
 	}

@@ -1,4 +1,4 @@
-package writer
+package claim
 
 import (
 	"slices"
@@ -8,18 +8,14 @@ import (
 // The desks are told of all that a writer has in hand, and for which controllers it is
 // given no more.
 func TestAllThatIsInHandIsSaid(t *testing.T) {
-	t.Parallel()
-	h := newHand("a", newMetrics())
-	h.give("rs", 3)
-	h.give("job", 2)
-	hold := make(chan struct{})
-	defer h.turns.Wait()
-	defer close(hold)
+	h := newParty("a")
+	h.Limit("rs", 3)
+	h.Limit("job", 2)
 	for sequence, fresh := range map[uint64]bool{7: true, 8: false, 9: false} {
-		h.take(place{"rs", sequence}, nothing{}, fresh, func() { <-hold })
+		h.take(Place{"rs", sequence}, fresh)
 	}
-	h.take(place{"job", 5}, nothing{}, true, func() { <-hold })
-	_, said := h.beat()
+	h.take(Place{"job", 5}, true)
+	said := h.beat()
 	if got := said.InHand("rs"); !slices.Equal(got, []uint64{7, 8, 9}) || !slices.Equal(said.Turns["rs"], got[:1]) {
 		t.Errorf("in hand are %v, of which %v are its own", got, said.Turns["rs"])
 	}

@@ -1,0 +1,75 @@
+package writer
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/claim"
+)
+
+var held = claim.Place{Controller: "rs", Sequence: 7}
+
+// holding is a writer that has listened for a while and has a turn.
+func holding() *flights {
+	h := newFlights("a", newMetrics())
+	for range 3 {
+		listen(h, claim.Interval)
+	}
+	h.take(held, nothing{}, true, func() {})
+	return h
+}
+
+// hears has a writer hear a heartbeat of another one.
+func hears(h *flights, number uint64, turns ...uint64) {
+	h.hear(events.Beat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
+}
+
+// What may have been begun is begun anew only by one who has heard itself say that it
+// has it, and nobody else.
+func TestAClaimIsAnnounced(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		others []uint64 // turns of somebody else, said before ours comes back
+		cut    bool
+		want   bool
+	}{
+		"nobody is there":        {nil, false, true},
+		"somebody else has it":   {[]uint64{held.Sequence}, false, false},
+		"somebody has another":   {[]uint64{8}, false, true},
+		"the writer is stopping": {nil, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newFlights("a", newMetrics())
+				for range 4 {
+					listen(h, claim.Interval)
+				}
+				h.take(held, nothing{}, false, func() {})
+				if !h.claim(held) {
+					t.Fatal("cannot claim what is free")
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				answer := make(chan bool, 1)
+				go func() { answer <- h.announced(ctx, held) }()
+				synctest.Wait()
+				select {
+				case <-answer:
+					t.Fatal("it does not wait until it has been told")
+				default:
+				}
+				hears(h, 1, c.others...)
+				if c.cut {
+					stop()
+				} else {
+					listen(h, claim.Interval)
+				}
+				if got := <-answer; got != c.want {
+					t.Errorf("it is ours: %t, want %t", got, c.want)
+				}
+			})
+		})
+	}
+}

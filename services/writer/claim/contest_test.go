@@ -1,0 +1,154 @@
+package claim
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A claim that is repeated for ever keeps a turn from being carried out for a bounded time:
+// from one name, from always another one, and from more than are remembered.
+func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
+	for name, claimant := range map[string]func(n int) string{
+		"one writer":                func(int) string { return "ghost" },
+		"two in turns":              func(n int) string { return []string{"ghost", "mallory"}[n%2] },
+		"always another one":        func(n int) string { return time.Duration(n).String() },
+		"with a pause now and then": func(n int) string { return []string{"ghost", "ghost", ""}[n%3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, began := newParty("a"), time.Now()
+				h.take(held, false)
+				for n := 0; ; n++ {
+					if by := claimant(n); by != "" {
+						h.hear(events.Beat{Writer: by, Number: uint64(n), Turns: map[string][]uint64{held.Controller: {held.Sequence}}})
+					}
+					listen(h, Interval)
+					waited := time.Since(began)
+					if h.claim(held) {
+						if waited < believed {
+							t.Errorf("a claim is believed for %v only", waited)
+						}
+						return
+					}
+					if waited > believed+2*Lapse {
+						t.Fatalf("a claim is believed for %v", waited)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Who has let go of a turn and has it again is believed anew.
+func TestAClaimMadeAnewIsBelievedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := holding()
+		h.Release(held)
+		h.take(held, false)
+		n, began := uint64(0), time.Now()
+		for time.Since(began) < believed-time.Second {
+			n++
+			hears(h, n, held.Sequence)
+			listen(h, Interval)
+			if h.claim(held) {
+				t.Fatal("claimed what another one has in hand")
+			}
+		}
+		for again := time.Now(); time.Since(again) <= pause+Interval; {
+			n++
+			hears(h, n)
+			listen(h, Interval)
+		}
+		for again := time.Now(); time.Since(again) < believed-time.Second; {
+			n++
+			hears(h, n, held.Sequence)
+			listen(h, Interval)
+			if h.claim(held) {
+				t.Fatal("claimed what another one has in hand again")
+			}
+		}
+	})
+}
+
+// A writer lets go of a turn before others cease to believe that it has it.
+func TestATurnIsLetGoWhileItIsBelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		company bool
+		want    Standing
+	}{"alone": {false, Held}, "in company": {true, Lost}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, began := holding(), time.Now()
+				for n := uint64(1); time.Since(began) < believed-2*Doubt; n++ {
+					if c.company {
+						hears(h, n)
+					}
+					listen(h, Interval)
+				}
+				if got := h.standing(held); got != c.want {
+					t.Errorf("after %v the grip is %d, want %d", time.Since(began), got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A writer that is not remembered, since too many are made up, may have said that a turn is
+// its own: after the turn came here, or before.
+func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
+	for name, before := range map[string]bool{"after": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newParty("a")
+				for range 4 {
+					for ghost := range mostOthers {
+						h.hear(events.Beat{Writer: time.Duration(ghost).String(), Number: h.number})
+					}
+					listen(h, Interval)
+				}
+				if before {
+					hears(h, 1, held.Sequence)
+				}
+				h.take(held, false)
+				if !before {
+					hears(h, 1, held.Sequence)
+				}
+				if h.claim(held) {
+					t.Error("claimed what a writer has in hand for which there was no room")
+				}
+				time.Sleep(Interval)
+				hears(h, 2)
+				for range 5 { // it has nothing any more
+					listen(h, Interval)
+				}
+				if !h.claim(held) {
+					t.Error("a turn that no writer has cannot be claimed")
+				}
+			})
+		})
+	}
+}
+
+// A claim that was withdrawn does not count when somebody says it once more.
+func TestACopyOfAHeartbeatIsNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, other := holding(), Place{held.Controller, 8}
+		listen(h, Interval)
+		hears(h, 50, other.Sequence)
+		if h.claim(other) {
+			t.Fatal("claimed what another writer has")
+		}
+		hears(h, 51)
+		listen(h, Interval)
+		for range 5 {
+			hears(h, 50, other.Sequence)
+			listen(h, Interval/2)
+		}
+		if !h.claim(other) || h.others["b"].number != 51 {
+			t.Error("a claim that was withdrawn counts when it is repeated")
+		}
+	})
+}

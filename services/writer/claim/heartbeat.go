@@ -1,0 +1,129 @@
+package claim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+const (
+	// mostOthers bounds the other writers that are remembered. Anybody who may publish can make
+	// one up.
+	mostOthers = 64
+	// mostClaims bounds the turns of other writers that are remembered to be in flight. Of those beyond only
+	// what is said of turns that are here is, as of writers for which there is no room.
+	mostClaims = 1 << 16
+)
+
+// Heartbeat is the next heartbeat.
+func (c *Claims) Heartbeat(now time.Time) events.Beat {
+	c.number++
+	c.saidAt[c.number] = now
+	delete(c.saidAt, c.number-onTheWay)
+	c.forget(now)
+	said := events.Beat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
+	for at, f := range c.flights {
+		turns := said.Waiting
+		if f.said {
+			turns = said.Turns
+		}
+		turns[at.Controller] = append(turns[at.Controller], at.Sequence)
+	}
+	for controller, most := range c.most {
+		slices.Sort(said.Turns[controller])
+		slices.Sort(said.Waiting[controller])
+		if len(said.InHand(controller)) >= most {
+			said.Full = append(said.Full, controller)
+		}
+	}
+	return said
+}
+
+// forget drops the writers that have been silent for long, which may have begun turns until
+// then, and the contests that are over.
+func (c *Claims) forget(now time.Time) {
+	for id, p := range c.others {
+		if now.Sub(p.at) < forgotten {
+			continue
+		}
+		if delete(c.others, id); p.at.Add(Lapse).After(c.given) {
+			c.given = p.at.Add(Lapse)
+		}
+	}
+	if len(c.others) == 0 {
+		c.company = time.Time{}
+	}
+	for at, k := range c.contests {
+		if now.Sub(k.asked) >= forgotten {
+			delete(c.contests, at)
+		}
+	}
+}
+
+// Hear takes in a heartbeat, this writer's own or another's, and tells whether it shows a
+// lapse. One of another writer must be proven to be a writer's where writers have keys.
+func (c *Claims) Hear(b events.Beat, now time.Time) (lapsed bool) {
+	if c.Is(b) {
+		return c.confirm(b.Number, now)
+	}
+	before, known := c.others[b.Writer]
+	switch {
+	case !known && len(c.others) >= mostOthers:
+		c.strange(b, now)
+		return false
+	case known && b.Number <= before.number: // it is a copy
+		return false
+	}
+	if c.company.IsZero() {
+		c.company = now
+	}
+	if b.Number != before.number+1 {
+		c.Missed(now)
+	}
+	c.note(b, now)
+	return false
+}
+
+// note remembers which turns another writer has in flight.
+func (c *Claims) note(b events.Beat, now time.Time) {
+	p, room := other{at: now, number: b.Number, turns: map[Place]bool{}}, mostClaims
+	for id, o := range c.others {
+		if id != b.Writer {
+			room -= len(o.turns)
+		}
+	}
+	defer func() { c.others[b.Writer] = p }()
+	for controller, turns := range b.Turns {
+		for _, sequence := range turns {
+			at := Place{controller, sequence}
+			if len(p.turns) >= room {
+				c.strange(b, now)
+				return
+			}
+			p.turns[at] = true
+			c.repeated(at, now)
+			if f, ok := c.flights[at]; ok {
+				f.contested = true
+			}
+		}
+	}
+}
+
+// confirm takes in the writer's own heartbeat, and counts a lapse if that comes back too late.
+func (c *Claims) confirm(number uint64, now time.Time) (lapsed bool) {
+	said, ok := c.saidAt[number]
+	if !ok || !said.After(c.confirmed) {
+		return false
+	}
+	delete(c.saidAt, number)
+	if lapsed = now.Sub(c.confirmed) >= Lapse; lapsed {
+		for _, f := range c.flights {
+			f.until = c.last(f)
+		}
+		c.lapses++
+		c.since = said
+	}
+	c.heard, c.confirmed = number, said
+	return lapsed
+}

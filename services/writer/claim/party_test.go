@@ -1,0 +1,54 @@
+package claim
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// party is a writer's claims, by the clock.
+type party struct{ *Claims }
+
+func newParty(id string) party { return party{New(id, time.Now())} }
+
+func (p party) take(at Place, fresh bool)         { p.Take(at, fresh, time.Now()) }
+func (p party) claim(at Place) bool               { return p.Claim(at, time.Now()) }
+func (p party) elsewhere(at Place) bool           { return p.Elsewhere(at, time.Now()) }
+func (p party) watched(since time.Time) bool      { return p.Watched(since, time.Now()) }
+func (p party) alone(at Place, of time.Time) bool { return p.Alone(at, of, time.Now()) }
+func (p party) standing(at Place) Standing        { return p.Standing(at, time.Now()) }
+func (p party) regain(at Place)                   { p.Regain(at, time.Now()) }
+func (p party) giveUp()                           { p.GiveUp(time.Now()) }
+func (p party) missed()                           { p.Missed(time.Now()) }
+func (p party) beat() events.Beat                 { return p.Heartbeat(time.Now()) }
+func (p party) hear(b events.Beat)                { p.Hear(b, time.Now()) }
+
+// listen has a writer say a heartbeat, which comes back after a while.
+func listen(p party, after time.Duration) {
+	said := p.beat()
+	time.Sleep(after)
+	p.hear(said)
+}
+
+// talk has two hear each other.
+func talk(mine, theirs party) {
+	mine.hear(theirs.beat())
+	listen(mine, Interval)
+}
+
+var held = Place{"rs", 7}
+
+// holding is a writer that has listened for a while and has a turn.
+func holding() party {
+	h := newParty("a")
+	for range 3 {
+		listen(h, Interval)
+	}
+	h.take(held, true)
+	return h
+}
+
+// hears has a writer hear a heartbeat of another one.
+func hears(h party, number uint64, turns ...uint64) {
+	h.hear(events.Beat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
+}
