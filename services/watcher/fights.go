@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // Two who want an object to be different write it back and forth for ever, each of them
@@ -148,12 +149,30 @@ func wishOf(obj runtime.Object) []byte {
 	return text
 }
 
+// told is the object of a delta as the record has it; nil for one that cannot be read.
+func (k *kindWatch) told(d events.Delta) runtime.Object {
+	kind := k.kind
+	kind.Form = d.Form
+	m, err := kinds.Decode(kind, d.ContentType, d.Body)
+	if err != nil {
+		return nil
+	}
+	obj, _ := m.(runtime.Object)
+	return obj
+}
+
 // referee tells of a fight that a change makes. It says no values, which may be secret.
 func (k *kindWatch) referee(ctx context.Context, d events.Delta, obj runtime.Object) {
 	if d.Op != events.Is || d.Sync {
 		return
 	}
-	if f, found := k.fights.see(d, func() []byte { return wishOf(obj) }); found {
+	wish := func() []byte {
+		if _, raw := obj.(*kinds.Raw); raw {
+			obj = k.told(d)
+		}
+		return wishOf(obj)
+	}
+	if f, found := k.fights.see(d, wish); found {
 		k.metrics.fights.WithLabelValues(string(k.kind.Name)).Inc()
 		klog.FromContext(ctx).Info("Managers write an object back and forth: let only one of them set these fields",
 			"object", d.Ref.String(), "managers", f.managers, "fields", f.fields, "times", fmt.Sprintf("%d since %s", f.times, f.since.UTC().Format(time.RFC3339)))

@@ -39,8 +39,11 @@ var noting = maphash.MakeSeed()
 
 func intentOf(m metav1.Object) intent {
 	i := intent{generation: m.GetGeneration(), deleting: m.GetDeletionTimestamp() != nil}
-	if pod, ok := m.(*corev1.Pod); ok {
+	switch pod := m.(type) {
+	case *corev1.Pod:
 		i.node = pod.Spec.NodeName
+	case *kinds.Raw:
+		i.node = pod.NodeName()
 	}
 	note := func(what, key, value string) { // in whatever order
 		i.notes += maphash.Comparable(noting, [3]string{what, key, value})

@@ -14,15 +14,17 @@ import (
 // Upstream: apimachinery/pkg/runtime/serializer/protobuf.
 var envelope = []byte{'k', '8', 's', 0}
 
-// Where the owners are: the object in its envelope, in every object its metadata, and
-// in that the owners.
+// Where the owners and managedFields are: the object in its envelope beside its type, in every object its
+// metadata, and in that both.
 //
 // Upstream: apimachinery/pkg/runtime/generated.proto (Unknown) and
 // apimachinery/pkg/apis/meta/v1/generated.proto (ObjectMeta).
 const (
+	fieldType     protowire.Number = 1
 	fieldRaw      protowire.Number = 2
 	fieldMetadata protowire.Number = 1
 	fieldOwners   protowire.Number = 13
+	fieldManagers protowire.Number = 17
 )
 
 // Owners gives the owner references in a full body in protobuf, and passes over all

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -58,8 +59,8 @@ func New(config *rest.Config) (*Source, error) {
 	return s, nil
 }
 
-// Kind opens a kind: its metadata, its Go type in protobuf, or, for a kind that
-// has none here, its JSON.
+// Kind opens a kind: its metadata, its Go type in protobuf (as [kinds.Raw] where it is
+// watched), or, for a kind that has none here, its JSON.
 func (s *Source) Kind(kind kinds.Kind) (*Kind, error) {
 	switch gvr := kind.GVR(); {
 	case kind.Form != kinds.Full:
@@ -96,6 +97,11 @@ func (s *Source) typed(kind kinds.Kind) (*Kind, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client of %s: %w", kind.Name, err)
 	}
+	config.NegotiatedSerializer = asSent{config.NegotiatedSerializer, kind}
+	watcher, err := rest.RESTClientForConfigAndClient(config, s.http)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of %s: %w", kind.Name, err)
+	}
 	params, resource := runtime.NewParameterCodec(kinds.Scheme()), kind.Name.Resource()
 	return &Kind{
 		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
@@ -103,9 +109,37 @@ func (s *Source) typed(kind kinds.Kind) (*Kind, error) {
 		},
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return client.Get().Resource(resource).VersionedParams(&o, params).Watch(ctx)
+			return watcher.Get().Resource(resource).VersionedParams(&o, params).Watch(ctx)
 		},
 	}, nil
+}
+
+// asSent reads objects of a kind as [kinds.Raw], where the API server has sent them in
+// protobuf, and all else as the serializer does.
+type asSent struct {
+	runtime.NegotiatedSerializer
+	kind kinds.Kind
+}
+
+// DecoderToVersion implements [runtime.NegotiatedSerializer].
+func (a asSent) DecoderToVersion(decoder runtime.Decoder, to runtime.GroupVersioner) runtime.Decoder {
+	return rawDecoder{a.NegotiatedSerializer.DecoderToVersion(decoder, to), a.kind}
+}
+
+type rawDecoder struct {
+	runtime.Decoder
+	kind kinds.Kind
+}
+
+// Decode implements [runtime.Decoder].
+func (d rawDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if into == nil {
+		if raw, err := kinds.ReadRaw(d.kind, data); err == nil {
+			gvk := d.kind.GVK()
+			return raw, &gvk, nil
+		}
+	}
+	return d.Decoder.Decode(data, defaults, into) // which says what is wrong
 }
 
 // Refused tells whether the API server knows us and says no, or does not know us.

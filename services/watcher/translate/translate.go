@@ -80,6 +80,17 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 	if s.Size != Whole {
 		d.Form = kinds.Metadata
 	}
+	if raw, ok := obj.(*kinds.Raw); ok && d.Form == kinds.Full {
+		if len(s.Hide.Rules.Of(kind.Name)) == 0 && !hide(kind.Name, m, d.Form, s.Hide) {
+			if d.Body, err = raw.Body(); err != nil {
+				return events.Delta{}, fmt.Errorf("translate %v: %w", d.Ref, err)
+			}
+			return d, nil
+		}
+		if obj, m, err = whole(raw); err != nil {
+			return events.Delta{}, fmt.Errorf("translate %v: %w", d.Ref, err)
+		}
+	}
 	hide(kind.Name, m, d.Form, s.Hide)
 	if d.Form == kinds.Metadata {
 		obj = brief(kind, m, s.Size)
@@ -91,6 +102,20 @@ func Object(kind kinds.Kind, op events.Op, obj runtime.Object, s Stamp) (events.
 		return events.Delta{}, fmt.Errorf("translate %v: %w", d.Ref, err)
 	}
 	return d, nil
+}
+
+// whole is an object in its Go type, without managedFields.
+func whole(raw *kinds.Raw) (runtime.Object, metav1.Object, error) {
+	obj, err := raw.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.SetManagedFields(nil)
+	return obj, m, nil
 }
 
 // Mark reports that everything up to a version has been seen. Its body says

@@ -1,0 +1,216 @@
+package kinds_test
+
+import (
+	"math/rand"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// TestEveryTypeGoesOnAsItCame: in whatever Go type an object of any content is sent, its
+// metadata is read, and its bytes without managedFields are those that its type would write.
+func TestEveryTypeGoesOnAsItCame(t *testing.T) {
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(kinds.Scheme()))
+	found := 0
+	for gvk := range kinds.Scheme().AllKnownTypes() {
+		for range 20 {
+			made, err := kinds.Scheme().New(gvk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			object, ok := made.(metav1.Object)
+			if _, partial := made.(*metav1.PartialObjectMetadata); !ok || partial {
+				break
+			}
+			fill.Fill(made)
+			object.SetManagedFields([]metav1.ManagedFieldsEntry{
+				{Manager: "kubectl", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}}, {Manager: "kubelet", Subresource: "status"},
+			})
+			kind := kinds.Kind{Name: kinds.Name(strings.TrimSuffix("any."+gvk.Group, ".")), Version: gvk.Version, Kind: gvk.Kind, Form: kinds.Full}
+			sent, err := kinds.Encode(kind, made)
+			if err != nil {
+				t.Fatalf("%v: %v", gvk, err)
+			}
+			object.SetManagedFields(nil)
+			want, err := kinds.Encode(kind, made)
+			if err != nil {
+				t.Fatalf("%v: %v", gvk, err)
+			}
+			goesOn(t, kind, sent, want)
+			found++
+		}
+	}
+	if found < 20*20 {
+		t.Errorf("only %d objects were looked at", found)
+	}
+}
+
+func goesOn(t *testing.T, kind kinds.Kind, sent, want []byte) {
+	t.Helper()
+	whole, err := kinds.Decode(kind, kinds.Protobuf, sent)
+	if err != nil {
+		t.Fatalf("%v: %v", kind.GVK(), err)
+	}
+	raw, err := kinds.ReadRaw(kind, sent)
+	if err != nil {
+		t.Fatalf("%v: %v", kind.GVK(), err)
+	}
+	if want := metaOf(whole); !reflect.DeepEqual(&raw.ObjectMeta, want) {
+		t.Fatalf("%v: the metadata is %+v, want %+v", kind.GVK(), raw.ObjectMeta, want)
+	}
+	if read, err := raw.Read(); err != nil || !reflect.DeepEqual(read, whole) {
+		t.Fatalf("%v: read whole it is %+v (%v), want %+v", kind.GVK(), read, err, whole)
+	}
+	if body, err := raw.Body(); err != nil || string(body) != string(want) {
+		t.Fatalf("%v: the body is\n%x (%v)\nwant\n%x", kind.GVK(), body, err, want)
+	}
+}
+
+func metaOf(object metav1.Object) metav1.Object {
+	return object.(metav1.ObjectMetaAccessor).GetObjectMeta()
+}
+
+// TestWhatIsNoObjectOfTheKindIsNotTakenForOne: errors, other kinds and damage are refused.
+func TestWhatIsNoObjectOfTheKindIsNotTakenForOne(t *testing.T) {
+	status, err := kinds.Encode(kinds.Kind{Version: "v1", Kind: "Status"}, &metav1.Status{Message: "too old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := kinds.Encode(kinds.Nodes.Kind, &corev1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string][]byte{
+		"an error of the API server": status, "another kind": node, "JSON": []byte("{}"), "nothing": nil, "damage": []byte("k8s\x00\x0a\xff"),
+		"no metadata": []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x02\x12\x00"), "a cut": []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x02\x0a\x09"),
+	} {
+		if raw, err := kinds.ReadRaw(kinds.Pods.Kind, body); err == nil {
+			t.Errorf("%s is taken for %+v", name, raw)
+		}
+	}
+}
+
+func TestTheNodeOfAPodIsFound(t *testing.T) {
+	for _, name := range []string{"", "node-7"} {
+		sent, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "app"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := kinds.ReadRaw(kinds.Pods.Kind, sent)
+		if err != nil || raw.NodeName() != name {
+			t.Errorf("the node is %q (%v), want %q", raw.NodeName(), err, name)
+		}
+	}
+	sent, err := kinds.Encode(kinds.Nodes.Kind, &corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := kinds.ReadRaw(kinds.Nodes.Kind, sent); err != nil || raw.NodeName() != "" {
+		t.Errorf("a node is bound to %q (%v)", raw.NodeName(), err)
+	}
+}
+
+// FuzzRaw: what goes on of any bytes is what the Go type makes of them, where that can be
+// said in its bytes.
+func FuzzRaw(f *testing.F) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
+	body, err := kinds.Encode(kinds.Pods.Kind, p)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Add(body[:len(body)-3])
+	f.Add([]byte("k8s\x00\x12\x04\x12\x02\xff\xff"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		raw, err := kinds.ReadRaw(kinds.Pods.Kind, body)
+		if err != nil {
+			return
+		}
+		cut, err := raw.Body()
+		if err != nil {
+			t.Fatalf("metadata that was read cannot be cut: %v", err)
+		}
+		read, err := raw.Read()
+		if err != nil {
+			return
+		}
+		again, err := kinds.Decode(kinds.Pods.Kind, kinds.Protobuf, cut)
+		if err != nil {
+			t.Fatalf("what goes on cannot be read: %v", err)
+		}
+		read.(metav1.Object).SetManagedFields(nil)
+		if !reflect.DeepEqual(again, read) {
+			t.Errorf("what goes on is %+v, and was %+v", again, read)
+		}
+	})
+}
+
+func BenchmarkRaw(b *testing.B) {
+	sent, err := kinds.Encode(kinds.Pods.Kind, managedPod())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("as it came", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			raw, err := kinds.ReadRaw(kinds.Pods.Kind, sent)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := raw.Body(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("through its type", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			pod, err := kinds.Decode(kinds.Pods.Kind, kinds.Protobuf, sent)
+			if err != nil {
+				b.Fatal(err)
+			}
+			pod.SetManagedFields(nil)
+			if _, err := kinds.Encode(kinds.Pods.Kind, pod.(runtime.Object)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// managedPod is an ordinary pod with the entries of three managers.
+func managedPod() *corev1.Pod {
+	entry := func(manager string, fields string) metav1.ManagedFieldsEntry {
+		now := metav1.Now()
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	yes := true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "web-7d4b9c-x2x7p", Namespace: "shop", UID: "0f4d0d0a-2a0e-4a5e-8b0c-1d6f8a7d0001", ResourceVersion: "104233", Labels: map[string]string{"app": "web", "pod-template-hash": "7d4b9c"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7d4b9c", UID: "2a0e", Controller: &yes, BlockOwnerDeletion: &yes}},
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			entry("millrace", `{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"2a0e\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{}}}`),
+			entry("kubelet", `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{}}}`),
+		},
+	}}
+	for _, name := range []string{"app", "proxy"} {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+			Name: name, Image: "registry.example/" + name + ":1.4.2", ImagePullPolicy: corev1.PullIfNotPresent,
+			Env:          []corev1.EnvVar{{Name: "MODE", Value: "production"}, {Name: "PORT", Value: "8080"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "token", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+		})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, Ready: true, Image: "registry.example/" + name + ":1.4.2", ContainerID: "containerd://2f0c"})
+	}
+	for _, of := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: of, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+	}
+	return p
+}
