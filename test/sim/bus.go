@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/claim"
 )
 
 // Bus is a toy of the streams: logs and states of kinds, and the books of
@@ -198,6 +199,7 @@ type lane struct {
 func (b *Bus) open(controller string, reads []kinds.Name) *book {
 	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, tickets: map[kinds.Name]*durable{}}
 	k.work = b.durable(func() int { return len(k.turns) }, nil)
+	k.work.wait = claim.AckWait
 	k.verdicts = b.durable(func() int { return len(k.outcomes) }, nil)
 	k.alarms = b.durable(func() int { return len(k.fired) }, nil)
 	for _, kind := range reads {
@@ -344,6 +346,7 @@ type durable struct {
 	// absent is until when there is no consumer: then it was made, if it was made
 	// anew.
 	absent time.Time
+	wait   time.Duration // how long a delivery may stay unanswered
 }
 
 // delivery is a message on its way; it comes (again) at a moment.
@@ -362,7 +365,7 @@ const (
 )
 
 func (b *Bus) durable(length func() int, holds func(uint64) bool) *durable {
-	return &durable{bus: b, length: length, holds: holds}
+	return &durable{bus: b, length: length, holds: holds, wait: ackWait}
 }
 
 // ready are the deliveries that may come now, those that came before first; none
@@ -408,7 +411,7 @@ func (d *durable) before(stored time.Time) bool { return stored.Before(d.absent)
 // is delivered as if for the first time, and nothing before it.
 func (d *durable) again(from uint64) {
 	d.next, d.pending = from, nil
-	d.absent = d.bus.now().Add(ackWait)
+	d.absent = d.bus.now().Add(d.wait)
 }
 
 // cut forgets what is behind the new end of a stream.
@@ -420,7 +423,7 @@ func (d *durable) cut(end uint64) {
 // take delivers: unless it is answered, it comes again.
 func (p *delivery) take() {
 	p.attempts++
-	p.at = p.durable.bus.now().Add(ackWait)
+	p.at = p.durable.bus.now().Add(p.durable.wait)
 }
 
 // Done implements shell.Handle.
@@ -442,4 +445,4 @@ func (p *delivery) Later(delay time.Duration) { p.at = p.durable.bus.now().Add(d
 func (p *delivery) Hopeless(string) { p.Done() }
 
 // Working implements shell.Handle.
-func (p *delivery) Working() { p.at = p.durable.bus.now().Add(ackWait) }
+func (p *delivery) Working() { p.at = p.durable.bus.now().Add(p.durable.wait) }

@@ -58,7 +58,7 @@ func (w *World) KillWriter(i int) { w.killWriter(w.writers[i]) }
 func (w *World) killWriter(x *writer) {
 	i := slices.Index(w.writers, x)
 	w.note("fault: writer %d killed with %d turns in hand", i, len(x.hands))
-	w.writers[i], w.bereaved = w.newWriter(), w.now
+	w.writers[i] = w.newWriter()
 	w.actors = nil
 }
 
@@ -254,6 +254,9 @@ func (w *World) Restore(versions int64) {
 	w.guard.restore(func() { w.api.Restore(at) })
 	w.dirty = true
 	for _, x := range w.writers {
+		for _, c := range x.hands {
+			x.claims.Release(c.at())
+		}
 		x.hands = nil
 	}
 	var watches []*kindWatch

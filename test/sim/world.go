@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -89,7 +90,8 @@ type World struct {
 	era      uint64 // the epoch of the storage, as far as a watcher has found out
 	replicas []*replica
 	writers  []*writer
-	bereaved time.Time // when a turn was last let go by a writer that may have begun it
+	born     int       // writers that have been started
+	pulse    time.Time // when writers last said what they have in flight
 	actors   []actor   // every thing that can happen; nil when they have to be counted anew
 	ready    []actor
 	turn     int // of the actors, when they take turns
@@ -162,7 +164,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	w := &World{
 		options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), now: Epoch, served: servedBy(controllers),
 		controllers: controllers, promises: map[string]func(events.Command) bool{}, bounds: map[string]bounds{},
-		faults: o.Faults, changes: o.Changes, horizon: 5 * time.Minute,
+		pulse: Epoch, faults: o.Faults, changes: o.Changes, horizon: 5 * time.Minute,
 	}
 	clock := func() time.Time { return w.now }
 	w.api, w.bus = NewAPI(clock, w.served...), newBus(clock, w.served)
@@ -349,7 +351,9 @@ func (w *World) next() (next time.Time) {
 		}
 	}
 	for _, x := range w.writers {
-		consider(x.asleep)
+		if consider(x.asleep); x.waits() {
+			consider(w.pulse.Add(claim.Interval))
+		}
 	}
 	for _, x := range w.watchers {
 		consider(x.asleep)
@@ -367,14 +371,16 @@ func (w *World) advance(to time.Time) {
 	// Somebody writes something all the time: nodes renew their leases.
 	w.api.version += to.Unix() - w.now.Unix()
 	// Desks hear the writers all the time: also just before anything is due.
-	if just := to.Add(-beat); just.After(w.now) {
+	if just := to.Add(-claim.Interval); just.After(w.now) {
 		w.now = just
+		w.heartbeats(just)
 		for _, r := range w.replicas {
 			r.advance()
 			r.hear()
 		}
 	}
 	w.now = to
+	w.heartbeats(to)
 	for _, r := range w.replicas {
 		r.advance()
 	}
@@ -455,10 +461,6 @@ func (w *World) skew() time.Duration {
 		return 0
 	}
 	return time.Duration(w.random.Int64N(int64(2*w.options.Skew))) - w.options.Skew
-}
-
-func (w *World) newWriter() *writer {
-	return &writer{process: process{world: w, skew: w.skew()}, since: w.now}
 }
 
 // fate is what becomes of the next request of a writer.

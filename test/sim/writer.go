@@ -9,31 +9,38 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// writer is one process of the writers: the turns that it has in hand, each in
-// the middle of its plan.
+// writer is one process of the writers: the turns that it has in flight, each in
+// the middle of its plan, and its claims on them, which are the product's own.
 type writer struct {
 	process
-	hands []*carrying
-	since time.Time // since when it has listened to the others without a break
+	id     string
+	hands  []*carrying
+	claims *claim.Claims
+	last   events.Beat   // what it said last
+	late   []events.Beat // what was said while it stood still
 }
 
 // carrying is a turn that is being carried out.
 type carrying struct {
+	writer   *writer
 	turn     events.Turn
 	book     *book
 	sequence uint64
-	plan     *plan.Plan
+	plan     *plan.Plan // nil until the turn is begun
 	requests []plan.Request
 	tries    map[int]int
 	delivery *delivery
-	place    place     // of the turn
-	again    bool      // somebody else may have had it before
-	until    time.Time // when the turn may be somebody else's
-	// contested: it has been somebody else's since.
-	contested bool
+	place    place  // of the turn
+	begun    bool   // another writer may have begun it
+	after    uint64 // the heartbeat after which the turn is known to be claimed; before it is begun
+}
+
+func (c *carrying) at() claim.Place {
+	return claim.Place{Controller: c.turn.Controller, Sequence: c.sequence}
 }
 
 const (
@@ -41,10 +48,6 @@ const (
 	spent = 6
 	// maxAge is how old a turn may be to be carried out.
 	maxAge = 2 * time.Minute
-	// doubt is for how long a turn may have been anybody's before it is let go.
-	doubt = 8 * time.Second
-	// beat is how often writers tell each other what they have in hand.
-	beat = 200 * time.Millisecond
 )
 
 // The steps of a writer.
@@ -69,55 +72,133 @@ func (x taking) ready() bool { return x.book.work.some() && !x.stalled() }
 func (x taking) act() { x.take(x.world.pick(x.book.work), x.book) }
 
 func (x carryOn) ready() bool {
-	if len(x.hands) == 0 || x.stalled() {
-		return false
-	}
-	x.letGo()
-	return len(x.hands) > 0
+	return !x.stalled() && slices.ContainsFunc(x.hands, (*carrying).moves)
 }
 
 func (x carryOn) act() {
-	c := x.hands[x.world.roll(len(x.hands))]
-	x.step(c, x.world.roll(len(c.requests)), x.world.fate())
-}
-
-// take takes a turn in hand.
-func (x *writer) take(p *delivery, b *book) {
-	t := b.turns[p.sequence-1]
+	var some []*carrying
 	for _, c := range x.hands {
-		if c.book == b && c.sequence == p.sequence {
-			p.take()
-			return
+		if c.moves() {
+			some = append(some, c)
 		}
 	}
-	stored := b.stored[p.sequence-1]
-	fresh := p.attempts == 0 && !b.work.before(stored) && x.world.now.Sub(stored) <= ackWait
-	begun := !fresh && (p.attempts > 0 || b.work.before(stored) || !x.watched(stored))
-	p.take()
+	c := some[x.world.roll(len(some))]
 	switch {
-	case !fresh && x.elsewhere(b, p.sequence), t.Repeats > 0 && x.elsewhere(b, t.Repeats):
-		p.Later(beat)
-		return
-	case !fresh && (b.lasts[lane{t.Key, t.Lane}] > p.sequence || b.settled(t, b.place(p.sequence))):
-		p.Done()
+	case c.plan == nil:
+		x.announced(c)
+	case x.holds(c):
+		x.step(c, x.world.roll(len(c.requests)), x.world.fate())
+	}
+}
+
+// moves tells whether there is something to do about a turn now.
+func (c *carrying) moves() bool {
+	x, now := c.writer, c.writer.world.now
+	if c.plan == nil {
+		return x.claims.Announced(c.after) || x.claims.Elsewhere(c.at(), now)
+	}
+	return x.claims.Standing(c.at(), now) != claim.Uncertain
+}
+
+// take takes a turn in.
+func (x *writer) take(p *delivery, b *book) {
+	if x.world.atRest() {
+		x.world.listened()
+	}
+	now, t, stored := x.world.now, b.turns[p.sequence-1], b.stored[p.sequence-1]
+	c := &carrying{writer: x, turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p}
+	attempts := p.attempts
+	p.take()
+	anew := attempts > 0 || b.work.before(stored)
+	fresh := !anew && now.Sub(stored) <= claim.AckWait
+	if x.claims.Take(c.at(), fresh, now) {
+		for _, known := range x.hands {
+			if known.at() == c.at() {
+				known.delivery = p
+			}
+		}
 		return
 	}
-	again, refused := begun || t.Repeats > 0, x.refusal(t, stored)
+	x.hands = append(x.hands, c)
+	untouched := fresh
+	if !fresh {
+		c.begun = anew || !x.claims.Watched(stored, now)
+		untouched = !c.begun && x.claims.Alone(c.at(), stored, now)
+	}
+	switch {
+	case untouched:
+		x.begin(c)
+	case !x.claims.Claim(c.at(), now):
+		x.release(c, func() { p.Later(claim.Interval) })
+	case c.begun:
+		c.after = x.claims.Said()
+	case c.over():
+		x.release(c, p.Done)
+	default:
+		x.begin(c)
+	}
+}
+
+// announced goes on with a turn that the other writers know to be claimed here, or lets it go.
+func (x *writer) announced(c *carrying) {
+	switch {
+	case x.claims.Elsewhere(c.at(), x.world.now):
+		x.release(c, func() { c.delivery.Later(claim.Interval) })
+	case c.over():
+		x.release(c, c.delivery.Done)
+	default:
+		x.begin(c)
+	}
+}
+
+// over tells whether nothing is to be done of a turn any more: it, or a later one of
+// its key and lane, has an outcome, or there is a later one.
+func (c *carrying) over() bool {
+	return c.book.lasts[lane{c.turn.Key, c.turn.Lane}] > c.sequence || c.book.settled(c.turn, c.place)
+}
+
+// holds tells whether the turn is this writer's to go on with, and otherwise drops it without
+// an answer.
+func (x *writer) holds(c *carrying) bool {
+	now := x.world.now
+	if x.claims.Standing(c.at(), now) == claim.Free && !c.over() {
+		x.claims.Regain(c.at(), now)
+	}
+	if x.claims.Standing(c.at(), now) != claim.Held || c.begun && c.book.settled(c.turn, c.place) {
+		x.claims.GiveUp(now)
+		x.release(c, func() {})
+		return false
+	}
+	return true
+}
+
+// release lets a turn go, with an answer.
+func (x *writer) release(c *carrying, answer func()) {
+	x.claims.Release(c.at())
+	answer()
+	if i := slices.Index(x.hands, c); i >= 0 {
+		x.hands = slices.Delete(x.hands, i, i+1)
+	}
+}
+
+// begin begins to carry a turn out.
+func (x *writer) begin(c *carrying) {
+	t, stored := c.turn, c.book.stored[c.sequence-1]
+	if repeats := (claim.Place{Controller: t.Controller, Sequence: t.Repeats}); t.Repeats > 0 && x.claims.Elsewhere(repeats, x.world.now) {
+		x.release(c, func() { c.delivery.Later(claim.Interval) })
+		return
+	}
+	c.begun = c.begun || t.Repeats > 0
+	refused := x.refusal(t, stored)
 	if refused != (plan.Refusal{}) {
-		x.world.note("writer: turn %d of %s is refused: %s, %s", p.sequence, t.Controller, refused.Reason, refused.Message)
+		x.world.note("writer: turn %d of %s is refused: %s, %s", c.sequence, t.Controller, refused.Reason, refused.Message)
 	}
 	fits := x.fits(t)
 	if x.world.options.Cheat == Heedless {
 		t.Commands, refused, fits = heedless(t.Commands), plan.Refusal{}, nil
+		c.turn = t
 	}
-	for _, o := range x.world.writers {
-		for _, c := range o.hands {
-			c.contested = c.contested || c.book == b && c.sequence == p.sequence
-		}
-	}
-	c := &carrying{turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p, again: again, until: p.at}
-	c.plan = plan.New(t, plan.Options{Again: again, Promised: x.world.promises[t.Controller], Refused: refused, Fits: fits})
-	x.hands = append(x.hands, c)
+	c.plan = plan.New(t, plan.Options{Again: c.begun, Promised: x.world.promises[t.Controller], Refused: refused, Fits: fits})
 	x.ask(c)
 }
 
@@ -142,21 +223,6 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 		c.Body = body
 		return fits(c)
 	}
-}
-
-// watched tells whether nobody can have begun a turn since a moment without this
-// writer knowing. One that has stood still hears late what the others said meanwhile.
-func (x *writer) watched(stored time.Time) bool {
-	return x.since.Before(stored) && x.world.bereaved.Before(stored) && !slices.ContainsFunc(x.world.writers, func(o *writer) bool { return o.stalled() })
-}
-
-// elsewhere tells whether another writer that lives has a turn in hand.
-func (x *writer) elsewhere(b *book, sequence uint64) bool {
-	return slices.ContainsFunc(x.world.writers, func(o *writer) bool {
-		return o != x && !o.stalled() && slices.ContainsFunc(o.hands, func(c *carrying) bool {
-			return c.book == b && c.sequence == sequence && c.until.After(x.world.now)
-		})
-	})
 }
 
 // settled tells whether the turn, or a later one of its key and lane, has an
@@ -207,40 +273,11 @@ func (x *writer) ask(c *carrying) {
 	}
 }
 
-// letGo drops the turns that have been delivered to somebody else, as the writer does
-// when it was stopped for too long, and those that somebody else had and has settled.
-// What nobody else has had meanwhile is gone on with.
-func (x *writer) letGo() {
-	before := len(x.hands)
-	x.hands = slices.DeleteFunc(x.hands, func(c *carrying) bool {
-		over := c.book.settled(c.turn, c.place)
-		if c.until.After(x.world.now) {
-			return c.again && over
-		}
-		followed := c.book.lasts[lane{c.turn.Key, c.turn.Lane}] > c.sequence
-		return over || followed || c.contested || x.world.now.Sub(c.until) > doubt
-	})
-	if len(x.hands) < before {
-		x.world.bereaved = x.world.now
-	}
-}
-
-// says is the next beat of a writer: what it has in hand.
-func (x *writer) says() events.Beat {
-	b := events.Beat{Writer: "writer", Turns: map[string][]uint64{}}
-	for _, c := range x.hands {
-		b.Turns[c.turn.Controller] = append(b.Turns[c.turn.Controller], c.sequence)
-	}
-	return b
-}
-
 // step makes one of the requests that may run now. The answer may get lost,
 // before or after the request has had its effect.
 func (x *writer) step(c *carrying, which int, f fate) {
 	r := c.requests[which]
 	c.requests = slices.Delete(c.requests, which, which+1)
-	c.delivery.Working()
-	c.until = c.delivery.at
 	c.tries[r.Command]++
 	var answer plan.Response
 	if f == works || f == losesAnswer || f == breaksAfter {
@@ -274,10 +311,7 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion
 	}
 	c.book.settle(o, c.place)
-	c.delivery.Done()
-	if i := slices.Index(x.hands, c); i >= 0 {
-		x.hands = slices.Delete(x.hands, i, i+1)
-	}
+	x.release(c, c.delivery.Done)
 }
 
 // about is the kinds that a turn and its results are about.

@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/claim"
+)
+
+// heartbeats let time pass for the writers: every so often each says what it has in flight,
+// and hears what the others have said. One that stands still hears it when it goes on. While
+// nothing is in flight anywhere heartbeats tell nobody anything: only the last ones before a
+// turn is taken are said then.
+func (w *World) heartbeats(to time.Time) {
+	if w.atRest() {
+		return
+	}
+	if to.Sub(w.pulse) > claim.Doubt*2 { // it was a day in which nothing could move
+		w.pulse = to.Add(-claim.Interval)
+	}
+	for at := w.pulse.Add(claim.Interval); !at.After(to); at = at.Add(claim.Interval) {
+		w.heartbeat(at)
+	}
+}
+
+// atRest tells whether no turn is in flight.
+func (w *World) atRest() bool {
+	return !slices.ContainsFunc(w.writers, func(x *writer) bool { return len(x.hands) > 0 })
+}
+
+// listened has writers that were at rest know each other as they are now.
+func (w *World) listened() {
+	const enough = 2 * claim.Listening
+	if from := w.now.Add(-enough); w.pulse.Before(from) {
+		w.pulse = from
+	}
+	for at := w.pulse.Add(claim.Interval); !at.After(w.now); at = at.Add(claim.Interval) {
+		w.heartbeat(at)
+	}
+}
+
+func (w *World) heartbeat(at time.Time) {
+	w.pulse = at
+	for _, x := range w.writers {
+		if !x.asleep.After(at) {
+			x.heartbeat(at)
+		}
+	}
+}
+
+// heartbeat is a moment in which a writer hears what it has not heard, and says what it has in
+// flight.
+func (x *writer) heartbeat(at time.Time) {
+	for _, b := range x.late {
+		x.claims.Hear(b, at)
+	}
+	x.late = nil
+	x.last = x.claims.Heartbeat(at)
+	for _, c := range x.hands {
+		c.delivery.at = at.Add(claim.AckWait)
+	}
+	for _, y := range x.world.writers {
+		if y.asleep.After(at) {
+			y.late = append(y.late, x.last)
+			continue
+		}
+		y.claims.Hear(x.last, at)
+	}
+}
+
+// says is what desks have heard of a writer last.
+func (x *writer) says() events.Beat {
+	if len(x.hands) == 0 {
+		return events.Beat{Writer: x.id}
+	}
+	return x.last
+}
+
+// waits tells whether a writer has something in flight that only a heartbeat brings on.
+func (x *writer) waits() bool {
+	return !x.stalled() && slices.ContainsFunc(x.hands, func(c *carrying) bool { return !c.moves() })
+}
+
+func (w *World) newWriter() *writer {
+	w.born++
+	id := fmt.Sprint("writer-", w.born)
+	return &writer{process: process{world: w, skew: w.skew()}, id: id, claims: claim.New(id, w.now)}
+}
