@@ -176,6 +176,8 @@ type book struct {
 	// within two minutes.
 	put   map[place]time.Time
 	fired []events.Wake
+	// carriers are the writers that began each turn last.
+	carriers map[place]*carrying
 	// breaks counts how often the outcomes were cut off behind a reader.
 	breaks int
 
@@ -197,7 +199,7 @@ type lane struct {
 
 // open makes the book of a controller that reads some kinds.
 func (b *Bus) open(controller string, reads []kinds.Name) *book {
-	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, tickets: map[kinds.Name]*durable{}}
+	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, carriers: map[place]*carrying{}, tickets: map[kinds.Name]*durable{}}
 	k.work = b.durable(func() int { return len(k.turns) }, nil)
 	k.work.wait = claim.AckWait
 	k.verdicts = b.durable(func() int { return len(k.outcomes) }, nil)

@@ -198,6 +198,7 @@ func (x *writer) begin(c *carrying) {
 		t.Commands, refused, fits = heedless(t.Commands), plan.Refusal{}, nil
 		c.turn = t
 	}
+	c.book.carriers[c.place] = c
 	c.plan = plan.New(t, plan.Options{Again: c.begun, Promised: x.world.promises[t.Controller], Refused: refused, Fits: fits})
 	x.ask(c)
 }
@@ -276,6 +277,9 @@ func (x *writer) ask(c *carrying) {
 // step makes one of the requests that may run now. The answer may get lost,
 // before or after the request has had its effect.
 func (x *writer) step(c *carrying, which int, f fate) {
+	if now := c.book.carriers[c.place]; now != c {
+		x.world.guard.breaks("I6", "%s goes on with turn %d of %s, which %s has begun since", x.id, c.sequence, c.turn.Controller, now.writer.id)
+	}
 	r := c.requests[which]
 	c.requests = slices.Delete(c.requests, which, which+1)
 	c.tries[r.Command]++
