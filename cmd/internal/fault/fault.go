@@ -40,6 +40,15 @@ const (
 	Broken Kind = "500"
 	// Lose drops the answers to requests that took effect.
 	Lose Kind = "lost answer"
+
+	// Those that take data away, which no schedule has: each is played when nothing else is
+	// wrong. Backup and Restore end the API server and etcd, and put etcd's data aside, or
+	// back. LoseDisk ends a server of the bus and empties its disk; DamageDisk changes bytes
+	// of its files, and cuts one short.
+	Backup     Kind = "backup"
+	Restore    Kind = "restore"
+	LoseDisk   Kind = "lost disk"
+	DamageDisk Kind = "damaged disk"
 )
 
 // Site is what there is to be broken, by name.
@@ -126,17 +135,29 @@ func Plan(seed uint64, n int, over time.Duration, site Site) []Fault {
 	return all
 }
 
-// Singles are n kills of one process each, of all in turn, to be played one after
-// the other with everything whole in between: what a loss costs is seen best when
-// it is the only one.
+// Singles are n faults of one target each, of all in turn, to be played one after the
+// other with everything whole in between: every process is killed and stopped, and every
+// connection of a service cut without a word. What one costs is seen best when it is the
+// only one.
 func Singles(n int, site Site) []Fault {
-	names := slices.Concat(site.Services, site.Buses)
+	var round []Fault
+	for _, name := range slices.Concat(site.Services, site.Buses) {
+		round = append(round, Fault{Kind: Kill, Targets: []string{name}, For: 500 * time.Millisecond})
+	}
+	for _, name := range site.Services {
+		round = append(round, Fault{Kind: Pause, Targets: []string{name}, For: 4 * time.Second})
+	}
+	for _, name := range site.Wires {
+		round = append(round, Fault{Kind: HalfOpen, Targets: []string{name}, For: 7 * time.Second})
+	}
 	var all []Fault
 	for i := range n {
-		if len(names) == 0 {
+		if len(round) == 0 {
 			break
 		}
-		all = append(all, Fault{Number: i + 1, Kind: Kill, Targets: names[i%len(names) : i%len(names)+1], For: 500 * time.Millisecond})
+		f := round[i%len(round)]
+		f.Number = i + 1
+		all = append(all, f)
 	}
 	return all
 }

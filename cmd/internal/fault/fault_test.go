@@ -89,19 +89,27 @@ func TestMostlyShort(t *testing.T) {
 
 func TestSinglesGoRound(t *testing.T) {
 	hit := map[string]int{}
-	for i, f := range Singles(14, site) {
-		if f.Number != i+1 || f.Kind != Kill || len(f.Targets) != 1 {
+	round := 2*len(site.Services) + len(site.Buses) + len(site.Wires)
+	for i, f := range Singles(2*round, site) {
+		if f.Number != i+1 || len(f.Targets) != 1 {
 			t.Errorf("number %d is %v", i+1, f)
 		}
-		hit[f.Targets[0]]++
+		hit[string(f.Kind)+" "+f.Targets[0]]++
 	}
-	for _, name := range slices.Concat(site.Services, site.Buses) {
-		if hit[name] != 2 {
-			t.Errorf("%s was hit %d times, want 2", name, hit[name])
+	for kind, names := range map[Kind][]string{
+		Kill: slices.Concat(site.Services, site.Buses), Pause: site.Services, HalfOpen: site.Wires,
+	} {
+		for _, name := range names {
+			if of := string(kind) + " " + name; hit[of] != 2 {
+				t.Errorf("there are %d of %s, want 2", hit[of], of)
+			}
 		}
 	}
+	if len(hit) != round {
+		t.Errorf("the singles are %v", hit)
+	}
 	if all := Singles(3, Site{}); len(all) != 0 {
-		t.Errorf("nothing can be killed, and the kills are %v", all)
+		t.Errorf("nothing can be broken, and the singles are %v", all)
 	}
 }
 

@@ -25,6 +25,9 @@ func etcdData(dir string, keep bool) string {
 	return filepath.Join(dir, "etcd")
 }
 
+// StorageDir is where etcd's data lies, for who backs them up and restores them.
+func (c *Cluster) StorageDir() string { return c.etcdData }
+
 // makeRoom empties what an earlier cluster left in the directory, unless it is
 // kept.
 func (c *Cluster) makeRoom() error {

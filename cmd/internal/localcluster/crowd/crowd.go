@@ -1,6 +1,7 @@
 // Package crowd is users at work on a cluster: they create, scale, roll, roll back
 // and delete Deployments, delete pods, and come and go with whole namespaces, at a
-// pace that is given. What fails is left: users try something else next.
+// pace that is given. Beside each works one who uses every other kind of workload, with
+// budgets and quotas. What fails is left: users try something else next.
 //
 // A [Probe] beside them measures how long the place of a deleted pod stays empty.
 package crowd
@@ -91,6 +92,8 @@ func (c *Crowd) Run(ctx context.Context, leave <-chan struct{}) {
 			rand: rand.New(rand.NewPCG(c.options.Seed, uint64(i+1))), deployments: map[string]*deployment{},
 		}
 		all.Go(func() { u.live(ctx, working) })
+		w := &worker{crowd: c, namespace: fmt.Sprintf("work-%d", i+1), rand: rand.New(rand.NewPCG(c.options.Seed, uint64(1000+i)))}
+		all.Go(func() { w.live(ctx, working) })
 	}
 	all.Go(func() { c.comeAndGo(ctx, working) })
 	all.Wait()

@@ -69,8 +69,16 @@ func TestProbe(t *testing.T) {
 			t.Errorf("the place was empty for %v", s.Took())
 		}
 	}
+	// What is not over when the measuring ends is not forgotten.
+	eventually(t, "a third pod is deleted", func() bool {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == probed-1
+	})
 	cancel()
 	<-ended
+	if all := p.Samples(); len(all) != 3 || !all[2].Open || all[2].Took() <= 0 {
+		t.Errorf("the samples are %+v, want one that is open", all)
+	}
 }
 
 // TestLeave empties a namespace before it lets it go.

@@ -17,6 +17,8 @@ import (
 type Sample struct {
 	Deleted time.Time `json:"deleted"`
 	Born    time.Time `json:"born"` // when another pod was seen
+	// Open is true where none was seen when the measuring ended, which Born says then.
+	Open bool `json:"open,omitempty"`
 }
 
 // Took is how long the place was empty.
@@ -118,6 +120,9 @@ func (p *Probe) sample(ctx context.Context) bool {
 		}
 		return len(p.born) > known
 	}) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.samples = append(p.samples, Sample{Deleted: deleted, Born: time.Now(), Open: true})
 		return false
 	}
 	p.mu.Lock()
