@@ -125,8 +125,8 @@ race-some: ## the same for those whose day it is, each once a week
 e2e: build ## Kubernetes' own e2e tests for our controllers
 	$(GO) run ./cmd/e2e
 
-torture: ## kill, stop and cut off real processes under load, and judge what came of it: make torture SEED=7 FAULTS=500 TIME=15m
-	$(GO) run ./cmd/torture --seed=$(or $(SEED),1) --faults=$(FAULTS) --time=$(TIME)
+torture: ## kill, stop and cut off real processes under load, and judge what came of it: make torture SEED=7 FAULTS=1000 EVIDENCE=docs/evidence/torture.json
+	$(GO) run ./cmd/torture --seed=$(or $(SEED),1) --faults=$(FAULTS) $(if $(filter file,$(origin TIME)),,--time=$(TIME)) --evidence=$(EVIDENCE)
 
 bench: release ## compare with the real kube-controller-manager on this machine, and write docs/benchmarks.md
 	$(GO) run ./cmd/bench --doc=docs/benchmarks.md

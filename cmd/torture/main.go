@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/cmd/evidence"
 	"github.com/millrace/millrace/cmd/internal/fault"
 )
 
@@ -31,6 +32,7 @@ type options struct {
 	faults   int
 	time     time.Duration
 	singles  int
+	disks    bool
 	calm     time.Duration
 	patience time.Duration
 	size     size
@@ -38,6 +40,7 @@ type options struct {
 	pause    time.Duration
 	dir      string
 	report   string
+	evidence string
 	plan     bool
 	judge    string
 }
@@ -46,8 +49,9 @@ func main() {
 	var o options
 	flag.Uint64Var(&o.seed, "seed", 1, "makes the schedule of faults, and the users' choices")
 	flag.IntVar(&o.faults, "faults", 500, "how many faults")
-	flag.DurationVar(&o.time, "time", 15*time.Minute, "the time over which they are spread")
-	flag.IntVar(&o.singles, "singles", 18, "how many kills one at a time, before the faults; they show what a kill alone costs")
+	flag.DurationVar(&o.time, "time", 0, "the time over which they are spread; 0 takes 1.8 s for each")
+	flag.IntVar(&o.singles, "singles", 25, "how many kills, stops and cuts one at a time, before the faults; they show what one alone costs")
+	flag.BoolVar(&o.disks, "disks", true, "before those, restore etcd from a backup, and lose and damage disks of the bus; what is judged of the storage begins after the restore")
 	flag.DurationVar(&o.calm, "calm", 20*time.Second, "the time under load before the first fault, with which hand-over is compared")
 	flag.DurationVar(&o.patience, "patience", 5*time.Minute, "how long everything may take to come to rest after the last fault")
 	flag.IntVar(&o.size.buses, "buses", 3, "servers of the bus: 1 or 3")
@@ -56,9 +60,13 @@ func main() {
 	flag.DurationVar(&o.pause, "pause", 1500*time.Millisecond, "the rest of a user between two actions, on average")
 	flag.StringVar(&o.dir, "dir", "", "a `directory` for logs, streams and books, which is kept; empty takes one that goes when all is well")
 	flag.StringVar(&o.report, "report", "", "a `file` for the report in JSON; empty writes none")
+	flag.StringVar(&o.evidence, "evidence", "", "a `file` for the figures, such as docs/evidence/torture.json; empty writes none")
 	flag.BoolVar(&o.plan, "plan", false, "print the schedule, and do nothing")
 	flag.StringVar(&o.judge, "judge", "", "judge the books that an earlier run has left in this `file`, history.json.gz, and do nothing else")
 	flag.Parse()
+	if o.time == 0 {
+		o.time = time.Duration(o.faults) * usual
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -67,6 +75,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// usual is the time for each fault where none is given.
+const usual = 1800 * time.Millisecond
 
 // errBroken is for runs in which a rule was broken; the report says which.
 var errBroken = errors.New("not everything held; see above")
@@ -88,7 +99,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	r := &session{options: o, dir: dir}
+	commit, err := evidence.Commit(ctx)
+	if err != nil && o.evidence != "" {
+		return err
+	}
+	r := &session{options: o, dir: dir, commit: commit, begun: time.Now()}
 	err = r.play(ctx)
 	if err == nil && o.dir == "" {
 		return os.RemoveAll(dir)

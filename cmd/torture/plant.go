@@ -125,7 +125,7 @@ func (p *plant) fill(name string, args []string) error {
 		return err
 	}
 	args = append(args, "--health-address="+health)
-	p.slots = append(p.slots, &slot{name: name, ready: "http://" + health + "/readyz", start: func(life int) (*localcluster.Process, error) {
+	p.slots = append(p.slots, &slot{name: name, ours: true, ready: "http://" + health + "/readyz", start: func(life int) (*localcluster.Process, error) {
 		return p.cluster.Run(fmt.Sprintf("%s.%d", name, life), p.binary, args...)
 	}})
 	return nil
@@ -277,12 +277,14 @@ func (p *plant) slot(name string) *slot {
 	return p.slots[i] // the schedule is made from our names
 }
 
-// crashes are the ends that nobody asked for.
-func (p *plant) crashes() []string {
+// crashes are the ends that nothing asked for, of our processes or of the control plane's.
+func (p *plant) crashes(ours bool) []string {
 	var all []string
 	for _, s := range p.slots {
 		s.mu.Lock()
-		all = append(all, s.crashes...)
+		if s.ours == ours {
+			all = append(all, s.crashes...)
+		}
 		s.mu.Unlock()
 	}
 	return all

@@ -21,14 +21,17 @@ type report struct {
 	Load     time.Duration  `json:"load"` // how long users were at work
 	Rest     time.Duration  `json:"rest"` // from the last fault until all was as asked for
 	Strikes  []strike       `json:"strikes"`
-	Met      int            `json:"met"` // requests that were refused, or whose answers were lost
+	Stalls   int            `json:"stalls"` // of the machine, which had no time for anything
+	Met      int            `json:"met"`    // requests that were refused, or whose answers were lost
 	Done     map[string]int `json:"done"`
 	Failed   map[string]int `json:"failed"`
 	Samples  []crowd.Sample `json:"samples"`
-	Crashes  []string       `json:"crashes"` // ends that nobody asked for
+	Crashes  []string       `json:"crashes"` // ends that nothing asked for, of our processes
+	Others   []string       `json:"others"`  // the same, of the control plane's
 	Restless string         `json:"restless,omitempty"`
 	Unclean  string         `json:"unclean,omitempty"` // how services did not end well
 
+	HandOvers  []handOver        `json:"handOvers"`
 	Figures    check.Figures     `json:"figures"`
 	Replay     replay.Summary    `json:"replay"`
 	Violations []check.Violation `json:"violations"`
@@ -42,13 +45,12 @@ func (s *session) verdict() error {
 	r := &s.report
 	r.Seed = s.options.seed
 	s.figures()
-	s.handOvers()
+	s.classes()
+	s.promises()
 	broken := s.rules()
-	for _, complaint := range []string{r.Restless, r.Unclean} {
-		if complaint != "" {
-			s.say("BROKEN %s", complaint)
-			broken = true
-		}
+	if r.Restless != "" {
+		s.say("BROKEN %s", r.Restless)
+		broken = true
 	}
 	if s.options.report != "" {
 		text, err := json.MarshalIndent(r, "", "  ")
@@ -59,6 +61,9 @@ func (s *session) verdict() error {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
+	if err := s.evidence(broken); err != nil {
+		return err
+	}
 	if broken {
 		return errBroken
 	}
@@ -68,21 +73,13 @@ func (s *session) verdict() error {
 
 func (s *session) figures() {
 	r, f := &s.report, s.report.Figures
-	kinds, played := map[string]int{}, 0
-	for _, strike := range r.Strikes {
-		kinds[string(strike.Kind)] += strike.Hit
-		if strike.Hit > 0 {
-			played++
-		}
-		if strike.Error != "" {
-			s.say("fault %d went wrong: %s", strike.Number, strike.Error)
-		}
-	}
+	kinds, played := r.kinds()
 	did, not := sum(r.Done), sum(r.Failed)
 	s.say("")
 	s.say("seed           %d", r.Seed)
 	s.say("faults         %d, which hit %d targets: %s", played, sum(kinds), counts(kinds))
 	s.say("               %d more found nobody to hit", len(r.Strikes)-played)
+	s.say("machine        stood still %d times", r.Stalls)
 	s.say("requests met   %d refused, or their answers lost", r.Met)
 	s.say("load           %d actions of users in %v (%.1f a second): %s", did, r.Load.Round(time.Second), float64(did)/r.Load.Seconds(), counts(r.Done))
 	s.say("               %d actions failed: %s", not, counts(r.Failed))
@@ -90,14 +87,27 @@ func (s *session) figures() {
 	s.say("record         %d deltas, %d gaps that hide %d changes; %d turns with %d commands", f.Deltas, f.Gaps, f.Hidden, f.Turns, f.Commands)
 	s.say("writes         %d carried out, %d of them repeated without effect; %d without a certain answer", f.Writes, f.Repeated, f.Unanswered)
 	s.say("unsure         %d results say that nobody knows; %d of those commands had been carried out", f.Unsure, f.Late)
+	s.say("unread         %d turns rest on what the logs do not have", f.Unread)
 	s.say("unseen         %d owners went before a dependent that the log had not told of yet", f.Unseen)
 	s.say("replay         %d of %d turns are decided as they were", r.Replay.Same, r.Replay.Turns)
 	s.say("busiest object %d writes in a minute", f.Busiest)
 	s.say("rest           %v after the last fault", r.Rest.Round(100*time.Millisecond))
-	s.say("ends           %d processes ended by themselves", len(r.Crashes))
-	for _, c := range r.Crashes[:min(len(r.Crashes), shown)] {
+	s.say("ends           %d processes of ours ended by themselves, %d of the control plane", len(r.Crashes), len(r.Others))
+	for _, c := range r.Others[:min(len(r.Others), shown)] {
 		s.say("               %s", c)
 	}
+}
+
+// kinds is how many targets each kind of fault hit, and how many faults hit any.
+func (r *report) kinds() (hits map[string]int, played int) {
+	hits = map[string]int{}
+	for _, strike := range r.Strikes {
+		hits[string(strike.Kind)] += strike.Hit
+		if strike.Hit > 0 {
+			played++
+		}
+	}
+	return hits, played
 }
 
 func sum(m map[string]int) int {
@@ -119,9 +129,9 @@ func counts(m map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// handOvers prints how long the place of a deleted pod stayed empty, by what was
+// classes prints how long the place of a deleted pod stayed empty, by what was
 // going on meanwhile.
-func (s *session) handOvers() {
+func (s *session) classes() {
 	times := map[string][]time.Duration{}
 	for _, sample := range s.report.Samples {
 		class := classOf(sample, s.report.Strikes)
@@ -202,7 +212,7 @@ func (s *session) rules() bool {
 	}
 	rules := check.Rules()
 	if s.report.Replay.Passes > 0 { // books alone cannot be decided again
-		rules = append(rules, decidedAgain)
+		rules = slices.Concat(rules, []check.Rule{decidedAgain}, runRules)
 	}
 	for _, rule := range rules {
 		found := by[rule.Name]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,11 +25,17 @@ import (
 type session struct {
 	options options
 	dir     string
+	commit  string // the checkout's, when it began
+	begun   time.Time
 
 	plant *plant
 	crowd *crowd.Crowd
 	probe *crowd.Probe
 
+	started, ready time.Time // when everything was started, and was ready first
+	since          time.Time // what is judged begins then; zero: with the record
+
+	machine  machine
 	schedule io.Writer // the faults as they happen
 	report   report
 }
@@ -60,13 +67,15 @@ func (s *session) play(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.plant.close()) }()
 	starting, cancel := context.WithTimeout(ctx, s.options.patience)
 	defer cancel()
+	watching, blind := context.WithCancel(ctx)
+	defer blind()
+	go s.machine.watch(watching)
+	s.started = time.Now()
 	if err := s.plant.run(starting); err != nil {
 		return err
 	}
-	if err := s.load(ctx); err != nil {
-		return err
-	}
-	if err := s.rest(ctx); err != nil {
+	s.ready = time.Now()
+	if err := s.work(ctx); err != nil {
 		return err
 	}
 	if err := s.judge(ctx); err != nil {
@@ -75,9 +84,8 @@ func (s *session) play(ctx context.Context) (err error) {
 	return s.verdict()
 }
 
-// load has users at work, first in peace, then under the faults, and ends with
-// everything whole again and nobody at work.
-func (s *session) load(ctx context.Context) (err error) {
+// work is the time of the users and the faults, and the rest after it.
+func (s *session) work(ctx context.Context) (err error) {
 	admin := s.plant.cluster.Kubeconfig(localcluster.Admin)
 	if s.crowd, err = crowd.Connect(crowd.Options{Kubeconfig: admin, Seed: s.options.seed, Users: s.options.users, Pause: s.options.pause}); err != nil {
 		return err
@@ -85,6 +93,21 @@ func (s *session) load(ctx context.Context) (err error) {
 	if s.probe, err = crowd.NewProbe(admin); err != nil {
 		return err
 	}
+	// What users have left needs volumes until all is at rest.
+	binding, end := context.WithCancel(ctx)
+	var binder sync.WaitGroup
+	binder.Go(func() { s.crowd.Bind(binding) })
+	defer binder.Wait()
+	defer end()
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	return s.rest(ctx)
+}
+
+// load has users at work, first in peace, then under the faults, and ends with
+// everything whole again and nobody at work.
+func (s *session) load(ctx context.Context) error {
 	if err := s.crowd.Plant(ctx, canary); err != nil {
 		return err
 	}
@@ -114,18 +137,25 @@ func (s *session) torment(ctx context.Context) {
 	s.say("everything runs; %v of peace", s.options.calm)
 	sleep(ctx, s.options.calm)
 	struck := func(f fault.Fault) {
-		if f.Kind == fault.Kill {
+		switch f.Kind {
+		case fault.Kill, fault.Restart, fault.Pause, fault.Cut, fault.HalfOpen, fault.Stall:
 			s.probe.Soon()
 		}
 	}
-	site := s.options.size.site()
+	if s.options.disks {
+		s.disks(ctx)
+	}
+	site, before := s.options.size.site(), len(s.report.Strikes)
 	singles := fault.Singles(s.options.singles, site)
-	s.say("%d kills, one at a time", len(singles))
-	s.report.Strikes = s.plant.playSingly(ctx, singles, s.schedule, struck)
+	s.say("%d kills, stops and cuts, one at a time", len(singles))
+	for i := range singles {
+		singles[i].Number += before
+	}
+	s.report.Strikes = append(s.report.Strikes, s.plant.playSingly(ctx, singles, s.schedule, struck)...)
 
 	schedule := fault.Plan(s.options.seed, s.options.faults, s.options.time, site)
 	for i := range schedule {
-		schedule[i].Number += len(singles)
+		schedule[i].Number += before + len(singles)
 	}
 	s.say("%d faults in %v, from seed %d", len(schedule), s.options.time, s.options.seed)
 	s.report.Strikes = append(s.report.Strikes, s.plant.play(ctx, schedule, s.schedule, struck)...)
@@ -191,11 +221,11 @@ func (s *session) still(ctx context.Context) error {
 // judge ends the services, reads the three books, and compares them.
 func (s *session) judge(ctx context.Context) error {
 	s.say("at rest; reading the books")
-	s.report.Crashes = s.plant.crashes()
+	s.report.Crashes, s.report.Others = s.plant.crashes(true), s.plant.crashes(false)
 	if err := s.plant.stopServices(); err != nil {
 		s.report.Unclean = err.Error()
 	}
-	var h check.History
+	h := check.History{Faults: s.faults(), Since: s.since}
 	var err error
 	if h.Changes, err = ledger.NewStorage(s.plant.cluster.EtcdEndpoint()).Changes(ctx); err != nil {
 		return err
@@ -211,9 +241,25 @@ func (s *session) judge(ctx context.Context) error {
 		return err
 	}
 	s.report.Figures, s.report.Violations = check.Judge(&h)
-	s.report.Violations = append(s.report.Violations, otherwise...)
 	s.report.Samples, s.report.Done, s.report.Failed = s.probe.Samples(), s.crowd.Done(), s.crowd.Failed()
+	s.report.HandOvers = handOvers(s.report.Samples, s.report.Strikes)
+	s.report.Violations = slices.Concat(s.report.Violations, otherwise, s.report.unasked(s.options.singles))
 	return nil
+}
+
+// faults are the faults as the rules know them, one for each target, and the first start.
+func (s *session) faults() []check.Fault {
+	all := s.machine.faults()
+	s.report.Stalls = len(all)
+	for _, slot := range s.plant.slots {
+		all = append(all, check.Fault{Kind: "start", Target: slot.name, Began: s.started, Ended: s.ready})
+	}
+	for _, f := range s.report.Strikes {
+		for _, target := range f.Targets {
+			all = append(all, check.Fault{Kind: string(f.Kind), Target: target, Began: f.Began, Ended: f.Ended})
+		}
+	}
+	return all
 }
 
 // read reads the streams, looks for the canary in whatever was written to disk, and

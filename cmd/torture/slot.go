@@ -18,6 +18,7 @@ import (
 // its place, as kubelet would have it.
 type slot struct {
 	name  string
+	ours  bool // a process of Millrace, and not of the control plane
 	start func(life int) (*localcluster.Process, error)
 	ready string // the URL that says so; empty: not asked
 
@@ -27,6 +28,7 @@ type slot struct {
 	away    time.Duration // how long the place stays empty when the process ends
 	asked   bool          // its end was asked for
 	pauses  int
+	held    chan struct{} // closed when the place may be taken again; nil: it may
 	crashes []string
 }
 
@@ -51,8 +53,55 @@ func (s *slot) keep(ctx context.Context) error {
 			return nil
 		case <-p.Ended():
 		}
-		if !sleep(ctx, s.ended(p)) {
+		if !sleep(ctx, s.ended(p)) || !s.free(ctx) {
 			return nil
+		}
+	}
+}
+
+// free waits until the place is not held, and reports whether it did so to the end.
+func (s *slot) free(ctx context.Context) bool {
+	s.mu.Lock()
+	held := s.held
+	s.mu.Unlock()
+	if held == nil {
+		return true
+	}
+	select {
+	case <-held:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hold ends the process as a crash would, and keeps its place empty until it is released.
+// It waits for a process to come that has just ended.
+func (s *slot) hold(ctx context.Context) (release func(), err error) {
+	held := make(chan struct{})
+	release = sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.held = nil
+		s.mu.Unlock()
+		close(held)
+	})
+	s.mu.Lock()
+	s.held = held
+	s.mu.Unlock()
+	for {
+		err := s.kill(false, 0)
+		if err == nil {
+			return release, nil
+		}
+		s.mu.Lock()
+		ended := s.process != nil && !s.process.Running()
+		s.mu.Unlock()
+		if ended {
+			return release, nil
+		}
+		if !errors.Is(err, errAway) || !sleep(ctx, 10*time.Millisecond) {
+			release()
+			return nil, err
 		}
 	}
 }
@@ -69,12 +118,12 @@ func (s *slot) ended(p *localcluster.Process) time.Duration {
 	defer s.mu.Unlock()
 	away, asked := s.away, s.asked
 	s.away, s.asked = 0, false
-	if asked {
+	code, _ := p.ExitCode()
+	if asked && code <= 0 { // 0: as it was asked to; less: by the signal that was sent
 		return away
 	}
-	code, _ := p.ExitCode()
-	s.crashes = append(s.crashes, fmt.Sprintf("%s ended by itself with code %d: %s", p.Name, code, lastLine(p.Log)))
-	return crashRest
+	s.crashes = append(s.crashes, fmt.Sprintf("%s ended by itself with code %d: %s", p.Name, code, lastLines(p.Log, 10)))
+	return max(away, crashRest)
 }
 
 // kill ends the process as a crash would, or politely, and leaves its place empty
@@ -126,7 +175,7 @@ func send(p *localcluster.Process, what syscall.Signal) error {
 	if !p.Running() {
 		return nil
 	}
-	if err := syscall.Kill(p.PID, what); err != nil {
+	if err := syscall.Kill(p.PID, what); err != nil && !errors.Is(err, syscall.ESRCH) { // it may end at any moment
 		return fmt.Errorf("signal %s: %w", p.Name, err)
 	}
 	return nil
@@ -158,18 +207,19 @@ func (s *slot) stop() error {
 		return err
 	}
 	if code, ok := p.ExitCode(); !ok || code != 0 {
-		return fmt.Errorf("stop %s: it ended with code %d, want 0: %s", s.name, code, lastLine(p.Log))
+		return fmt.Errorf("stop %s: it ended with code %d, want 0: %s", s.name, code, lastLines(p.Log, 10))
 	}
 	return nil
 }
 
-func lastLine(file string) string {
+// lastLines is the end of a log.
+func lastLines(file string, n int) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return lines[len(lines)-1]
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // sleep waits, and reports whether it did so to the end.

@@ -90,7 +90,7 @@ func TestSlotComesBackAfterAKill(t *testing.T) {
 
 // TestSlotNotesCrashes: what ends by itself is started again, and told of.
 func TestSlotNotesCrashes(t *testing.T) {
-	s := place(t, "echo the reason; exit 3", nil)
+	s := place(t, "echo one; echo the reason; exit 3", nil)
 	again := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -103,9 +103,41 @@ func TestSlotNotesCrashes(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !strings.Contains(s.crashes[0], "code 3: the reason") {
+	if !strings.Contains(s.crashes[0], "code 3: one\nthe reason") {
 		t.Errorf("the ends are %q", s.crashes)
 	}
+}
+
+// TestSlotNotesEndsInDisorder: what ends with a failure when it is asked to end is told of.
+func TestSlotNotesEndsInDisorder(t *testing.T) {
+	s := place(t, "trap 'echo the reason; exit 4' TERM; "+forever, nil)
+	p := s.life(t, 1)
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+		if err == nil && caught(string(status), 15) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the trap is not set")
+		}
+	}
+	if err := s.kill(true, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.life(t, 2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.crashes) != 1 || !strings.Contains(s.crashes[0], "code 4: the reason") {
+		t.Errorf("the ends are %q", s.crashes)
+	}
+}
+
+// caught tells whether a process has a handler for a signal, by its status.
+func caught(status string, signal int) bool {
+	_, rest, _ := strings.Cut(status, "SigCgt:")
+	var mask uint64
+	_, err := fmt.Sscanf(rest, "%x", &mask)
+	return err == nil && mask&(1<<(signal-1)) != 0
 }
 
 // TestSlotPauses: a stopped process makes no progress until the last of its pauses

@@ -61,7 +61,7 @@ func (p *plant) playSingly(ctx context.Context, schedule []fault.Fault, output i
 		whole, cancel := context.WithTimeout(ctx, comeBack)
 		_ = p.awaitReady(whole) // that all are in the end is asked later
 		cancel()
-		if !sleep(ctx, aftermath+time.Second) {
+		if !sleep(ctx, wholeFor+time.Second/2) {
 			break
 		}
 	}

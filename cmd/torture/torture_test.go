@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -74,6 +75,101 @@ func TestClassOfSample(t *testing.T) {
 	} {
 		if got := classOf(sample, c.strikes); got != c.want {
 			t.Errorf("%v is %q, want %q", c.strikes, got, c.want)
+		}
+	}
+}
+
+// TestEachRuleOfTheRunBites spoils a report of a run in which all was well.
+func TestEachRuleOfTheRunBites(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
+	well := func() *report {
+		r := &report{}
+		for i := range 20 {
+			begun := float64(100 * i)
+			r.Strikes = append(r.Strikes, strike{Fault: fault.Fault{Number: i + 1, Kind: fault.Kill, Targets: []string{"writer-1"}}, Began: at(begun), Ended: at(begun + 2), Hit: 1})
+			r.Samples = append(r.Samples, crowd.Sample{Deleted: at(begun), Born: at(begun + 0.9)}, crowd.Sample{Deleted: at(begun + 50), Born: at(begun + 50.01)})
+		}
+		return r
+	}
+	late := func(r *report, kind fault.Kind, target string, seconds float64) {
+		for i := range r.Strikes {
+			r.Strikes[i].Kind, r.Strikes[i].Targets, r.Strikes[i].Ended = kind, []string{target}, at(100*float64(i)+40)
+			r.Samples[2*i].Born = at(100*float64(i) + seconds)
+		}
+	}
+	for name, c := range map[string]struct {
+		rule  string
+		spoil func(*report)
+	}{
+		"all is well":        {"", func(*report) {}},
+		"one late of twenty": {"", func(r *report) { r.Samples[0].Born = at(2.9) }},
+		"stopped":            {"", func(r *report) { late(r, fault.Pause, "writer-1", 2.9) }},
+		"cut off":            {"", func(r *report) { late(r, fault.HalfOpen, "writer-1>bus", 4.9) }},
+		"a bus":              {"", func(r *report) { late(r, fault.Kill, "bus-1", 19) }},
+		"nothing is promised": {"", func(r *report) {
+			first, sample := r.Strikes[0], r.Samples[0]
+			late(r, fault.Pause, "etcd", 30)
+			r.Strikes[0], r.Samples[0] = first, sample // one that counts
+		}},
+		"a crash":                 {"ends", func(r *report) { r.Crashes = []string{"writer-1.1 ended by itself with code 2: panic: boom"} }},
+		"an end in disorder":      {"ends", func(r *report) { r.Unclean = "stop writer-1: it ended with code 1" }},
+		"a fault that was not":    {"faults", func(r *report) { r.Strikes[0].Error = "signal writer-1: operation not permitted" }},
+		"two late of twenty":      {"hand-over", func(r *report) { r.Samples[0].Born, r.Samples[2].Born = at(1.5), at(101.5) }},
+		"one late by three times": {"hand-over", func(r *report) { r.Samples[0].Born = at(3.5) }},
+		"stopped for too long":    {"hand-over", func(r *report) { late(r, fault.Pause, "writer-1", 3.5) }},
+		"cut off for too long":    {"hand-over", func(r *report) { late(r, fault.HalfOpen, "writer-1>bus", 5.5) }},
+		"a bus for too long":      {"hand-over", func(r *report) { late(r, fault.Kill, "bus-1", 21) }},
+		"replaced":                {"hand-over", func(r *report) { late(r, fault.Restart, "watcher-1", 1.5) }},
+		"it never went on":        {"hand-over", func(r *report) { r.Samples[0].Born, r.Samples[0].Open = at(60), true }},
+		"nothing was measured":    {"hand-over", func(r *report) { r.Samples = nil }},
+		"measured only in peace": {"hand-over", func(r *report) {
+			r.Strikes[0].Targets = []string{"etcd"}
+			r.Strikes, r.Samples = r.Strikes[:1], r.Samples[:2]
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := well()
+			c.spoil(r)
+			r.HandOvers = handOvers(r.Samples, r.Strikes)
+			found := r.unasked(20)
+			switch {
+			case c.rule == "" && len(found) > 0:
+				t.Errorf("%v", found)
+			case c.rule != "" && (len(found) != 1 || found[0].Rule != c.rule):
+				t.Errorf("%s was not broken alone, but %v", c.rule, found)
+			}
+		})
+	}
+}
+
+// TestStallsOfTheMachine: what is late by less than half of what a writer has is no stall.
+func TestStallsOfTheMachine(t *testing.T) {
+	var m machine
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	m.note(noon, noon.Add(tick+stalled-time.Millisecond))
+	m.note(noon, noon.Add(time.Second))
+	want := []check.Fault{{Kind: "stall", Target: check.Machine, Began: noon, Ended: noon.Add(time.Second)}}
+	if got := m.faults(); !reflect.DeepEqual(got, want) {
+		t.Errorf("the stalls are %v, want %v", got, want)
+	}
+}
+
+// TestEvidenceSaysWhatWasPlayed: the figures have what a reader asks for, and the exit code.
+func TestEvidenceSaysWhatWasPlayed(t *testing.T) {
+	s := &session{commit: "c0ffee", options: options{size: size{3, 2}}}
+	s.report.Strikes = []strike{{Fault: fault.Fault{Kind: fault.Kill}, Hit: 2}, {Fault: fault.Fault{Kind: fault.Cut}}}
+	s.report.Violations = []check.Violation{{Rule: "I2"}, {Rule: "I2"}}
+	s.report.HandOvers = []handOver{{Fault: "writer killed or replaced", Promise: killPromise, Samples: 3, P50: 20 * time.Millisecond, Longest: 512 * time.Millisecond}}
+	s.report.Load = time.Minute
+	text, err := json.Marshal(s.proof(true, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"commit":"c0ffee"`, `"faults":1`, `"missed":1`, `"hits":{"cut":0,"kill":2}`, `"faultsPerMinute":1`, `"exitCode":1`,
+		`"violations":2`, `"violationsByRule":{"I2":2}`, `"p50Seconds":0.02,"longestSeconds":0.512`, `"seconds":3600`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in %s", want, text)
 		}
 	}
 }

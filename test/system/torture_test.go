@@ -28,7 +28,7 @@ func TestTorture(t *testing.T) {
 	few := ""
 	for _, calm := range []time.Duration{2 * time.Second, 30 * time.Second, 2 * time.Minute} {
 		report := filepath.Join(dir, fmt.Sprint("report-", calm, ".json"))
-		run := exec.CommandContext(t.Context(), binary, "--seed=1208", "--singles=0", "--faults=25", "--time=25s", "--calm="+calm.String(),
+		run := exec.CommandContext(t.Context(), binary, "--seed=1208", "--singles=0", "--disks=false", "--users=2", "--faults=25", "--time=25s", "--calm="+calm.String(),
 			"--patience=10m", "--dir="+filepath.Join(dir, "run-"+calm.String()), "--report="+report)
 		out, err := run.CombinedOutput()
 		if err != nil {

@@ -34,6 +34,12 @@ type History struct {
 	Logs, States map[kinds.Name][]Entry
 	// Leaks are the places where the value of the canary Secret was found.
 	Leaks []string
+	// Faults are what was done to the system, and the starts of its processes: what the
+	// product says that it does not know must have one of them for its cause.
+	Faults []Fault
+	// Since is when what is judged begins: not before a storage that was restored, or a
+	// record that was lost, and what had been begun before it. Zero: with the record.
+	Since time.Time
 }
 
 // Change is one revision of the storage.
@@ -55,14 +61,35 @@ type Object struct {
 
 	// Active pods have neither ended nor been deleted.
 	Active bool
-	// Replicas is what a Deployment or ReplicaSet asks for, and Surge how many more
-	// a Deployment may have for a while.
-	Replicas, Surge int32
+	// Replicas is what a workload asks for, of a Job how many pods may be at work at a time;
+	// Surge is how many more it may have for a while, and Unavailable how many fewer.
+	Replicas, Surge, Unavailable int32
 	// Generation, and what the status says.
 	Generation, Observed      int64
 	Total, Updated, Available int32
 	// Empty is true for a ConfigMap that lacks the root certificate it is for.
 	Empty bool
+
+	// Ready pods are active, and say so. EndedWell pods have succeeded. Node is where a pod
+	// is, or has to go; App is its label of that name, or what a budget selects by it. Index
+	// is the ordinal of a pod of a StatefulSet, or the index of one of a Job; -1 for none.
+	Ready, EndedWell bool
+	Node, App        string
+	Index            int32
+	// Start is a StatefulSet's first ordinal, and Ordered true where it creates and takes
+	// away one after the other.
+	Start   int32
+	Ordered bool
+	// Completions is what a Job asks for, Succeeded what its status counts, Retries how many
+	// pods may fail, and Done says that it has ended. Idle is true for one that is paused.
+	// Moment is when a CronJob wanted it.
+	Completions, Succeeded, Retries int32
+	Done, Idle                      bool
+	Moment                          string
+	// Forbids is true for a CronJob that has one Job at a time.
+	Forbids bool
+	// What the status of a budget says.
+	Healthy, Desired, Allowed int32
 }
 
 // Write is one request of Millrace that changes something, at one stage.
@@ -142,6 +169,8 @@ type Entry struct {
 	Revision int64
 	Epoch    uint64
 	Sync     bool
+	At       time.Time `json:",omitzero"`  // when it was stored
+	Why      string    `json:",omitempty"` // the reason of a gap
 }
 
 // Violation is a rule that was broken.
@@ -170,10 +199,12 @@ type Rule struct {
 func Rules() []Rule { return slices.Clone(rules) }
 
 var rules = []Rule{
-	{"I1", "every Deployment has what it asks for, and nothing is left of what is gone", converged},
-	{"I2", "no ReplicaSet has more pods, and no Deployment more replicas, than allowed", bounded},
+	{"I1", "every workload has what it asks for, and nothing is left of what is gone", converged},
+	{"I2", "no workload has more pods, and no Deployment more replicas, than allowed", bounded},
 	{"I4", "nothing with a live owner was deleted, nothing by name alone, and no pod that was wanted", spared},
+	{"I5", "no controller takes more of what is available than a user allows", available},
 	{"I6", "no command had two effects", once},
+	{"I7", "every change of a specification is acted on in time", prompt},
 	{"I8", "turns that act never overlap, and none goes back in version", ordered},
 	{"I9", "each log is contiguous, ordered, unique and complete, and says what the storage said", logged},
 	{"I10", "no turn was decided on a view older than the key's own writes", seen},
@@ -182,6 +213,10 @@ var rules = []Rule{
 	{"I14", "the audit log and the record tell of the same writes", complete},
 	{"I15", "the value of a Secret is nowhere", secret},
 	{"I17", "nothing was set aside", unparked},
+	{"runs", "no run of a CronJob was made twice or beside one that forbids it, and each completion of a Job counts once", ran},
+	{"unsure", "a result is unsure only where a fault may have dropped its answer, or taken its turn from a writer", doubtful},
+	{"gaps", "a log has a gap only where a fault took changes from its watcher, and it hides few", confessed},
+	{"unread", "each turn says how far it had read, and the logs go so far", unreadable},
 }
 
 // Judge gives every violation of every rule, and the figures of the run.
@@ -223,6 +258,8 @@ type Figures struct {
 	// those of them whose command was carried out.
 	Unsure int `json:"unsure"`
 	Late   int `json:"late"`
+	// Unread are the turns that rest on what the logs do not have.
+	Unread int `json:"unread"`
 	// Busiest is the most writes of one object in one minute.
 	Busiest int `json:"busiest"`
 }
@@ -246,8 +283,17 @@ type books struct {
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden, busiest, late and unseen are found by rules, for the figures.
-	hidden, busiest, late, unseen int
+	// hidden, busiest, late, unseen and unread are found by rules, for the figures.
+	hidden, busiest, late, unseen, unread int
+	// owned are the objects that an owner has ever controlled, and labelled the pods that
+	// have an app.
+	owned    map[types.UID][]types.UID
+	labelled map[label][]types.UID
+	// times is when the logs told of each change, and ordered the faults by their beginning.
+	times   map[version]time.Time
+	ordered []Fault
+	// hiding is how many changes each gap hides, by its kind and its end.
+	hiding map[string]int
 }
 
 // command is one command of a turn.
@@ -264,15 +310,20 @@ type edition struct {
 	revision int64
 }
 
+// label is what a pod is called in a namespace.
+type label struct{ namespace, app string }
+
 // events of users are told beside the turns and have no outcomes.
 const eventsKind = kinds.Name("events")
 
 func open(h *History) *books {
 	b := &books{
-		History: h, turns: map[place]*Turn{}, origins: map[place]place{}, outcomes: map[place][]*Outcome{},
+		History: h.cut(), turns: map[place]*Turn{}, origins: map[place]place{}, outcomes: map[place][]*Outcome{},
 		stored: map[command][]*Write{}, open: map[command][]*Write{},
-		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{},
+		by: map[edition]*Write{}, foreign: map[edition]bool{}, lives: map[types.UID][]*Change{}, hiding: map[string]int{},
+		owned: map[types.UID][]types.UID{}, labelled: map[label][]types.UID{}, times: map[version]time.Time{},
 	}
+	h = b.History
 	for i := range h.Turns {
 		t := &h.Turns[i]
 		b.turns[t.place()] = t
@@ -289,6 +340,7 @@ func open(h *History) *books {
 		c := &h.Changes[i]
 		b.lives[c.Object.UID] = append(b.lives[c.Object.UID], c)
 	}
+	b.index()
 	b.openAudit()
 	return b
 }
@@ -337,7 +389,7 @@ func (b *books) openAudit() {
 }
 
 func (b *books) figures() Figures {
-	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen}
+	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen, Unread: b.unread}
 	for _, o := range b.Outcomes {
 		for _, r := range o.Results {
 			if r.Unsure {

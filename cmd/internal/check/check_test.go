@@ -16,7 +16,7 @@ func TestASoundHistoryHolds(t *testing.T) {
 	for _, v := range found {
 		t.Error(v)
 	}
-	want := Figures{Changes: 17, Turns: 8, Commands: 9, Writes: 9, Deltas: 23, Busiest: 3}
+	want := Figures{Changes: 17, Turns: 8, Commands: 9, Writes: 9, Deltas: 35, Busiest: 3}
 	if figures != want {
 		t.Errorf("the figures are %+v, want %+v", figures, want)
 	}
@@ -124,6 +124,42 @@ func TestEachRuleBites(t *testing.T) {
 			parked.Lane, parked.Sequence = events.Park, 99
 			h.Turns = append(h.Turns, parked)
 		}},
+		{rule: "unsure", name: "nothing dropped the answer", forge: func(h *History) { h.Outcomes[0].Results[0].Unsure = true }},
+		{rule: "unsure", name: "long after the fault", forge: func(h *History) {
+			h.Outcomes[0].Results[0].Unsure = true
+			h.Faults = []Fault{faultAt("kill", "writer-1", h.Turns[0].At.Add(-time.Minute))}
+		}},
+		{rule: "unsure", name: "a fault of something else", forge: func(h *History) {
+			h.Outcomes[0].Results[0].Unsure = true
+			h.Faults = []Fault{faultAt("kill", "watcher-1", h.Turns[0].At)}
+		}},
+		{rule: "gaps", name: "without a fault", forge: func(h *History) { confess(h, "the API server has forgotten the changes") }},
+		{rule: "gaps", name: "a fault that takes nothing", forge: func(h *History) {
+			at := confess(h, "the API server has forgotten the changes")
+			h.Faults = []Fault{faultAt("kill", "watcher-1", at)}
+		}},
+		{rule: "gaps", name: "damage, and no disk was", forge: func(h *History) {
+			at := confess(h, "a message of the log is damaged")
+			h.Faults = []Fault{faultAt("kill", "bus-1", at)}
+		}},
+		{rule: "gaps", name: "too much is hidden", tell: func(s *story) {
+			for range mostHidden + 2 {
+				s.change("q", func(o *Object) { o.Observed++ })
+			}
+		}, forge: func(h *History) {
+			log := slices.Clone(h.Logs[pods])
+			last := log[len(log)-2].Revision
+			log = slices.DeleteFunc(log, func(e Entry) bool {
+				return e.Op == events.Is && e.UID == "q" && e.Revision >= last-mostHidden-1 && e.Revision < last
+			})
+			log[len(log)-2].Sync = true
+			at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+			gap := Entry{Op: events.Gap, Ref: log[0].Ref, Revision: last, At: at, Why: "the API server has forgotten the changes"}
+			renumber(h, slices.Insert(log, len(log)-1, gap))
+			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
+		}},
+		{rule: "unread", name: "beyond the end of the log", forge: func(h *History) { turnOf(h, setter, 2).Seen[pods] = 1000 }},
+		{rule: "unread", name: "nothing is said", forge: func(h *History) { turnOf(h, setter, 2).Seen = nil }},
 	} {
 		t.Run(c.rule+" "+c.name, func(t *testing.T) {
 			s := tale()
@@ -214,14 +250,27 @@ func TestWhatIsNoViolation(t *testing.T) {
 			i := slices.IndexFunc(log, func(e Entry) bool { return e.Op == events.Gone })
 			gone := log[i]
 			gone.Sync = true
-			renumber(h, slices.Replace(log, i, i+1, gone, Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone.Revision}))
+			gap := Entry{Op: events.Gap, Ref: log[0].Ref, Revision: gone.Revision, At: h.Turns[0].At, Why: "the API server has forgotten the changes"}
+			renumber(h, slices.Replace(log, i, i+1, gone, gap))
+			h.Faults = []Fault{faultAt("kill", "kube-apiserver", gap.At)}
+		}},
+		{name: "a watcher that was away for long", forge: func(h *History) {
+			at := confess(h, "the API server has forgotten the changes")
+			h.Faults = []Fault{{Kind: "pause", Target: "watcher-1", Began: at.Add(-longAway), Ended: at}}
+		}},
+		{name: "a disk that was lost", forge: func(h *History) {
+			at := confess(h, "the log was made anew")
+			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
+			turnOf(h, setter, 2).Seen[pods] = 1000
 		}},
 		{name: "an outcome that admits that nobody knows", forge: func(h *History) {
+			h.Faults = []Fault{faultAt("half-open", "writer-1>api", h.Turns[0].At)}
 			h.Outcomes[0].Results[0].Status, h.Outcomes[0].Results[0].Unsure = events.Conflict, true
 		}},
 		{name: "a delete of which nobody knows whose it was", forge: func(h *History) {
 			h.Writes = slices.DeleteFunc(h.Writes, func(w Write) bool { return w.ID == "TURN_"+setter+".2.0" })
 			turnOutcome(h, setter, 2).Results[0].Unsure = true
+			h.Faults = []Fault{faultAt("kill", "kube-apiserver", turnOf(h, setter, 2).At)}
 		}},
 		{name: "a server that gave up too late", forge: func(h *History) {
 			for i := range h.Writes {
@@ -249,6 +298,20 @@ func TestWhatIsNoViolation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// faultAt is a fault that is over at once.
+func faultAt(kind, target string, at time.Time) Fault {
+	return Fault{Kind: kind, Target: target, Began: at, Ended: at}
+}
+
+// confess puts a gap that hides nothing at the end of the log of pods, and gives its time.
+func confess(h *History, why string) time.Time {
+	log := slices.Clone(h.Logs[pods])
+	end := log[len(log)-1]
+	gap := Entry{Op: events.Gap, Ref: end.Ref, Revision: end.Revision, At: turnOf(h, setter, 2).At, Why: why}
+	renumber(h, append(log, gap))
+	return gap.At
 }
 
 // repeat has the last turn of a controller stored again, and its outcome be that of

@@ -88,7 +88,7 @@ func (b *books) wrongfully(w *Write, e *end) []Violation {
 				return []Violation{violation(evidence, "the garbage collector deleted %v, whose owner %v lived", e.before.Ref, owner.Ref)}
 			}
 		}
-	case setController:
+	case setController, rcController, jobController:
 		if turn == nil || !e.before.Active {
 			return nil
 		}
@@ -105,7 +105,8 @@ func waits(o *Object) bool {
 	return o.Deleting && slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents)
 }
 
-// unasked judges the death of a pod by its ReplicaSet's controller: there must have
+// unasked judges the deletion of a pod by its ReplicaSet's, ReplicationController's or
+// Job's controller: there must have
 // been one too many, as far as the controller could know. Whatever went without it
 // since it looked still counted for it.
 func (b *books) unasked(t *Turn, e *end) (Violation, bool) {
@@ -117,18 +118,45 @@ func (b *books) unasked(t *Turn, e *end) (Violation, bool) {
 	if len(versions) == 0 {
 		return Violation{}, false
 	}
-	least := versions[0].Replicas
+	least := b.wanted(versions[0], e.change.Revision)
 	for _, v := range versions {
-		least = min(least, v.Replicas)
+		least = min(least, b.wanted(v, e.change.Revision))
 	}
 	counted := e.others + b.wentWithout(t, looked, e.change.Revision)
 	if counted > int(least) {
 		return Violation{}, false
 	}
-	return violation(nil, "%v was deleted as one too many when its ReplicaSet had %d pods and asked for %d", e.before.Ref, counted, least), true
+	return violation(nil, "%v was deleted as one too many when its owner had %d pods and asked for %d", e.before.Ref, counted, least), true
 }
 
-// wentWithout counts the pods of a turn's ReplicaSet that ended, or were deleted,
+// wanted is how many pods an owner needs: of a Job none when it is paused or has failed too
+// often, and no more than completions are left.
+func (b *books) wanted(o *Object, by int64) int32 {
+	if o.Ref.Kind != jobs {
+		return o.Replicas
+	}
+	if o.Idle || o.Done || o.Deleting || b.failed(o.UID, by) > int(o.Retries) {
+		return 0
+	}
+	return min(o.Replicas, max(0, o.Completions-int32(b.succeeded(o.UID, by))))
+}
+
+// failed counts the pods of a Job that have ended, and not well, by a revision.
+func (b *books) failed(job types.UID, by int64) int {
+	n := 0
+	for _, uid := range b.owned[job] {
+		if b.lives[uid][0].Revision > by {
+			continue
+		}
+		last := b.lives[uid][len(b.lives[uid])-1].Object
+		if o := b.at(uid, by); !last.EndedWell && (o == nil || !o.Active) {
+			n++
+		}
+	}
+	return n
+}
+
+// wentWithout counts the pods of a turn's owner that ended, or were deleted,
 // between two revisions and not by the turn.
 func (b *books) wentWithout(t *Turn, from, to int64) int {
 	n := 0
@@ -170,6 +198,9 @@ func owned(b *books) []Violation {
 	}
 	b.replay(func(w *world, before *Object, c *Change) {
 		o := &c.Object
+		if !b.judged(c) {
+			return
+		}
 		if !c.Gone && controllers(o) > 1 {
 			add(c, "%v has %d controllers", o.Ref, controllers(o))
 		}

@@ -160,7 +160,7 @@ func (b *books) unwritten() []Violation {
 	var found []Violation
 	for i := range b.Changes {
 		c := &b.Changes[i]
-		if !c.Object.Created || c.Gone || controllerOf(&c.Object) == nil || c.Object.Ref.Kind != pods && c.Object.Ref.Kind != replicaSets {
+		if !c.Object.Created || c.Gone || !b.judged(c) || controllerOf(&c.Object) == nil || c.Object.Ref.Kind != pods && c.Object.Ref.Kind != replicaSets {
 			continue
 		}
 		if b.by[edition{c.Object.UID, c.Revision}] == nil && !asked[c.Object.Ref] {

@@ -20,7 +20,7 @@ func logged(b *books) []Violation {
 		stored[kind] = append(stored[kind], &b.Changes[i])
 	}
 	for _, kind := range slices.Sorted(maps.Keys(b.Logs)) {
-		j := &logJudge{kind: kind, log: b.Logs[kind], told: map[version]bool{}}
+		j := &logJudge{kind: kind, log: b.Logs[kind], told: map[version]bool{}, hidden: map[int64]int{}}
 		j.read()
 		if changes := stored[kind]; len(changes) > 0 {
 			j.compare(changes)
@@ -28,7 +28,10 @@ func logged(b *books) []Violation {
 			j.state(b.States[kind], changes)
 		}
 		found = append(found, j.found...)
-		b.hidden += j.hidden
+		for end, n := range j.hidden {
+			b.hidden += n
+			b.hiding[fmt.Sprintf("%s up to revision %d", kind, end)] += n
+		}
 	}
 	return found
 }
@@ -48,8 +51,8 @@ type logJudge struct {
 	kind   kinds.Name
 	log    []Entry
 	told   map[version]bool
-	gaps   []span // what the log says it may lack
-	hidden int
+	gaps   []span        // what the log says it may lack
+	hidden map[int64]int // by the end of the gap
 	found  []Violation
 }
 
@@ -106,11 +109,13 @@ func (j *logJudge) compare(changes []*Change) {
 		if j.told[version{c.Object.UID, c.Revision, c.Gone}] {
 			continue
 		}
-		if slices.ContainsFunc(j.gaps, func(s span) bool { return c.Revision > s.after && c.Revision <= s.to }) {
-			j.hidden++
+		if i := slices.IndexFunc(j.gaps, func(s span) bool { return c.Revision > s.after && c.Revision <= s.to }); i >= 0 {
+			if j.gaps[i].after > 0 { // what was before the log began is no loss
+				j.hidden[j.gaps[i].to]++
+			}
 			continue
 		}
-		j.add([]string{fmt.Sprintf("gaps: %v", j.gaps)}, "lacks revision %d of %v (gone: %t), and has no gap there", c.Revision, c.Object.Ref, c.Gone)
+		j.add([]string{fmt.Sprintf("gaps: %v", j.gaps)}, "lacks revision %d of %v (removed: %t), and has no gap there", c.Revision, c.Object.Ref, c.Gone)
 	}
 }
 

@@ -20,7 +20,7 @@ func bounded(b *books) []Violation {
 		}
 		switch {
 		case c.Object.Ref.Kind == pods && before == nil:
-			if v, broken := b.birth(w, owner.UID, c); broken {
+			if v, broken := b.created(w, owner.UID, c); broken {
 				found = append(found, v)
 			}
 		case c.Object.Ref.Kind == replicaSets && (before == nil || c.Object.Replicas > before.Replicas):
@@ -30,6 +30,18 @@ func bounded(b *books) []Violation {
 		}
 	})
 	return found
+}
+
+// created judges the creation of a pod by the kind of its owner.
+func (b *books) created(w *world, owner types.UID, c *Change) (Violation, bool) {
+	switch b.kindOf(owner) {
+	case statefulSets:
+		return b.member(owner, c)
+	case daemonSets:
+		return b.daemon(w, owner, c)
+	default:
+		return b.birth(w, owner, c)
+	}
 }
 
 func (b *books) birth(w *world, set types.UID, c *Change) (Violation, bool) {
@@ -127,7 +139,14 @@ func (w *world) missing(uid types.UID, o *Object) []string {
 		say(o.Observed != o.Generation, "is of generation %d, and its status of %d", o.Generation, o.Observed)
 		say(o.Total != o.Replicas || o.Updated != o.Replicas || o.Available != o.Replicas,
 			"asks for %d replicas, and its status says %d, %d up to date, %d available", o.Replicas, o.Total, o.Updated, o.Available)
-	case replicaSets:
+	case jobs:
+		say(!o.Done, "has not ended")
+		say(o.Done && w.active(uid) > 0, "has ended, and %d pods of it are at work", w.active(uid))
+	case daemonSets:
+		say(o.Observed != o.Generation || o.Total != o.Replicas || o.Updated != o.Replicas || o.Available != o.Replicas || int32(w.active(uid)) != o.Replicas,
+			"is of generation %d for %d nodes and has %d pods, and its status of %d with %d, %d up to date, %d available",
+			o.Generation, o.Replicas, w.active(uid), o.Observed, o.Total, o.Updated, o.Available)
+	case replicaSets, replicationControllers, statefulSets:
 		say(int32(w.active(uid)) != o.Replicas, "asks for %d pods, and has %d", o.Replicas, w.active(uid))
 		say(o.Observed != o.Generation || o.Total != o.Replicas, "is of generation %d with %d pods, and its status of %d with %d",
 			o.Generation, o.Replicas, o.Observed, o.Total)

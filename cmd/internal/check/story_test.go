@@ -20,6 +20,8 @@ const (
 
 var identities = map[string]string{
 	deployer: "system:serviceaccount:kube-system:deployment-controller", setter: setController, sweeper: collector,
+	"sts": statefulSetController, "ds": daemonSetController, "rc": rcController, "job": jobController,
+	"cron": "system:serviceaccount:kube-system:cronjob-controller", "budget": "system:serviceaccount:kube-system:disruption-controller",
 }
 
 // story writes all three books as they would be if everything went well. What is
@@ -39,7 +41,7 @@ func newStory() *story {
 		turns: map[string]uint64{}, outcomes: map[string]uint64{},
 	}
 	s.h.Logs, s.h.States = map[kinds.Name][]Entry{}, map[kinds.Name][]Entry{}
-	for _, kind := range []kinds.Name{pods, replicaSets, deployments} {
+	for _, kind := range []kinds.Name{pods, replicaSets, deployments, statefulSets, daemonSets, jobs, cronJobs, replicationControllers, budgets} {
 		s.tell(Entry{Op: events.Mark, Ref: events.Ref{Kind: kind}, Revision: s.revision})
 	}
 	return s
@@ -52,7 +54,7 @@ func (s *story) tick() time.Time {
 
 func (s *story) tell(e Entry) {
 	log := s.h.Logs[e.Ref.Kind]
-	e.Sequence = uint64(len(log) + 1)
+	e.Sequence, e.At = uint64(len(log)+1), s.now
 	s.h.Logs[e.Ref.Kind] = append(log, e)
 }
 

@@ -128,7 +128,7 @@ func paced(b *books) []Violation {
 				w.Ref, mostWrites, time.Unix(m.at*60, 0).UTC().Format(clock)))
 		}
 	}
-	return found
+	return append(found, b.caused()...)
 }
 
 func unparked(b *books) []Violation {

@@ -24,7 +24,7 @@ rules:
 - {level: RequestResponse, users: [` + writer + `], verbs: [create, update, patch, delete, deletecollection]}
 - level: RequestResponse
   verbs: [delete]
-  resources: [{group: "", resources: [pods]}, {group: apps, resources: [replicasets, deployments]}]
+  resources: [{group: "", resources: [pods, replicationcontrollers]}, {group: apps}, {group: batch}]
   omitStages: [RequestReceived]
 - {level: None}
 `

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,10 +78,20 @@ func (r *Record) deltas(ctx context.Context, stream string) ([]check.Entry, erro
 		}
 		all = append(all, check.Entry{
 			Sequence: m.Sequence, Op: d.Op, Ref: d.Ref, UID: d.UID, Revision: parse(d.ResourceVersion), Epoch: d.Epoch, Sync: d.Sync,
+			At: m.Time, Why: why(d),
 		})
 		return nil
 	})
 	return all, err
+}
+
+// why is the reason that a gap gives.
+func why(d events.Delta) string {
+	var hole events.Hole
+	if d.Op != events.Gap || json.Unmarshal(d.Body, &hole) != nil {
+		return ""
+	}
+	return hole.Reason
 }
 
 func (r *Record) decisions(ctx context.Context, controller string, h *check.History) error {

@@ -11,26 +11,27 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/millrace/millrace/cmd/internal/check"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // stored are the kinds that are read from the storage, by the folder under which
 // the API server keeps them.
 var stored = map[string]kinds.Kind{
-	"pods":            kinds.Pods.Kind,
-	"replicasets":     kinds.ReplicaSets.Kind,
-	"deployments":     kinds.Deployments.Kind,
-	"namespaces":      kinds.Namespaces.Kind,
-	"serviceaccounts": kinds.ServiceAccounts.Kind,
-	"configmaps":      kinds.ConfigMaps.Kind,
-	"secrets":         {Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Full},
+	"pods":                   kinds.Pods.Kind,
+	"replicasets":            kinds.ReplicaSets.Kind,
+	"deployments":            kinds.Deployments.Kind,
+	"statefulsets":           kinds.StatefulSets.Kind,
+	"daemonsets":             kinds.DaemonSets.Kind,
+	"jobs":                   kinds.Jobs.Kind,
+	"cronjobs":               kinds.CronJobs.Kind,
+	"controllers":            kinds.ReplicationControllers.Kind,
+	"namespaces":             kinds.Namespaces.Kind,
+	"serviceaccounts":        kinds.ServiceAccounts.Kind,
+	"configmaps":             kinds.ConfigMaps.Kind,
+	"poddisruptionbudgets":   kinds.PodDisruptionBudgets.Kind,
+	"persistentvolumeclaims": kinds.PersistentVolumeClaims.Kind,
+	"secrets":                {Name: "secrets", Version: "v1", Kind: "Secret", Namespaced: true, Form: kinds.Full},
 }
 
 // prefix is where the API server keeps everything.
@@ -177,40 +178,6 @@ func (h *historian) take(gone bool, p pair) error {
 	h.last[key] = object
 	h.changes = append(h.changes, check.Change{Revision: p.ModRevision, Object: object})
 	return nil
-}
-
-// objectOf takes from an object what the rules ask about.
-func objectOf(kind kinds.Kind, object metav1.Object) check.Object {
-	o := check.Object{
-		Ref: events.Ref{Kind: kind.Name, Namespace: object.GetNamespace(), Name: object.GetName()}, UID: object.GetUID(),
-		Deleting: object.GetDeletionTimestamp() != nil, Finalizers: object.GetFinalizers(), Owners: object.GetOwnerReferences(),
-		Generation: object.GetGeneration(),
-	}
-	switch object := object.(type) {
-	case *corev1.Pod:
-		o.Active = !o.Deleting && object.Status.Phase != corev1.PodFailed && object.Status.Phase != corev1.PodSucceeded
-	case *appsv1.ReplicaSet:
-		o.Replicas, o.Observed, o.Total = *object.Spec.Replicas, object.Status.ObservedGeneration, object.Status.Replicas
-	case *appsv1.Deployment:
-		o.Replicas, o.Surge = *object.Spec.Replicas, surge(object)
-		status := object.Status
-		o.Observed, o.Total, o.Updated, o.Available = status.ObservedGeneration, status.Replicas, status.UpdatedReplicas, status.AvailableReplicas
-	case *corev1.ConfigMap:
-		o.Empty = object.Name == "kube-root-ca.crt" && object.Data["ca.crt"] == ""
-	}
-	return o
-}
-
-// surge is how many pods a Deployment may have above what it asks for.
-func surge(d *appsv1.Deployment) int32 {
-	if d.Spec.Strategy.RollingUpdate == nil || d.Spec.Strategy.RollingUpdate.MaxSurge == nil {
-		return 0
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, int(*d.Spec.Replicas), true)
-	if err != nil {
-		return 0 // the API server lets no such Deployment in
-	}
-	return int32(n)
 }
 
 // parse reads a version; 0 for none.

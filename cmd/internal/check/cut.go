@@ -1,0 +1,51 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// cut leaves out of a history what is not judged: turns and outcomes of before Since with
+// their writes, however late these came, and what the logs told in another epoch than the
+// last one, of a storage that is no more. The storage stays whole: what is judged rests on
+// what was there.
+func (h *History) cut() *History {
+	if h.Since.IsZero() {
+		return h
+	}
+	short := *h
+	past := map[place]bool{}
+	short.Turns = slices.DeleteFunc(slices.Clone(h.Turns), func(t Turn) bool {
+		past[t.place()] = past[t.place()] || t.At.Before(h.Since)
+		return past[t.place()] || t.Repeats != 0 && past[place{t.Controller, t.Repeats}]
+	})
+	kept := map[place]bool{}
+	for _, t := range short.Turns {
+		kept[t.place()] = true
+	}
+	short.Outcomes = slices.DeleteFunc(slices.Clone(h.Outcomes), func(o Outcome) bool { return !kept[o.place()] })
+	short.Writes = slices.DeleteFunc(slices.Clone(h.Writes), func(w Write) bool {
+		c, ok := commandOf(w.ID)
+		return w.At.Before(h.Since) || ok && past[c.place]
+	})
+	short.Logs = map[kinds.Name][]Entry{}
+	for kind, log := range h.Logs {
+		last := uint64(0)
+		for _, e := range log {
+			last = max(last, e.Epoch)
+		}
+		from := slices.IndexFunc(log, func(e Entry) bool { return e.Epoch == last })
+		short.Logs[kind] = log[max(from, 0):]
+	}
+	return &short
+}
+
+// judged tells whether a change of the storage was told after Since.
+func (b *books) judged(c *Change) bool {
+	if b.Since.IsZero() {
+		return true
+	}
+	at, known := b.toldAt(c)
+	return known && !at.Before(b.Since)
+}

@@ -1,0 +1,178 @@
+package check
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+const (
+	// mostLate is how long a change of a specification may wait for a status that has seen it,
+	// while nothing is wrong: docs/reliability.md says that whatever was lost is found within
+	// half a minute. The time in which a fault is on, and the aftermath of each, do not count.
+	mostLate = 30 * time.Second
+	// aftermath is how long a fault counts as going on when it is over: a connection is made
+	// anew after up to five seconds, and what was cut off must have caught up.
+	aftermath = 5 * time.Second
+)
+
+// prompt: every change of a specification is acted on in time, whatever was lost.
+func prompt(b *books) []Violation {
+	var found []Violation
+	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
+		life := b.lives[uid]
+		pending, since := int64(0), time.Time{}
+		for _, c := range life {
+			told, known := b.toldAt(c)
+			if !known || c.Object.Ref.Kind == pods {
+				continue
+			}
+			if pending > 0 && (c.Gone || c.Object.Deleting || c.Object.Observed >= pending) {
+				if took := b.calm(since, told); took > mostLate {
+					found = append(found, violation(b.evidence(nil, c), "generation %d of %v was told at %s, and its status at %s: %v in which nothing was wrong",
+						pending, c.Object.Ref, since.Format(clock), told.Format(clock), took.Round(time.Millisecond)))
+				}
+				pending = 0
+			}
+			if pending == 0 && !c.Gone && !c.Object.Deleting && c.Object.Generation > c.Object.Observed && observes(c.Object.Ref.Kind) {
+				pending, since = c.Object.Generation, told
+			}
+		}
+	}
+	return found
+}
+
+// observes tells whether the status of a kind says which generation it is about.
+func observes(kind kinds.Name) bool {
+	return slices.Contains([]kinds.Name{deployments, replicaSets, replicationControllers, statefulSets, daemonSets, budgets}, kind)
+}
+
+// toldAt is when the log told of a change.
+func (b *books) toldAt(c *Change) (time.Time, bool) {
+	at, known := b.times[version{c.Object.UID, c.Revision, c.Gone}]
+	return at, known
+}
+
+// calm is how much of a time no fault was on.
+func (b *books) calm(from, to time.Time) time.Duration {
+	left, at := time.Duration(0), from
+	for _, f := range b.ordered {
+		end := f.Ended.Add(aftermath)
+		if end.Before(at) || f.Began.After(to) {
+			continue
+		}
+		left += max(0, f.Began.Sub(at))
+		at = end
+	}
+	return left + max(0, to.Sub(at))
+}
+
+// freeWrites is how many writes of one object in a minute need no cause: faults.md asks for
+// fewer than twenty where nothing changes. Each change of the object by somebody else, and of
+// what it owns, is a cause for one more, and each of what those own.
+const freeWrites = 20
+
+// caused: an object is written no oftener than something changes.
+func (b *books) caused() []Violation {
+	type minute struct {
+		uid types.UID
+		at  int64
+	}
+	writes, causes := map[minute]int{}, map[minute]int{}
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		told, known := b.toldAt(c)
+		if !known {
+			continue
+		}
+		at := told.Unix() / 60
+		uid := c.Object.UID
+		if b.by[edition{uid, c.Revision}] != nil {
+			writes[minute{uid, at}]++
+		} else {
+			causes[minute{uid, at}]++
+		}
+		for range 2 { // its owner, and the owner of that
+			owner := b.ownerOf(uid)
+			if owner == "" {
+				break
+			}
+			causes[minute{owner, at}]++
+			uid = owner
+		}
+	}
+	var found []Violation
+	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
+		first := b.lives[uid][0]
+		if !observes(first.Object.Ref.Kind) && first.Object.Ref.Kind != pods && first.Object.Ref.Kind != jobs || first.Object.Ref.Kind == budgets {
+			continue // what else they wait for is not in the storage that is read
+		}
+		for _, c := range b.lives[uid] {
+			told, _ := b.toldAt(c)
+			m := minute{uid, told.Unix() / 60}
+			// What came at the end of a minute is written in the next.
+			allowed := freeWrites + causes[m] + causes[minute{uid, m.at - 1}] + b.ownersCauses(uid, func(owner types.UID) int {
+				return causes[minute{owner, m.at}]
+			})
+			if writes[m] > allowed {
+				found = append(found, violation([]string{b.name(uid)}, "%s was written %d times in the minute from %s on, for %d causes",
+					b.name(uid), writes[m], time.Unix(m.at*60, 0).UTC().Format(clock), allowed-freeWrites))
+				writes[m] = 0
+			}
+		}
+	}
+	return found
+}
+
+// ownersCauses adds what changes of the owner of an object ask of it.
+func (b *books) ownersCauses(uid types.UID, of func(types.UID) int) int {
+	if owner := b.ownerOf(uid); owner != "" {
+		return of(owner)
+	}
+	return 0
+}
+
+func (b *books) ownerOf(uid types.UID) types.UID {
+	life := b.lives[uid]
+	for _, c := range slices.Backward(life) {
+		if o := controllerOf(&c.Object); o != nil {
+			return o.UID
+		}
+	}
+	return ""
+}
+
+// index files what the rules about workloads ask for.
+func (b *books) index() {
+	b.ordered = slices.SortedFunc(slices.Values(b.Faults), func(a, c Fault) int { return a.Began.Compare(c.Began) })
+	for _, uid := range slices.Sorted(maps.Keys(b.lives)) {
+		owners := map[types.UID]bool{}
+		for _, c := range b.lives[uid] {
+			if o := controllerOf(&c.Object); o != nil && !owners[o.UID] {
+				owners[o.UID] = true
+				b.owned[o.UID] = append(b.owned[o.UID], uid)
+			}
+		}
+		if o := b.lives[uid][0].Object; o.Ref.Kind == pods && o.App != "" {
+			of := label{o.Ref.Namespace, o.App}
+			b.labelled[of] = append(b.labelled[of], uid)
+		}
+	}
+	b.fillTimes()
+}
+
+// fillTimes notes when the logs told of each change.
+func (b *books) fillTimes() {
+	for _, log := range b.Logs {
+		for _, e := range log {
+			if v := (version{e.UID, e.Revision, e.Op == events.Gone}); e.Op != events.Mark && e.Op != events.Gap && b.times[v].IsZero() {
+				b.times[v] = e.At
+			}
+		}
+	}
+}

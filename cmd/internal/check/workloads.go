@@ -1,0 +1,187 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// The kinds of workloads beside Deployments.
+const (
+	statefulSets           = kinds.Name("statefulsets.apps")
+	daemonSets             = kinds.Name("daemonsets.apps")
+	jobs                   = kinds.Name("jobs.batch")
+	cronJobs               = kinds.Name("cronjobs.batch")
+	replicationControllers = kinds.Name("replicationcontrollers")
+	budgets                = kinds.Name("poddisruptionbudgets.policy")
+)
+
+// kindOf is the kind of an object; "" when the storage never had it.
+func (b *books) kindOf(uid types.UID) kinds.Name {
+	if life := b.lives[uid]; len(life) > 0 {
+		return life[0].Object.Ref.Kind
+	}
+	return ""
+}
+
+// at is an object as it was at a revision; nil when it was not there.
+func (b *books) at(uid types.UID, revision int64) *Object {
+	life := b.lives[uid]
+	n := sort.Search(len(life), func(i int) bool { return life[i].Revision > revision })
+	if n == 0 || life[n-1].Gone {
+		return nil
+	}
+	return &life[n-1].Object
+}
+
+// podsAt are the pods that an owner controlled at a revision.
+func (b *books) podsAt(owner types.UID, revision int64) []*Object {
+	var all []*Object
+	for _, uid := range b.owned[owner] {
+		if o := b.at(uid, revision); o != nil && o.Ref.Kind == pods {
+			if c := controllerOf(o); c != nil && c.UID == owner {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// wasReady tells whether a pod was ready at some time from one revision to another.
+func (b *books) wasReady(uid types.UID, from, to int64) bool {
+	return slices.ContainsFunc(b.between(uid, from, to), func(o *Object) bool { return o.Ready })
+}
+
+// member judges the creation of a pod of a StatefulSet: its ordinal was asked for, and
+// where they go in order those before it were ready, as far as the controller could know.
+func (b *books) member(set types.UID, c *Change) (Violation, bool) {
+	turn := b.turnOf(edition{c.Object.UID, c.Revision})
+	versions := b.between(set, decidedAt(turn), c.Revision)
+	most, ordered := int32(0), true
+	for _, v := range versions {
+		most, ordered = max(most, v.Start+v.Replicas), ordered && v.Ordered
+	}
+	if len(versions) == 0 {
+		return Violation{}, false
+	}
+	if c.Object.Index >= most {
+		return violation(b.evidence(turn, c), "%v was created, and %s never asked for ordinals beyond %d since that was decided",
+			c.Object.Ref, b.name(set), most-1), true
+	}
+	looked := int64(0)
+	if turn != nil {
+		looked = b.reached(turn, pods)
+	}
+	if !ordered || looked == 0 {
+		return Violation{}, false
+	}
+	before := map[int32]bool{}
+	for _, uid := range b.owned[set] {
+		if o := b.lives[uid][0].Object; b.wasReady(uid, looked, c.Revision) {
+			before[o.Index] = true
+		}
+	}
+	for i := versions[0].Start; i < c.Object.Index; i++ {
+		if !before[i] {
+			return violation(b.evidence(turn, c), "%v was created in order while pod %d of %s was not ready", c.Object.Ref, i, b.name(set)), true
+		}
+	}
+	return Violation{}, false
+}
+
+// daemon judges the creation of a pod of a DaemonSet: one on each node, two where it may
+// surge.
+func (b *books) daemon(w *world, set types.UID, c *Change) (Violation, bool) {
+	turn := b.turnOf(edition{c.Object.UID, c.Revision})
+	versions, allowed := b.between(set, decidedAt(turn), c.Revision), 1
+	for _, v := range versions {
+		if v.Surge > 0 {
+			allowed = 2
+		}
+	}
+	now := 1
+	for _, o := range w.owned[set] {
+		if o.Active && o.Node == c.Object.Node {
+			now++
+		}
+	}
+	if len(versions) == 0 || c.Object.Node == "" || now <= allowed {
+		return Violation{}, false
+	}
+	return violation(b.evidence(turn, c), "%v is pod %d of %s on %s", c.Object.Ref, now, b.name(set), c.Object.Node), true
+}
+
+// run judges what a CronJob creates: no moment has two Jobs, and where that is forbidden no
+// Job is created while one is at work, as far as the controller could know.
+func (b *books) run(cron types.UID, c *Change) (found []Violation) {
+	turn := b.turnOf(edition{c.Object.UID, c.Revision})
+	versions := b.between(cron, decidedAt(turn), c.Revision)
+	forbidden := len(versions) > 0
+	for _, v := range versions {
+		forbidden = forbidden && v.Forbids
+	}
+	looked := int64(0)
+	if turn != nil {
+		looked = b.reached(turn, jobs)
+	}
+	for _, uid := range b.owned[cron] {
+		first := b.lives[uid][0]
+		if uid == c.Object.UID || first.Revision > c.Revision {
+			continue
+		}
+		if first.Object.Moment != "" && first.Object.Moment == c.Object.Moment {
+			found = append(found, violation(b.evidence(turn, c), "%v is the second Job of %s for %s, after %v", c.Object.Ref, b.name(cron), c.Object.Moment, first.Object.Ref))
+		}
+		if then, now := b.at(uid, looked), b.at(uid, c.Revision); forbidden && looked > 0 && atWork(then) && atWork(now) {
+			found = append(found, violation(b.evidence(turn, c), "%v was created while %v was at work, which %s forbids", c.Object.Ref, first.Object.Ref, b.name(cron)))
+		}
+	}
+	return found
+}
+
+func atWork(job *Object) bool { return job != nil && !job.Done && !job.Deleting }
+
+// ran judges Jobs and CronJobs: no run twice, and no completion counted that was not.
+func ran(b *books) []Violation {
+	var found []Violation
+	b.replay(func(_ *world, before *Object, c *Change) {
+		if c.Gone {
+			return
+		}
+		owner := controllerOf(&c.Object)
+		switch kind := c.Object.Ref.Kind; {
+		case kind == jobs && before == nil && owner != nil:
+			found = append(found, b.run(owner.UID, c)...)
+		case kind == jobs && before != nil && c.Object.Succeeded > before.Succeeded:
+			if n := b.succeeded(c.Object.UID, c.Revision); int(c.Object.Succeeded) > n {
+				found = append(found, violation(b.evidence(b.turnOf(edition{c.Object.UID, c.Revision}), c),
+					"%v counts %d completions, and %d of its pods have succeeded", c.Object.Ref, c.Object.Succeeded, n))
+			}
+		case kind == jobs && before != nil && c.Object.Done && !before.Done && c.Object.Succeeded > c.Object.Completions:
+			found = append(found, violation(b.evidence(nil, c), "%v has %d completions of %d", c.Object.Ref, c.Object.Succeeded, c.Object.Completions))
+		}
+	})
+	return found
+}
+
+// succeeded counts the pods of a Job that have ended well by a revision, those of one index
+// once.
+func (b *books) succeeded(job types.UID, by int64) int {
+	seen := map[string]bool{}
+	for _, uid := range b.owned[job] {
+		for _, c := range b.lives[uid] {
+			if c.Revision <= by && c.Object.EndedWell {
+				of := string(uid)
+				if c.Object.Index >= 0 {
+					of = fmt.Sprint(c.Object.Index)
+				}
+				seen[of] = true
+			}
+		}
+	}
+	return len(seen)
+}
