@@ -51,7 +51,7 @@ func (s *session) disks(ctx context.Context) {
 		err := s.plant.withStorage(ctx, func(data string) error {
 			return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup)))
 		})
-		// The scheduler and kwok remember what is no more, and wait for what will not come:
+		// The scheduler and kwok remember objects that were never there, and wait for changes that will not come:
 		// etcd's documentation has them restarted. Millrace must find out by itself.
 		return errors.Join(err, s.plant.slot("kube-scheduler").kill(false, 0), s.plant.slot("kwok").kill(false, 0))
 	})

@@ -66,7 +66,8 @@ const (
 // it, and a turn goes to another writer when a writer or the bus is away or has no time.
 func unsureCause(f Fault) bool { return f.of("writer", "bus", "kube-apiserver", "etcd", Machine) }
 
-// gapCauses are which faults explain a gap, by a part of the reason that the log gives; what is not here needs a fault that took data away.
+// gapCauses are which faults explain a gap, by a part of the reason that the log gives;
+// what is not here needs a fault that took data away.
 var gapCauses = map[string]func(Fault) bool{
 	"the API server has forgotten": forgets,
 	"the API server did not serve": func(f Fault) bool { return f.of("kube-apiserver", "etcd") },
@@ -75,7 +76,8 @@ var gapCauses = map[string]func(Fault) bool{
 	"versions that waited":      func(f Fault) bool { return f.of("watcher", "bus") },
 	// The bus copies a log to its state; when a server of it is lost, the copy is taken up
 	// again late. Nothing is missing then, and the watcher cannot know.
-	"has stood still": func(f Fault) bool { return f.of("bus") },
+	"has stood still":                         func(f Fault) bool { return f.of("bus") },
+	", 0 of them damaged, where the log says": func(f Fault) bool { return f.of("bus") },
 	// A server of the bus that came back may say another moment of the state's beginning.
 	"the state stream has been made anew": func(f Fault) bool { return f.of("bus") },
 }
@@ -102,7 +104,7 @@ func (b *books) explained(by func(Fault) bool, from, to time.Time, after time.Du
 	})
 }
 
-// doubtful: a result says that nobody knows only of a request whose answer a fault may
+// doubtful: a result is unsure only of a request whose answer a fault may
 // have dropped, or of a turn that a fault may have taken from a writer.
 func doubtful(b *books) []Violation {
 	var found []Violation

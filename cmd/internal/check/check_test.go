@@ -142,6 +142,10 @@ func TestEachRuleBites(t *testing.T) {
 			at := confess(h, "a message of the log is damaged")
 			h.Faults = []Fault{faultAt("kill", "bus-1", at)}
 		}},
+		{rule: "gaps", name: "a copy that is late, and no server of the bus was away", forge: func(h *History) {
+			at := confess(h, "the state has 42 objects, 0 of them damaged, where the log says 41")
+			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
+		}},
 		{rule: "gaps", name: "too much is hidden", tell: func(s *story) {
 			for range mostHidden + 2 {
 				s.change("q", func(o *Object) { o.Observed++ })
@@ -257,6 +261,10 @@ func TestWhatIsNoViolation(t *testing.T) {
 		{name: "a watcher that was away for long", forge: func(h *History) {
 			at := confess(h, "the API server has forgotten the changes")
 			h.Faults = []Fault{{Kind: "pause", Target: "watcher-1", Began: at.Add(-longAway), Ended: at}}
+		}},
+		{name: "a copy that is late after a server of the bus was away", forge: func(h *History) {
+			at := confess(h, "the state has 42 objects, 0 of them damaged, where the log says 41")
+			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
 		}},
 		{name: "a disk that was lost", forge: func(h *History) {
 			at := confess(h, "the log was made anew")

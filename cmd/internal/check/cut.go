@@ -8,7 +8,7 @@ import (
 
 // cut leaves out of a history what is not judged: turns and outcomes of before Since with
 // their writes, however late these came, and what the logs told in another epoch than the
-// last one, of a storage that is no more. The storage stays whole: what is judged rests on
+// last one, of a storage that was replaced. The storage stays whole: what is judged rests on
 // what was there.
 func (h *History) cut() *History {
 	if h.Since.IsZero() {

@@ -73,7 +73,7 @@ func (b *books) calm(from, to time.Time) time.Duration {
 }
 
 // freeWrites is how many writes of one object in a minute need no cause: faults.md asks for
-// fewer than twenty where nothing changes. Each change of the object by somebody else, and of
+// fewer than twenty where nothing changes. Each change of the object by another, and of
 // what it owns, is a cause for one more, and each of what those own.
 const freeWrites = 20
 
@@ -91,19 +91,18 @@ func (b *books) caused() []Violation {
 			continue
 		}
 		at := told.Unix() / 60
-		uid := c.Object.UID
-		if b.by[edition{uid, c.Revision}] != nil {
-			writes[minute{uid, at}]++
+		if m := (minute{c.Object.UID, at}); b.by[edition{c.Object.UID, c.Revision}] != nil {
+			writes[m]++
 		} else {
-			causes[minute{uid, at}]++
+			causes[m]++
 		}
-		for range 2 { // its owner, and the owner of that
-			owner := b.ownerOf(uid)
-			if owner == "" {
+		for o, left := &c.Object, 2; o != nil && left > 0; left-- { // its owner, and the owner of that
+			owner := controllerOf(o)
+			if owner == nil {
 				break
 			}
-			causes[minute{owner, at}]++
-			uid = owner
+			causes[minute{owner.UID, at}]++
+			o = b.at(owner.UID, c.Revision)
 		}
 	}
 	var found []Violation
@@ -116,9 +115,10 @@ func (b *books) caused() []Violation {
 			told, _ := b.toldAt(c)
 			m := minute{uid, told.Unix() / 60}
 			// What came at the end of a minute is written in the next.
-			allowed := freeWrites + causes[m] + causes[minute{uid, m.at - 1}] + b.ownersCauses(uid, func(owner types.UID) int {
-				return causes[minute{owner, m.at}]
-			})
+			allowed := freeWrites + causes[m] + causes[minute{uid, m.at - 1}]
+			if owner := controllerOf(&c.Object); owner != nil { // what changes an owner may ask something of it
+				allowed += causes[minute{owner.UID, m.at}]
+			}
 			if writes[m] > allowed {
 				found = append(found, violation([]string{b.name(uid)}, "%s was written %d times in the minute from %s on, for %d causes",
 					b.name(uid), writes[m], time.Unix(m.at*60, 0).UTC().Format(clock), allowed-freeWrites))
@@ -127,24 +127,6 @@ func (b *books) caused() []Violation {
 		}
 	}
 	return found
-}
-
-// ownersCauses adds what changes of the owner of an object ask of it.
-func (b *books) ownersCauses(uid types.UID, of func(types.UID) int) int {
-	if owner := b.ownerOf(uid); owner != "" {
-		return of(owner)
-	}
-	return 0
-}
-
-func (b *books) ownerOf(uid types.UID) types.UID {
-	life := b.lives[uid]
-	for _, c := range slices.Backward(life) {
-		if o := controllerOf(&c.Object); o != nil {
-			return o.UID
-		}
-	}
-	return ""
 }
 
 // index files what the rules about workloads ask for.
