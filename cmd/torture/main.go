@@ -1,8 +1,10 @@
 // Command torture runs Millrace as processes on a real control plane, under the load
 // of users, and kills, stops and cuts off whatever it is made of: its services, the
-// servers of its bus, the API server and etcd. Afterwards an independent checker
+// servers of its bus, the API server and etcd; before that it restores etcd from a backup,
+// and takes the disk of a server of the bus away. Afterwards an independent checker
 // compares three books, the storage, the audit log and the record, and torture
-// fails if a single rule was broken.
+// fails if a single rule was broken, a process of Millrace ended by itself, a fault could
+// not be done, or work went on later than docs/reliability.md promises.
 //
 //	go run ./cmd/torture --seed=7 --faults=500 --time=15m
 //
