@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -102,7 +103,7 @@ func (v View) write(subsets []corev1.EndpointSubset, whole bool) events.Command 
 	}
 	next.Labels[managedBy] = manager
 	delete(next.Annotations, corev1.EndpointsLastChangeTriggerTime)
-	if since := v.since(); !since.IsZero() {
+	if since := v.since(subsets); !since.IsZero() {
 		next.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
 	}
 	delete(next.Annotations, corev1.EndpointsOverCapacity)
@@ -124,24 +125,16 @@ func failure(about *corev1.Endpoints, reason, message string) *events.Notice {
 
 // since is when the first of the changes happened that the object does not show
 // yet: the service came, or a pod became ready or ceased to be. Upstream remembers
-// the pods' times; here what the object says shows which ones are new.
-func (v View) since() time.Time {
+// the pods' times; here what the object says, and is to say, shows which ones are new.
+func (v View) since(next []corev1.EndpointSubset) time.Time {
 	if v.Endpoints == nil {
 		return v.Service.CreationTimestamp.Time
 	}
-	said := map[endpoint.Spot]bool{} // ready or not
-	for _, s := range v.Endpoints.Subsets {
-		for i := range s.Addresses {
-			said[endpoint.SpotOf(&s.Addresses[i])] = true
-		}
-		for i := range s.NotReadyAddresses {
-			said[endpoint.SpotOf(&s.NotReadyAddresses[i])] = false
-		}
-	}
+	said, says := readiness(v.Endpoints.Subsets), readiness(next)
 	var first time.Time
 	for _, p := range v.Pods {
-		address, ok := v.address(p)
-		if was, there := said[endpoint.SpotOf(&address)]; !ok || there && was == v.ready(p) {
+		was, shown := said[p.UID]
+		if _, shows := says[p.UID]; shown && was == v.ready(p) || !shown && !shows {
 			continue
 		}
 		at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
@@ -153,4 +146,21 @@ func (v View) since() time.Time {
 		}
 	}
 	return first
+}
+
+// readiness is which pods subsets show, and whether as ready.
+func readiness(subsets []corev1.EndpointSubset) map[types.UID]bool {
+	said := map[types.UID]bool{}
+	note := func(addresses []corev1.EndpointAddress, ready bool) {
+		for i := range addresses {
+			if ref := addresses[i].TargetRef; ref != nil {
+				said[ref.UID] = ready
+			}
+		}
+	}
+	for i := range subsets {
+		note(subsets[i].Addresses, true)
+		note(subsets[i].NotReadyAddresses, false)
+	}
+	return said
 }

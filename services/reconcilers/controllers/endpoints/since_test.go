@@ -28,6 +28,9 @@ func TestSinceWhenItIsSo(t *testing.T) {
 	all := pods(3) // ready for 10, 11 and 12 minutes
 	lost := podAt("web-0000", "10.1.0.1")
 	lost.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: all[0].Status.Conditions[0].LastTransitionTime}}
+	ended, deaf := lost.DeepCopy(), all[2].DeepCopy()
+	ended.Status.Phase = corev1.PodFailed
+	deaf.Status.PodIP, deaf.Status.PodIPs = "", nil
 	for name, c := range map[string]struct {
 		before, after []*corev1.Pod
 		want          time.Time
@@ -36,6 +39,8 @@ func TestSinceWhenItIsSo(t *testing.T) {
 		"a pod comes":                     {all[:1], all[:2], now.Add(-11 * time.Minute)},
 		"two come, and the first of them": {all[:1], all[:3], now.Add(-12 * time.Minute)},
 		"a pod is ready no more":          {all[:2], []*corev1.Pod{lost, all[1]}, now.Add(-10 * time.Minute)},
+		"a pod ends":                      {all[:2], []*corev1.Pod{ended, all[1]}, now.Add(-10 * time.Minute)},
+		"one without an address comes":    {all[:1], []*corev1.Pod{all[0], all[1], deaf}, now.Add(-11 * time.Minute)},
 		"a pod goes, which has no moment": {all[:2], all[:1], time.Time{}},
 		"one goes, and another comes":     {all[:2], slices.Concat(all[:1], all[2:3]), now.Add(-12 * time.Minute)},
 	} {

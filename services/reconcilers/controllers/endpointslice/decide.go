@@ -7,11 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/services/reconcilers/kube/endpoint"
 	"github.com/millrace/millrace/services/reconcilers/kube/names"
+	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -137,32 +139,45 @@ func mark(slice *discoveryv1.EndpointSlice, since time.Time) {
 	slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
 }
 
-// since is when the first of the changes happened that the slices do not show yet:
-// the service came, or a pod became ready or ceased to be. Upstream remembers the
-// pods' times; here what the slices say shows which ones are new.
+// since is when the first of the changes happened that the service's slices do not show
+// yet: the service came, or a pod became ready or ceased to be. Upstream remembers the
+// pods' times; here what the slices say of readiness shows which ones are new. What else
+// changes of an endpoint, as when its pod is to go, has no time.
 func (v View) since() time.Time {
-	if len(v.Slices) == 0 {
-		return v.Service.CreationTimestamp.Time
-	}
-	said := map[string]discoveryv1.Endpoint{}
+	serving := map[types.UID]bool{}
+	first := v.Service.CreationTimestamp.Time
 	for _, slice := range v.Slices {
+		if !ownedBy(slice, v.Service) {
+			continue
+		}
+		first = time.Time{}
 		for _, e := range slice.Endpoints {
-			said[endpoint.Identity(e)] = e
+			if e.TargetRef != nil {
+				serving[e.TargetRef.UID] = ptr.Deref(cmp.Or(e.Conditions.Serving, e.Conditions.Ready), true)
+			}
 		}
 	}
-	var first time.Time
-	for _, family := range v.families() {
-		for _, p := range v.Pods {
-			e, ok := v.endpoint(p, family)
-			if had, there := said[endpoint.Identity(e)]; !ok || there && endpoint.Equal(had, e) {
-				continue
-			}
-			if at := readiness(p); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-				first = at
-			}
+	if !first.IsZero() {
+		return first
+	}
+	for _, p := range v.Pods {
+		was, shown := serving[p.UID]
+		if shown && was == pod.Ready(p) || !shown && !v.shows(p) {
+			continue
+		}
+		if at := readiness(p); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
 	return first
+}
+
+// shows tells whether a pod is to be in a slice.
+func (v View) shows(p *corev1.Pod) bool {
+	return slices.ContainsFunc(v.families(), func(family discoveryv1.AddressType) bool {
+		_, ok := v.endpoint(p, family)
+		return ok
+	})
 }
 
 // readiness is when the pod's readiness last changed.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
@@ -89,6 +90,10 @@ func TestALastPlaceIsTaken(t *testing.T) {
 func TestSinceWhenASliceIsSo(t *testing.T) {
 	all := pods("a", "b", "c", "d") // ready for 10, 11, 12 and 13 minutes
 	unready := podAt("e", "10.1.0.9")
+	leaving, ended := all[0].DeepCopy(), all[0].DeepCopy()
+	leaving.DeletionTimestamp = &metav1.Time{Time: now}
+	ended.Status.Phase, ended.Status.Conditions[0].Status = corev1.PodFailed, corev1.ConditionFalse
+	ended.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Second))
 	for name, c := range map[string]struct {
 		before, after []*corev1.Pod
 		want          time.Time
@@ -98,6 +103,8 @@ func TestSinceWhenASliceIsSo(t *testing.T) {
 		"two come, and the first of them":     {all[:1], all[:3], now.Add(-12 * time.Minute)},
 		"a pod goes, which has no moment":     {all[:2], all[:1], time.Time{}},
 		"one goes, and another comes":         {all[:2], slices.Concat(all[:1], all[2:3]), now.Add(-12 * time.Minute)},
+		"a pod is to go":                      {all[:2], []*corev1.Pod{leaving, all[1]}, time.Time{}},
+		"a pod ends":                          {all[:2], []*corev1.Pod{ended, all[1]}, now.Add(-time.Second)},
 		"one comes that was never ready":      {all[:1], append(slices.Clone(all[:1]), unready), time.Time{}},
 		"one was never ready, and another is": {all[:1], append(slices.Clone(all[:2]), unready), now.Add(-11 * time.Minute)},
 	} {
