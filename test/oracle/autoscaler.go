@@ -198,7 +198,7 @@ func (a Autoscaling) theirs() (lines []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s := &stage{replicas: a.Replicas, specs: a.Autoscaler.Spec.Metrics}
-	client := fake.NewClientset(a.Autoscaler.DeepCopy())
+	client := fake.NewSimpleClientset(a.Autoscaler.DeepCopy())
 	client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		e := action.(clienttesting.CreateAction).GetObject().(*corev1.Event)
 		s.change(func() { s.told = append(s.told, autoscalerTold(e.Type, e.Reason, e.Message)) })

@@ -18,6 +18,7 @@ import (
 )
 
 func TestAutoscalersLiveAsUpstreams(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		life := autoscalerLife(r)
 		diff, err := life.Compare(t)
@@ -31,6 +32,7 @@ func TestAutoscalersLiveAsUpstreams(t *testing.T) {
 }
 
 func autoscalerLife(t *rapid.T) oracle.Autoscaling {
+	oracle.Uses("several-autoscalers")
 	gates := anyGates(t, gate.HPAScaleToZero, gate.HPAConfigurableTolerance, gate.PodLevelResources)
 	least := int32(rapid.IntRange(0, 4).Draw(t, "least"))
 	h := &autoscalingv2.HorizontalPodAutoscaler{
@@ -50,6 +52,7 @@ func autoscalerLife(t *rapid.T) oracle.Autoscaling {
 		return string(m.Type)
 	}).Draw(t, "metrics")
 	if rapid.Bool().Draw(t, "behaves") {
+		oracle.Uses("windows-of-policies") // both directions have the same
 		periods := rapid.SampledFrom([][]int32{{60}, {15, 60}, {30, 45}}).Draw(t, "periods")
 		h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: autoscalerRules(t, periods), ScaleDown: autoscalerRules(t, periods)}
 		if h.Spec.Behavior.ScaleUp.StabilizationWindowSeconds == nil {
@@ -59,6 +62,7 @@ func autoscalerLife(t *rapid.T) oracle.Autoscaling {
 	life := oracle.Autoscaling{Gates: gates, Autoscaler: h, Replicas: int32(rapid.IntRange(0, 12).Draw(t, "replicas"))}
 	calm := rapid.Bool().Draw(t, "few surprises")
 	// Upstream tells no more than 25 Events of an object at once.
+	oracle.Uses("many-events")
 	for range rapid.IntRange(1, 25/(len(h.Spec.Metrics)+2)).Draw(t, "rounds") {
 		life.Rounds = append(life.Rounds, autoscalerLook(t, h, calm))
 	}
@@ -103,6 +107,7 @@ func autoscalerMetric(t *rapid.T) autoscalingv2.MetricSpec {
 func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm bool) oracle.Look {
 	rare := func(what string) bool { return rapid.IntRange(0, 11).Draw(t, what) == 0 && !calm }
 	l := oracle.Look{Current: int32(rapid.IntRange(1, 12).Draw(t, "current")), Selector: "app=web", To: -1}
+	oracle.Uses("scaled-meanwhile") // before the look, and never during it
 	if rare("somebody scales") {
 		l.To = int32(rapid.SampledFrom([]int{0, 0, 1, 2, 5, 12, 30}).Draw(t, "to"))
 	}
@@ -116,6 +121,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 		l.Refused = "it is forbidden"
 	}
 	// Of several pods that do not say what they request upstream names any.
+	oracle.Uses("which-pod-says-nothing")
 	vague := rapid.IntRange(0, 30).Draw(t, "vague")
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 		l.Pods = append(l.Pods, autoscaledPod(t, fmt.Sprint("pod-", i), !calm && vague == i))
@@ -127,6 +133,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 			r.Failure = "nobody answers"
 		}
 		samples := 1
+		oracle.Uses("average-of-none") // at least one sample
 		if spec.Object == nil {
 			samples = rapid.IntRange(1, 7).Draw(t, "samples")
 		}

@@ -36,9 +36,6 @@ type Pair struct {
 	Told func(world []runtime.Object, theirs []Effect) ([]runtime.Object, error)
 	// Fair takes out of what both did what they do differently on purpose.
 	Fair func(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect)
-	// Chance tells where upstream goes by the order of a map that it makes for itself, and
-	// may answer in one way or another; nil: nowhere.
-	Chance func(world []runtime.Object) bool
 	// Strict tells where upstream is asked three times, and each sync ends with the first write
 	// that an API server would refuse, since it is of a version that the same sync has
 	// changed; nil: nowhere.
@@ -69,12 +66,13 @@ func (p Pair) Ask(t *testing.T, key events.Key, world []runtime.Object, now time
 		return nil, nil, err
 	}
 	if p.Strict != nil && p.Strict(world, theirs) {
+		Uses("refused-second-write")
 		if theirs, err = p.again(t, key, world, now); err != nil {
 			return nil, nil, err
 		}
 	}
 	ours, err = p.AskOurs(key, world, now)
-	return theirs, ours, err
+	return theirs, freer(theirs, ours), err
 }
 
 // again is what upstream does until a write of it is refused, and what it reports when it

@@ -16,7 +16,6 @@ import (
 )
 
 func TestCronJobsEndAsUpstreamsDo(t *testing.T) {
-	time.Local = time.UTC // upstream reads schedules in the zone of its machine
 	endAlike(t, oracle.CronJob, cronJobWorld)
 }
 
@@ -30,6 +29,8 @@ func TestFinishedJobsEndAsUpstreamsDo(t *testing.T) {
 // report was lost, and ours takes it in. Other Jobs of the CronJob have any name, also
 // that of the run whose moment has come.
 func cronJobWorld(t *rapid.T) []runtime.Object {
+	oracle.Uses("irregular-schedule")
+	oracle.Uses("run-unknown-to-status")
 	cj := &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: "nightly", UID: "uid-nightly", ResourceVersion: "1",
@@ -48,7 +49,9 @@ func cronJobWorld(t *rapid.T) []runtime.Object {
 			},
 		},
 	}
-	if cj.Spec.Schedule != "@every 50s" && rapid.Bool().Draw(t, "deadline") {
+	if deadline := rapid.Bool().Draw(t, "deadline"); deadline && cj.Spec.Schedule == "@every 50s" {
+		oracle.Uses("every-with-deadline")
+	} else if deadline {
 		cj.Spec.StartingDeadlineSeconds = of(int64(rapid.SampledFrom([]int{10, 200, 20000}).Draw(t, "seconds")))
 	}
 	if rapid.Bool().Draw(t, "limited") {
@@ -103,7 +106,10 @@ func anyRun(t *rapid.T, cj *batchv1.CronJob, i int) *batchv1.Job {
 		job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue, LastTransitionTime: end}}
 	}
 	cleared := cj.Spec.SuccessfulJobsHistoryLimit != nil && len(job.Status.Conditions) > 0
-	if rapid.Bool().Draw(t, "listed") && !cleared { // what upstream deletes at once it does not see end
+	if cleared { // what upstream deletes at once it does not see end
+		oracle.Uses("cleared-before-it-is-seen")
+	}
+	if rapid.Bool().Draw(t, "listed") && !cleared {
 		cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{
 			APIVersion: "batch/v1", Kind: "Job", Namespace: "default", Name: job.Name, UID: job.UID, ResourceVersion: "1",
 		})

@@ -9,11 +9,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	upstreamdaemon "k8s.io/kubernetes/pkg/controller/daemon"
+	"k8s.io/kubernetes/pkg/controller/daemon/util"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 )
@@ -49,22 +52,25 @@ func bearsRevision(e Effect) bool { return ofRevision(e) && e.Verb == create }
 //     that. Upstream goes on in the same sync.
 //   - When a pod has ended, not the birth of the next one, which upstream leaves to the
 //     next sync, and what that says of the failures before it.
-//   - Of old pods that are alike, and of nodes with such, how many are replaced, and not
-//     which: upstream takes them in the order of a map.
+//   - Of pods of which a rollout may take any, and of nodes with such, how many are
+//     replaced, and not which: upstream takes them in the order of a map.
 func fairDaemonSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	theirs, ours = once(theirs), once(ours)
+	theirs, ours = lets("report-again", theirs, once(theirs)), once(ours)
 	either := func(is func(Effect) bool) bool {
 		return slices.ContainsFunc(theirs, is) || slices.ContainsFunc(ours, is)
 	}
 	switch {
 	case either(claims):
+		Uses("change-of-hands")
 		return only(theirs, claims), only(ours, claims)
 	case either(bearsRevision):
+		Uses("daemon-revision-first")
 		return only(theirs, bearsRevision), only(ours, bearsRevision)
 	case len(ours) > 0 && len(only(ours, ofRevision)) == len(ours):
+		Uses("revisions-in-order-first")
 		return only(theirs, func(e Effect) bool { return slices.Contains(ours, e) }), ours
 	}
-	return alike(world, theirs, successors(theirs, ours))
+	return alike(world, theirs, lets("successor-at-once", ours, successors(theirs, ours)))
 }
 
 // once leaves out effects that were there before, and every status but the first.
@@ -100,14 +106,17 @@ func successors(theirs, ours []Effect) []Effect {
 	return only(out, func(e Effect) bool { return births || !strings.Contains(e.Body, "Created pod: ") })
 }
 
-// alike gives one name to the old pods, and the nodes of old pods, that only one of
-// the two chose.
+// alike gives one name to those of which upstream takes some in the order of a map: pods of
+// an older revision, each available and alone on its node, and their nodes. How many it takes
+// is compared, and that it takes no others.
 func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	names := map[string]bool{} // of available pods and their nodes
-	for _, obj := range world {
-		if p, ok := obj.(*corev1.Pod); ok && len(p.Status.Conditions) > 0 && p.DeletionTimestamp == nil {
-			names[p.Name], names[p.Spec.NodeName] = true, true
-		}
+	set, ok := world[0].(*appsv1.DaemonSet)
+	if !ok || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+		return theirs, ours
+	}
+	names := map[string]bool{}
+	for _, p := range replaceable(world, set) {
+		names[p.Name], names[p.Spec.NodeName] = true, true
 	}
 	blur := func(effects, others []Effect) []Effect {
 		out := slices.Clone(effects)
@@ -128,8 +137,48 @@ func alike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 		}
 		return out
 	}
-	if set, ok := world[0].(*appsv1.DaemonSet); !ok || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
-		return theirs, ours
+	return lets("any-old-daemon", theirs, blur(theirs, ours)), blur(ours, theirs)
+}
+
+// replaceable are the pods of which a rollout may take any: each is of an older revision and
+// available, and its node has no other that stays.
+func replaceable(world []runtime.Object, set *appsv1.DaemonSet) (found []*corev1.Pod) {
+	hash, generation := hashOf(world, set), (*int64)(nil)
+	if g, err := util.GetTemplateGeneration(set); err == nil {
+		generation = g
 	}
-	return blur(theirs, ours), blur(ours, theirs)
+	nodes := map[string]int{}
+	var pods []*corev1.Pod
+	for _, obj := range world {
+		p, ok := obj.(*corev1.Pod)
+		if !ok || p.DeletionTimestamp != nil || !metav1.IsControlledBy(p, set) {
+			continue
+		}
+		if node, err := util.GetTargetNodeName(p); err == nil {
+			nodes[node]++
+		}
+		pods = append(pods, p)
+	}
+	for _, p := range pods {
+		if nodes[p.Spec.NodeName] == 1 && !util.IsPodUpdated(p, hash, generation) && podutil.IsPodAvailable(p, set.Spec.MinReadySeconds, metav1.NewTime(Now)) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// hashOf is by which label upstream knows the pods of a set's template: that of the newest
+// revision of it.
+func hashOf(world []runtime.Object, set *appsv1.DaemonSet) string {
+	hash, newest := "", int64(-1)
+	for _, obj := range world {
+		r, ok := obj.(*appsv1.ControllerRevision)
+		if !ok || r.Revision <= newest {
+			continue
+		}
+		if match, err := upstreamdaemon.Match(set, r); err == nil && match {
+			hash, newest = r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey], r.Revision
+		}
+	}
+	return hash
 }

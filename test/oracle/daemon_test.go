@@ -66,8 +66,8 @@ func TestTheOracleBitesOnDaemonSets(t *testing.T) {
 }
 
 // daemonSetWorld is a DaemonSet somewhere in its life, with nodes, revisions and pods.
-// No revision is an orphan, as with StatefulSets. Where a revision is there twice, no
-// pod is of another: upstream would make every pod the newest revision's.
+// Where a revision is there twice, no pod is of another: upstream would make every pod the
+// newest revision's.
 func daemonSetWorld(t *rapid.T) []runtime.Object {
 	set := arbitraryDaemonSet(t)
 	world := []runtime.Object{set}
@@ -78,17 +78,30 @@ func daemonSetWorld(t *rapid.T) []runtime.Object {
 	hashes := []string{"unknown"}
 	for i := range rapid.IntRange(0, 3).Draw(t, "revisions") {
 		r := daemonRevision(set, i)
+		if chance(t, 10, "orphan revision") {
+			r.OwnerReferences = nil
+		}
 		hashes, world = append(hashes, r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]), append(world, r)
 	}
 	if chance(t, 12, "twin") {
+		oracle.Uses("twin-revision")
 		twin := daemonRevision(set, 7)
 		twin.Data, twin.Revision = patchOf(set.Spec.Template), 9
 		hashes, world = []string{twin.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]}, append(world, twin)
 	}
 	failed := map[string]bool{} // upstream takes those of one node away one by one
-	for i := range rapid.IntRange(0, 7*min(nodes, 1)).Draw(t, "pods") {
-		p := daemonOf(t, set, i, nodes, rapid.SampledFrom(hashes).Draw(t, "pod's revision"))
+	most, one := 7*min(nodes, 1), rapid.Bool().Draw(t, "one on each node")
+	if one {
+		most = nodes
+	}
+	for i := range rapid.IntRange(0, most).Draw(t, "pods") {
+		on := i
+		if !one {
+			on = rapid.IntRange(0, nodes-1).Draw(t, "on")
+		}
+		p := daemonOf(t, set, i, on, rapid.SampledFrom(hashes).Draw(t, "pod's revision"))
 		if p.Status.Phase == corev1.PodFailed && failed[p.Spec.NodeName] {
+			oracle.Uses("failed-one-by-one")
 			p.Status.Phase = corev1.PodRunning
 		}
 		failed[p.Spec.NodeName] = failed[p.Spec.NodeName] || p.Status.Phase == corev1.PodFailed
@@ -186,8 +199,8 @@ func patchOf(t corev1.PodTemplateSpec) runtime.RawExtension {
 }
 
 // daemonOf is a pod on a node, somewhere in its life.
-func daemonOf(t *rapid.T, set *appsv1.DaemonSet, i, nodes int, hash string) *corev1.Pod {
-	name, node := fmt.Sprintf("%s-%d", set.Name, i), fmt.Sprintf("n%d", rapid.IntRange(0, nodes-1).Draw(t, "on"))
+func daemonOf(t *rapid.T, set *appsv1.DaemonSet, i, on int, hash string) *corev1.Pod {
+	name, node := fmt.Sprintf("%s-%d", set.Name, i), fmt.Sprintf("n%d", on)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i), CreationTimestamp: ago(t, 3000, "pod created"),

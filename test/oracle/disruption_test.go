@@ -17,6 +17,7 @@ import (
 )
 
 func TestBudgetsEndAsUpstreamsDo(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		world := budgetWorld(r)
 		diff, err := world.Compare(t)

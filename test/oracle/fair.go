@@ -26,6 +26,7 @@ func claimsOrBears(e Effect) bool { return claims(e) || bears(e) }
 //     if an adoption that it has just made were seen; we wait until it is.
 func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	if slices.ContainsFunc(theirs, claims) || slices.ContainsFunc(ours, claims) {
+		Uses("change-of-hands")
 		return only(theirs, claims), only(ours, claims)
 	}
 	return theirs, ours
@@ -53,21 +54,25 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 	}
 	switch {
 	case either(claims):
+		Uses("change-of-hands")
 		return only(theirs, claims), only(ours, claims)
 	case either(bears) && resumes(world) && asksBack(world):
+		Uses("resumed-and-rolled-back")
 		return only(firstWords(world, theirs), reportsNot), only(firstWords(world, ours), reportsNot)
 	case either(bears):
+		Uses("new-set-first")
 		return firstWords(world, theirs), firstWords(world, ours)
 	case either(rollsBack):
+		Uses("rolled-back-first")
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
-	theirs = only(theirs, func(e Effect) bool {
+	theirs = lets("kept-while-it-grows", theirs, only(theirs, func(e Effect) bool {
 		return e.Verb != remove || !slices.ContainsFunc(theirs, func(o Effect) bool {
 			return o.Verb == update && o.Resource == e.Resource && o.Name == e.Name
 		})
-	})
+	}))
 	if crowd := slices.DeleteFunc(setsOf(world), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas == 0 }); len(crowd) <= 1 {
-		return corrected(world, theirs), corrected(world, ours)
+		return lets("note-of-size", theirs, corrected(world, theirs)), lets("note-of-size", ours, corrected(world, ours))
 	}
 	return theirs, ours
 }
@@ -192,6 +197,7 @@ func toldOfBirth(world []runtime.Object, theirs []Effect) ([]runtime.Object, err
 	if err := json.Unmarshal([]byte(theirs[at].Body), &said); err != nil {
 		return nil, fmt.Errorf("read a condition: %w", err)
 	}
+	Uses("told-of-new-set")
 	for _, obj := range world { // a copy
 		if d, ok := obj.(*appsv1.Deployment); ok {
 			d.Status.Conditions = slices.DeleteFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == said.Type })

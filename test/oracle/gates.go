@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
@@ -10,13 +11,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
+// gates is held to change feature gates, and shared by what runs upstream's code.
+var gates sync.RWMutex
+
 // under has upstream do something under feature gates that are not at their defaults, and
 // puts them back. They are global there, so nothing else of upstream may run meanwhile.
 func under(set gate.Set, do func()) error {
 	if len(set) == 0 {
+		gates.RLock()
+		defer gates.RUnlock()
 		do()
 		return nil
 	}
+	gates.Lock()
+	defer gates.Unlock()
 	all := utilfeature.DefaultMutableFeatureGate
 	then, before := map[string]bool{}, map[string]bool{}
 	for name, on := range set {

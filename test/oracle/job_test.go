@@ -20,6 +20,7 @@ func TestJobsEndAsUpstreamsDo(t *testing.T) { endAlike(t, oracle.Job, jobWorld) 
 
 // endAlike looks for a world that ends differently.
 func endAlike(t *testing.T, c oracle.Course, worlds func(*rapid.T) []runtime.Object) {
+	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		world := worlds(r)
 		diff, err := c.Compare(t, world)
@@ -175,6 +176,7 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 			Phase: rapid.SampledFrom([]corev1.PodPhase{"Pending", "Running", "Running", "Failed", "Failed", "Succeeded"}).Draw(t, "phase"),
 		},
 	}
+	oracle.Uses("twins-among-job-pods")
 	ended := longOrShortAgo(t, "ended")
 	switch rapid.IntRange(0, 8).Draw(t, "kept") {
 	case 0: // counted
@@ -183,13 +185,19 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 		ended = before(oracle.Now, 3600)
 		list(job, p)
 	case 3: // with a finalizer it were chance whether upstream takes it off before or after the adoption
+		oracle.Uses("adopted-with-finalizer")
 		p.OwnerReferences, p.Finalizers = nil, nil
 	case 4: // one that leaves gives nothing up, and upstream forgets such a pod of a finished Job
 		if job.DeletionTimestamp == nil {
 			p.Labels["job"] = "other"
+		} else {
+			oracle.Uses("given-up-while-it-ends")
 		}
 	}
-	if rapid.IntRange(0, 5).Draw(t, "leaving") == 5 && len(p.OwnerReferences) > 0 && !ends {
+	switch leaves := rapid.IntRange(0, 5).Draw(t, "leaving") == 5 && len(p.OwnerReferences) > 0; {
+	case leaves && ends:
+		oracle.Uses("pods-that-leave-ended-jobs")
+	case leaves:
 		p.DeletionTimestamp = &ended
 	}
 	if *job.Spec.CompletionMode == batchv1.IndexedCompletion && rapid.IntRange(0, 8).Draw(t, "no index") < 8 {
@@ -200,6 +208,7 @@ func anyJobPod(t *rapid.T, job *batchv1.Job, i int, ends bool) *corev1.Pod {
 	}
 	anyContainers(t, p, ended)
 	if p.DeletionTimestamp != nil && !justFailed(job, p, ended) {
+		oracle.Uses("failed-and-gone")
 		p.Spec.NodeName = "n1"
 	}
 	if p.Status.Phase == corev1.PodFailed && len(p.Finalizers) == 0 && len(p.OwnerReferences) > 0 && !ignored(job, p) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
 
@@ -50,7 +51,7 @@ func (plain) GenerateToken(_ context.Context, public *jose.Claims, private any) 
 func mintTheirs(world []runtime.Object, gone []string) ([]string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	core := factory.Core().V1()
 	c, err := serviceaccount.NewTokensController(klog.Background(), core.ServiceAccounts(), core.Secrets(), client,
@@ -64,8 +65,8 @@ func mintTheirs(world []runtime.Object, gone []string) ([]string, error) {
 	running.Go(func() { c.Run(ctx, 1) })
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	for _, name := range gone { // it may be gone already
-		_ = client.CoreV1().Secrets("default").Delete(ctx, name, metav1.DeleteOptions{})
+	for _, name := range gone { // it may be gone already, and is no delete of the controller's
+		_ = client.Tracker().Delete(kinds.Secrets.GVR(), "default", name)
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -87,8 +88,13 @@ func mintTheirs(world []runtime.Object, gone []string) ([]string, error) {
 	for i := range accounts.Items {
 		end = append(end, TextOfAccount(&accounts.Items[i]))
 	}
+	for _, action := range client.Actions() {
+		if a, ok := action.(clienttesting.DeleteActionImpl); ok {
+			end = append(end, removed("secrets", a.GetName(), a.GetDeleteOptions()).String())
+		}
+	}
 	slices.Sort(end)
-	return end, nil
+	return slices.Compact(end), nil
 }
 
 func ofSecret(s *corev1.Secret) string {
@@ -110,11 +116,12 @@ type minting struct {
 	secrets  map[string]*corev1.Secret
 	accounts map[string]*corev1.ServiceAccount
 	seen     *reconciletest.World
+	removed  []string
 }
 
 // MintedByUs has ours decide, and does what the writer does.
 func MintedByUs(world []runtime.Object, gone []string) (end []string) {
-	m := minting{map[string]*corev1.Secret{}, map[string]*corev1.ServiceAccount{}, reconciletest.NewWorld()}
+	m := &minting{secrets: map[string]*corev1.Secret{}, accounts: map[string]*corev1.ServiceAccount{}, seen: reconciletest.NewWorld()}
 	for _, obj := range copied(world) {
 		switch obj := obj.(type) {
 		case *corev1.Secret:
@@ -153,17 +160,18 @@ func MintedByUs(world []runtime.Object, gone []string) (end []string) {
 	for _, a := range m.accounts {
 		end = append(end, TextOfAccount(a))
 	}
+	end = append(end, m.removed...)
 	slices.Sort(end)
-	return end
+	return slices.Compact(end)
 }
 
-func (m minting) remove(name string) {
+func (m *minting) remove(name string) {
 	delete(m.secrets, name)
 	m.seen.Remove(kinds.Secrets.Name, "default", name)
 }
 
 // turn is one turn of a Secret, carried out.
-func (m minting) turn(name string) {
+func (m *minting) turn(name string) {
 	key := events.Key{Namespace: "default", Name: name}
 	d, ok := serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true}).Ask(m.seen, key, Now)
 	if !ok {
@@ -185,6 +193,9 @@ func (m minting) turn(name string) {
 		case c.FillsToken():
 			fillAsTheWriter(s, c)
 		case c.Verb == events.VerbDelete:
+			how := optionsOf(c)
+			how.Preconditions.ResourceVersion = nil // upstream asks for the uid only
+			m.removed = append(m.removed, removed("secrets", c.Name, how).String())
 			m.remove(c.Name)
 		}
 		if o.Results = append(o.Results, r); !r.OK() {

@@ -44,13 +44,14 @@ var EndpointSliceMirroring = Pair{
 func fairMirrors(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
 	confused := func(e Effect) bool { return e.Verb == create && e.Name != "" }
 	if slices.ContainsFunc(theirs, confused) {
+		Uses("mirror-taken-twice")
 		return nil, nil
 	}
 	isEvent := func(e Effect) bool { return e.Verb == event }
 	if !slices.ContainsFunc(ours, func(e Effect) bool { return !isEvent(e) }) {
-		theirs = slices.DeleteFunc(slices.Clone(theirs), isEvent)
+		theirs = lets("left-out-again", theirs, slices.DeleteFunc(slices.Clone(theirs), isEvent))
 	}
-	return afterwards(world, theirs), afterwards(world, ours)
+	return lets("any-mirror", theirs, afterwards(world, theirs)), afterwards(world, ours)
 }
 
 // afterwards are the slices of a world after the effects, without their names, each as
@@ -79,6 +80,7 @@ func afterwards(world []runtime.Object, effects []Effect) []Effect {
 		out = append(out, Effect{Verb: patch, Resource: e.Resource, Name: "counted as " + e.Verb})
 	}
 	if slices.ContainsFunc(world, leaving) {
+		Uses("mirrors-that-leave")
 		return out
 	}
 	for _, body := range slicesNow {

@@ -58,6 +58,7 @@ func TestTheOracleBites(t *testing.T) {
 }
 
 func noticed(t *testing.T, p oracle.Pair, m mutant, key events.Key, worlds func(*rapid.T) []runtime.Object) {
+	t.Parallel()
 	m.Any, p.Ours = p.Ours, &m
 	generator := rapid.Custom(worlds)
 	for seed := range enough {

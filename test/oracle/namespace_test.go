@@ -91,8 +91,10 @@ type place struct {
 	ns        *corev1.Namespace
 	varieties []variety
 	lost      bool // a group does not say what it has
-	now       time.Time
-	last      *events.Outcome // ours
+	// foreground is how many deletes were not in the background.
+	foreground int
+	now        time.Time
+	last       *events.Outcome // ours
 }
 
 func (p *place) copied() *place {
@@ -125,6 +127,7 @@ func anyNamespace(t *rapid.T) *place {
 		}
 		// Upstream stops at the first that it may not delete, we go on: so it is the last.
 		if n := len(s.items); !pods && n > 0 && !s.unlisted && !s.items[n-1].deleting {
+			oracle.Uses("refused-and-goes-on")
 			s.items[n-1].kept = rapid.IntRange(0, 3).Draw(t, "kept") == 0
 		}
 		p.varieties = append(p.varieties, s)
@@ -213,12 +216,19 @@ func (p *place) discover() ([]*metav1.APIResourceList, error) {
 	return lists, nil
 }
 
+func (p *place) deletes(how metav1.DeletionPropagation) {
+	if how != metav1.DeletePropagationBackground {
+		p.foreground++
+	}
+}
+
 func (p *place) gone() bool { return !slices.Contains(p.ns.Spec.Finalizers, "kubernetes") }
 
 // picture is what is left of a namespace, and what it says.
 func (p *place) picture() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "finalizers", p.ns.Spec.Finalizers, "phase", p.ns.Status.Phase)
+	fmt.Fprintln(&b, "deletes not in the background:", p.foreground)
 	for _, s := range p.varieties {
 		for _, o := range s.items {
 			fmt.Fprintln(&b, s.name(), o.name, o.finalizers, "deleting:", o.deleting)
@@ -226,6 +236,7 @@ func (p *place) picture() string {
 	}
 	for _, c := range p.ns.Status.Conditions {
 		if p.unspoken() && (c.Type == corev1.NamespaceContentRemaining || c.Type == corev1.NamespaceFinalizersRemaining) {
+			oracle.Uses("remains-with-pods")
 			continue
 		}
 		fmt.Fprintln(&b, c.Type, c.Status, c.Reason, c.Message)
@@ -245,7 +256,7 @@ func (p *place) unspoken() bool {
 func (p *place) goUpstream(t *testing.T) (estimate int64) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(p.now))
-		client, meta := fake.NewClientset(), metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())
+		client, meta := fake.NewSimpleClientset(), metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())
 		client.PrependReactor("*", "*", p.answerNamespaces)
 		meta.PrependReactor("*", "*", p.answerLists)
 		d := deletion.NewNamespacedResourcesDeleter(t.Context(), client.CoreV1().Namespaces(), meta, client.CoreV1(), p.discover, corev1.FinalizerKubernetes)
@@ -296,6 +307,13 @@ func (p *place) answerLists(action clienttesting.Action) (bool, runtime.Object, 
 	s := &p.varieties[i]
 	if err := s.unavailable(); err != nil {
 		return true, nil, err // the API server lists what it deletes
+	}
+	if a, deletes := action.(interface {
+		GetDeleteOptions() metav1.DeleteOptions
+	}); deletes {
+		if policy := a.GetDeleteOptions().PropagationPolicy; policy != nil { // the fake client loses a collection's
+			p.deletes(*policy)
+		}
 	}
 	switch action.GetVerb() {
 	case "delete-collection":
@@ -366,6 +384,7 @@ func (p *place) carry(key events.Key, commands []events.Command) {
 				continue // of the other lane
 			}
 		case events.VerbDelete:
+			p.deletes(c.Propagation)
 			i := slices.IndexFunc(p.varieties, func(s variety) bool { return s.name() == c.Kind })
 			if err := p.varieties[i].remove(c.Name); err != nil {
 				r.Status, r.Code, r.Message = events.Refused, 403, err.Error()

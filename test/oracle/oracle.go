@@ -7,17 +7,18 @@
 // exactly one sync. Ours gives one decision. Both are brought into one form
 // ([Effect]) and must be equal.
 //
-// What is not compared, and why, is said where it is left out: in [Normal] what
-// is so for every controller, in [Deployment] and [ReplicaSet] what is one
-// controller's own.
+// What is not compared, or is so in no world, has a name in [Exemptions], and is explained
+// where it is left out.
 package oracle
 
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -51,7 +52,7 @@ func (e Effect) head() string { return e.Verb + " " + e.Resource + " " + e.Name 
 // an object two or three times in a sync, we write it once. So two Events about
 // steps of one set become one about both.
 func Normal(effects []Effect) []Effect {
-	effects = joined(effects)
+	effects = lets("scaled-in-one-event", effects, joined(effects))
 	last := map[string]int{}
 	for i, e := range effects {
 		if e.Verb == update {
@@ -62,6 +63,8 @@ func Normal(effects []Effect) []Effect {
 	for i, e := range effects {
 		if e.Verb != update || last[e.head()] == i {
 			kept = append(kept, e)
+		} else {
+			Uses("one-update")
 		}
 	}
 	slices.SortStableFunc(kept, func(a, b Effect) int { return strings.Compare(a.String(), b.String()) })
@@ -91,6 +94,51 @@ func joined(effects []Effect) []Effect {
 	return out
 }
 
+// removed is a delete, with how long it is to take, what becomes of dependents, and what
+// it is conditional on.
+func removed(resource, name string, how metav1.DeleteOptions) Effect {
+	var body []string
+	if p := how.PropagationPolicy; p != nil {
+		body = append(body, string(*p))
+	}
+	if how.GracePeriodSeconds != nil {
+		body = append(body, fmt.Sprintf("grace %d", *how.GracePeriodSeconds))
+	}
+	if c := how.Preconditions; c != nil && c.UID != nil {
+		body = append(body, fmt.Sprintf("uid %s", *c.UID))
+	}
+	if c := how.Preconditions; c != nil && c.ResourceVersion != nil {
+		body = append(body, "version "+*c.ResourceVersion)
+	}
+	return Effect{Verb: remove, Resource: resource, Name: name, Body: strings.Join(body, " ")}
+}
+
+// conditions is what a delete is conditional on.
+var conditions = regexp.MustCompile(` ?\b(uid|version) \S+`)
+
+// freer leaves out on what ours has a delete depend and upstream does not. All of ours
+// depend on the uid, so that none hits another object of the same name, and some on the
+// version, too; what upstream asks for ours must ask for.
+func freer(theirs, ours []Effect) []Effect {
+	asked := map[string]bool{}
+	for _, e := range theirs {
+		for _, c := range conditions.FindAllString(e.Body, -1) {
+			asked[e.head()+strings.TrimSpace(c)] = e.Verb == remove
+		}
+	}
+	return lets("delete-conditions", ours, rewritten(ours, func(e Effect) Effect {
+		if e.Verb == remove {
+			e.Body = strings.TrimSpace(conditions.ReplaceAllStringFunc(e.Body, func(c string) string {
+				if asked[e.head()+strings.TrimSpace(c)] {
+					return c
+				}
+				return ""
+			}))
+		}
+		return e
+	}))
+}
+
 // told is an Event about an object. Names of created pods are cut to the
 // owner's, since their endings are random upstream and derived here.
 func told(about, level, reason, message string) Effect {
@@ -105,7 +153,8 @@ func patched(resource, name string, how types.PatchType, body []byte) Effect {
 	return Effect{Verb: patch, Resource: resource, Name: name, Body: string(how) + " " + canonical(body)}
 }
 
-// born is a new object. A pod's name is left to whoever creates it.
+// born is a new object. A pod's name is left to its creator; that of a StatefulSet's is also a
+// label.
 func born(resource, namespace, name string, body []byte) Effect {
 	tree := parsed(body)
 	meta, _ := tree["metadata"].(map[string]any)
@@ -114,6 +163,7 @@ func born(resource, namespace, name string, body []byte) Effect {
 		tree["metadata"] = meta
 	}
 	if resource == "pods" {
+		Uses("any-name")
 		name = ""
 	}
 	meta["name"], meta["namespace"] = name, namespace

@@ -23,6 +23,24 @@ func (o orderedPods) Informer() cache.SharedIndexInformer {
 	return orderedInformer{o.PodInformer.Informer()}
 }
 
+// silentPods is for controllers that look at a Service once for itself and once for its pods:
+// nothing is told of the pods, which are listed all the same. The world stands still, so the
+// second look would see what the first has not written yet.
+type silentPods struct{ coreinformers.PodInformer }
+
+// Informer is the one below, which tells nothing.
+func (s silentPods) Informer() cache.SharedIndexInformer {
+	Uses("sync-of-pods")
+	return silentInformer{s.PodInformer.Informer()}
+}
+
+type silentInformer struct{ cache.SharedIndexInformer }
+
+// AddEventHandler adds a handler that is told nothing.
+func (s silentInformer) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return s.SharedIndexInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
+}
+
 type orderedInformer struct{ cache.SharedIndexInformer }
 
 func (o orderedInformer) GetIndexer() cache.Indexer {

@@ -26,9 +26,9 @@ import (
 // Ours shows a world to one of our controllers and gives what it wants done in
 // one decision, when every command succeeds.
 //
-// The conditions of commands (uid, resourceVersion, a living adopter) are not
-// compared: upstream has hardly any, and looks at the API server instead. That
-// we have them is a law of every controller.
+// Of the conditions of commands those of upstream's deletes are compared ([freer]), and no
+// others (uid, resourceVersion, a living adopter): upstream has hardly any, and looks at the
+// API server instead. That we have them is a law of every controller.
 func Ours(c reconcile.Any, key events.Key, world []runtime.Object, now time.Time) ([]Effect, error) {
 	seen, err := snapshot(world)
 	if err != nil {
@@ -93,21 +93,31 @@ func effectsOf(decision reconcile.Decision) ([]Effect, error) {
 	return effects, nil
 }
 
-// current gives an error if a command updates another version of an object than is there.
+// current gives an error if a command changes or deletes another object, or another version of
+// one, than is there.
 func current(c events.Command, world []runtime.Object) error {
-	if c.Verb != events.VerbUpdate {
+	if c.Verb != events.VerbUpdate && c.Verb != events.VerbPatch && c.Verb != events.VerbDelete {
 		return nil
 	}
-	var next metav1.PartialObjectMetadata
-	if err := json.Unmarshal(c.Body, &next); err != nil {
-		return fmt.Errorf("read what it updates: %w", err)
+	depends := c.If
+	if depends == nil {
+		depends = &events.If{}
+	}
+	uid, version := depends.UID, depends.ResourceVersion
+	if c.Verb == events.VerbUpdate {
+		var next metav1.PartialObjectMetadata
+		if err := json.Unmarshal(c.Body, &next); err != nil {
+			return fmt.Errorf("read what it updates: %w", err)
+		}
+		uid, version = next.UID, next.ResourceVersion
 	}
 	for _, obj := range world {
-		if was, ok := obj.(metav1.Object); ok && was.GetUID() == next.UID && was.GetResourceVersion() == next.ResourceVersion {
+		was, ok := obj.(metav1.Object)
+		if ok && was.GetName() == c.Name && was.GetUID() == uid && (version == was.GetResourceVersion() || version == "" && c.Verb != events.VerbUpdate) {
 			return nil
 		}
 	}
-	return fmt.Errorf("it updates version %q of %v, which is not there", next.ResourceVersion, c.Ref())
+	return fmt.Errorf("it is about uid %q and version %q of %v, which is not there", uid, version, c.Ref())
 }
 
 func effectOf(c events.Command) (Effect, error) {
@@ -123,13 +133,28 @@ func effectOf(c events.Command) (Effect, error) {
 	case events.VerbPatch:
 		return patched(resource, c.Name, c.PatchType, c.Body), nil
 	case events.VerbDelete:
-		body := string(c.Propagation)
-		if c.GraceSeconds != nil {
-			body += fmt.Sprintf(" grace %d", *c.GraceSeconds)
-		}
-		return Effect{Verb: remove, Resource: resource, Name: c.Name, Body: body}, nil
+		return removed(resource, c.Name, optionsOf(c)), nil
 	}
 	return Effect{}, fmt.Errorf("a command has the unknown verb %q", c.Verb)
+}
+
+// optionsOf are the options with which the writer carries out a delete.
+func optionsOf(c events.Command) metav1.DeleteOptions {
+	how := metav1.DeleteOptions{GracePeriodSeconds: c.GraceSeconds}
+	if c.Propagation != "" {
+		how.PropagationPolicy = &c.Propagation
+	}
+	if c.If == nil {
+		return how
+	}
+	how.Preconditions = &metav1.Preconditions{}
+	if c.If.UID != "" {
+		how.Preconditions.UID = &c.If.UID
+	}
+	if c.If.ResourceVersion != "" {
+		how.Preconditions.ResourceVersion = &c.If.ResourceVersion
+	}
+	return how
 }
 
 func snapshot(world []runtime.Object) (*reconciletest.World, error) {

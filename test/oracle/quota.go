@@ -122,7 +122,7 @@ func QuotaOfTheirs(t *testing.T, world []runtime.Object, gates gate.Set) (counte
 func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	started := make(chan struct{})
 	config, err := quotainstall.NewQuotaConfigurationForControllers(generic.ListerFuncForResourceFunc(factory.ForResource), factory)

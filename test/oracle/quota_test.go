@@ -19,6 +19,7 @@ import (
 )
 
 func TestQuotasAreCountedAsUpstreamDoes(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		world := quotaWorld(r)
 		gates := anyGates(r, gate.PodLevelResources, gate.DRAExtendedResource)
@@ -219,6 +220,7 @@ func anyClaim(t *rapid.T, i int) *corev1.PersistentVolumeClaim {
 // are known as the same are left to chance by upstream.
 func anyClass(t *rapid.T, i int) *resourcev1.DeviceClass {
 	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: []string{"gold", "tin"}[i], UID: types.UID(fmt.Sprint("class-", i))}}
+	oracle.Uses("device-classes-of-one-name")
 	if i == 0 && rapid.Bool().Draw(t, "extended") {
 		c.Spec.ExtendedResourceName = of("example.com/gpu")
 	}

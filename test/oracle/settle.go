@@ -36,18 +36,20 @@ import (
 // is compared but where it ends: both are left alone with a world that carries out
 // what they want, until they want nothing more.
 
-// Settled is a world in which a controller wants nothing more, and the Events that
-// it told on the way, sorted.
+// Settled is a world in which a controller wants nothing more, the Events that it told on
+// the way, sorted, and its deletes.
 type Settled struct {
-	World []runtime.Object
-	Told  []string
+	World   []runtime.Object
+	Told    []string
+	Removed []Effect
 }
 
 // ground carries out writes as an API server does whose nodes do nothing: a pod that
 // is deleted stays as long as a node or a finalizer holds it.
 type ground struct {
-	now    func() time.Time
-	births int
+	now     func() time.Time
+	births  int
+	removed []Effect
 }
 
 // born completes a new object.
@@ -65,7 +67,18 @@ func (g *ground) born(obj object, name string) {
 	}
 }
 
-// deleted is an object after a delete; nil when it goes at once.
+// remove is an object after a delete; nil when it goes at once. What was created since the
+// question has no name that both know.
+func (g *ground) remove(resource string, was object, how metav1.DeleteOptions) object {
+	name := was.GetName()
+	if !was.GetCreationTimestamp().Time.Before(Now.Truncate(time.Second)) {
+		name = ""
+	}
+	g.removed = append(g.removed, removed(resource, name, how))
+	return g.deleted(was)
+}
+
+// deleted is an object that is to go; nil when nothing holds it.
 func (g *ground) deleted(was object) object {
 	p, isPod := was.(*corev1.Pod)
 	if len(was.GetFinalizers()) == 0 && (!isPod || p.Spec.NodeName == "") {
@@ -106,7 +119,7 @@ func SettleTheirs(build Build, world []runtime.Object, now time.Time, long time.
 	time.Sleep(time.Until(now))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	live := &live{tracker: client.Tracker(), ground: ground{now: time.Now}}
 	client.PrependReactor("*", "*", live.react)
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -154,7 +167,9 @@ func (l *live) react(action clienttesting.Action) (bool, runtime.Object, error) 
 		next.SetNamespace(a.GetNamespace())
 		return true, next, l.tracker.Create(a.GetResource(), next, a.GetNamespace())
 	case clienttesting.DeleteActionImpl:
-		return l.changed(a, func(was object) (object, error) { return l.deleted(was), nil })
+		return l.changed(a, func(was object) (object, error) {
+			return l.remove(a.GetResource().Resource, was, a.GetDeleteOptions()), nil
+		})
 	case clienttesting.UpdateActionImpl:
 		next := a.GetObject().DeepCopyObject().(object)
 		return l.changed(renamed{a, next.GetName()}, func(was object) (object, error) {
@@ -200,7 +215,7 @@ func (l *live) changed(a named, change func(object) (object, error)) (bool, runt
 
 // settled is what is there of the kinds of a world.
 func (l *live) settled(world []runtime.Object) (Settled, error) {
-	s := Settled{Told: slices.Sorted(slices.Values(l.told))}
+	s := Settled{Told: slices.Sorted(slices.Values(l.told)), Removed: l.removed}
 	for _, kind := range []kinds.Kind{kinds.CronJobs.Kind, kinds.Jobs.Kind, kinds.Pods.Kind} {
 		list, err := l.tracker.List(kind.GVR(), kind.GVK(), namespaceOf(world))
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -243,7 +258,7 @@ func SettleOurs(c reconcile.Any, world []runtime.Object, now time.Time) (Settled
 		}
 		if !moved {
 			slices.Sort(w.told)
-			return Settled{World: w.objects, Told: w.told}, nil
+			return Settled{World: w.objects, Told: w.told, Removed: w.removed}, nil
 		}
 	}
 	return Settled{}, ErrRestless
@@ -384,7 +399,7 @@ func (w *turns) carryOut(c events.Command) (events.Result, error) {
 	var err error
 	switch c.Verb {
 	case events.VerbDelete:
-		next = w.deleted(was)
+		next = w.remove(c.Kind.Resource(), was, optionsOf(c))
 	case events.VerbPatch:
 		next, err = w.patched(was, c.Body)
 	default:

@@ -3,10 +3,12 @@ package oracle
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,10 +51,15 @@ var CronJob = Course{Theirs: buildCronJobs, Ours: cronjobs.Controller, Long: 2 *
 // TTLAfterFinished is the controller that deletes finished Jobs.
 var TTLAfterFinished = Course{Theirs: buildTTL, Ours: ttl.Controller, Long: 2 * time.Second}
 
-// buildJobs makes upstream's job controller, without the gate that waits until its
-// own writes come back: the versions of a fake client never do.
+// unguarded takes the gate off upstream's job controller that waits until its own writes
+// come back: the versions of a fake client never do.
+var unguarded = sync.OnceValue(func() error {
+	return utilfeature.DefaultMutableFeatureGate.Set("StaleControllerConsistencyJob=false")
+})
+
+// buildJobs makes upstream's job controller.
 func buildJobs(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-	if err := utilfeature.DefaultMutableFeatureGate.Set("StaleControllerConsistencyJob=false"); err != nil {
+	if err := unguarded(); err != nil {
 		return nil, fmt.Errorf("set a feature gate: %w", err)
 	}
 	jm, err := job.NewController(ctx, c, orderedPods{f.Core().V1().Pods()}, f.Batch().V1().Jobs(), nil, nil)
@@ -96,10 +103,12 @@ func (c Course) Compare(t *testing.T, world []runtime.Object) (string, error) {
 
 // AskTheirs leaves upstream's controller alone with a world.
 func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled, err error) {
-	synctest.Test(t, func(*testing.T) {
-		settled, err = SettleTheirs(c.Theirs, copied(world), Now, c.Long)
+	failed := under(nil, func() {
+		synctest.Test(t, func(*testing.T) {
+			settled, err = SettleTheirs(c.Theirs, copied(world), Now, c.Long)
+		})
 	})
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return settled, fmt.Errorf("ask upstream: %w", err)
 	}
 	return settled, nil
@@ -111,6 +120,7 @@ func (c Course) AskTheirs(t *testing.T, world []runtime.Object) (settled Settled
 // Moments after the question are all "now"; objects that were born since have no
 // names, since these differ.
 func diffSettled(theirs, ours Settled, blur func(string) string) string {
+	ours.Removed = freer(theirs.Removed, ours.Removed)
 	a, b := blurred(lines(theirs), blur), blurred(lines(ours), blur)
 	var page strings.Builder
 	for _, line := range missing(a, b) {
@@ -131,6 +141,9 @@ var culprit = regexp.MustCompile(`(Container \S+ for pod \S+ failed with exit co
 func blames(world []runtime.Object, line string) string {
 	if !slices.ContainsFunc(world, waits) {
 		return line
+	}
+	if culprit.MatchString(line) {
+		Uses("which-pod-is-blamed")
 	}
 	return culprit.ReplaceAllString(line, "a pod is blamed")
 }
@@ -169,6 +182,9 @@ func lines(s Settled) []string {
 		if strings.Contains(event, "Created pod: ") || !slices.Contains(all, event) {
 			all = append(all, event)
 		}
+	}
+	for _, e := range unrepeated(s.Removed) {
+		all = append(all, e.String())
 	}
 	for _, obj := range s.World {
 		body, err := json.Marshal(obj)

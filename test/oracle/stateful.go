@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,12 +56,11 @@ func claimsOrRevises(e Effect) bool { return claims(e) || revises(e) }
 //     write none, nor report on it until it goes.
 //   - When claims are created, nothing else. Upstream creates the pod in the same sync; we
 //     wait until the claims are seen.
+//   - Of the steps that upstream takes one after the other in the same sync the first, and
+//     no delete a second time. We take the next when the first has been seen.
 //   - When claims change owners, not the update of their pod, which changes nothing, nor
-//     that it is told; nor what upstream goes on to when the pods that there should be
-//     have been gone through; nor ours of a pod that is not available, for which upstream
-//     waits.
-//   - When a set without order does anything else than roll, not the deletes that upstream
-//     goes on to, nor the second of one pod.
+//     that it is told; nor, in order, ours of a pod that is not available, for which
+//     upstream waits.
 //   - When a pod is deleted because of its revision, not how many are current.
 //     Upstream takes it away at once; we report it when it is seen.
 func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
@@ -69,54 +69,111 @@ func fairStatefulSet(world []runtime.Object, theirs, ours []Effect) ([]Effect, [
 	}
 	set, ok := world[0].(*appsv1.StatefulSet)
 	switch {
+	case !ok:
+		return theirs, ours
 	case either(claims):
+		Uses("change-of-hands")
 		return only(theirs, claims), only(ours, claims)
-	case either(revises) && ok && set.DeletionTimestamp != nil:
+	case either(revises) && set.DeletionTimestamp != nil:
+		Uses("no-report-in-between")
 		return nil, nil
 	case either(revises):
+		Uses("revision-first")
 		return only(theirs, revises), only(ours, revises)
-	}
-	if either(createsClaim) {
+	case either(createsClaim):
+		Uses("claims-first")
 		return only(theirs, ofClaims), only(ours, ofClaims)
 	}
+	wanted := wantedOf(world, set)
+	stepOf := func(e Effect) step { return stepOf(wanted, e) }
+	deaths := only(theirs, ends) // upstream may delete for its revision a pod that it has deleted because it has ended
+	rolled := len(unrepeated(deaths)) < len(deaths) || either(func(e Effect) bool { return stepOf(e) == roll })
+	first := none
+	for _, e := range theirs { // that a claim has another owner is told at every step
+		if at := stepOf(e); at != none && e.Verb != event && (first == none || at < first) {
+			first = at
+		}
+	}
+	theirs = lets("one-step", theirs, unrepeated(only(theirs, func(e Effect) bool { return first == none || stepOf(e) <= first })))
 	if either(updatesClaim) {
-		theirs, ours = ownersOnly(world, theirs, ours)
+		theirs, ours = ownersOnly(world, wanted, theirs, ours)
 	}
-	died := either(ends)
-	if ok && set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement && !rolls(world, set, ours) {
-		once := map[Effect]bool{}
-		theirs = only(theirs, func(e Effect) bool {
-			again := once[e]
-			once[e] = true
-			return !ends(e) || slices.Contains(ours, e) && !again
-		})
-	}
-	if died {
-		return uncounted(theirs), uncounted(ours)
+	if rolled {
+		return lets("current-until-gone", theirs, uncounted(theirs)), uncounted(ours)
 	}
 	return theirs, ours
 }
 
-// rolls tells whether ours does nothing to pods and claims but delete pods that there should
-// be, and that have not ended.
-func rolls(world []runtime.Object, set *appsv1.StatefulSet, ours []Effect) bool {
-	wanted := map[string]bool{}
+// step is one of those that upstream takes in one sync, in their order.
+type step int
+
+const (
+	none   step = iota // no pod and no claim
+	fill               // what becomes of the pods that there should be, and of their claims
+	keep               // whose the claims of other pods are
+	shrink             // the deletes of other pods
+	roll               // the deletes of pods that there should be, of other revisions
+)
+
+// wantedOf are the pods that there should be, and whether each has ended.
+func wantedOf(world []runtime.Object, set *appsv1.StatefulSet) map[string]bool {
+	wanted, start := map[string]bool{}, 0
+	if set.Spec.Ordinals != nil {
+		start = int(set.Spec.Ordinals.Start)
+	}
 	for at := range int(*set.Spec.Replicas) {
-		start := 0
-		if set.Spec.Ordinals != nil {
-			start = int(set.Spec.Ordinals.Start)
-		}
-		wanted[set.Name+"-"+strconv.Itoa(start+at)] = true
+		wanted[set.Name+"-"+strconv.Itoa(start+at)] = false
 	}
 	for _, obj := range world {
 		if p, ok := obj.(*corev1.Pod); ok && podutil.IsPodTerminal(p) {
-			delete(wanted, p.Name)
+			if _, is := wanted[p.Name]; is {
+				wanted[p.Name] = true
+			}
 		}
 	}
-	return !slices.ContainsFunc(ours, func(e Effect) bool {
-		touches := e.Resource == "pods" || e.Resource == "persistentvolumeclaims"
-		return touches && (e.Verb != remove || !wanted[e.Name])
-	})
+	return wanted
+}
+
+// stepOf is the step that an effect belongs to.
+func stepOf(wanted map[string]bool, e Effect) step {
+	ended, is := wanted[podIn(e)]
+	switch {
+	case podIn(e) == "":
+		return none
+	case is && ends(e) && !ended:
+		return roll
+	case is:
+		return fill
+	case ends(e):
+		return shrink
+	default:
+		return keep
+	}
+}
+
+// whose is the pod, or the pod of the claim, that an Event about a set names.
+var whose = regexp.MustCompile(`PersistentVolumeClaim data-(\S+)|Pod (\S+)`)
+
+// podIn is the pod that an effect is about, or about a claim of; "" if there is none.
+func podIn(e Effect) string {
+	switch {
+	case e.Resource == "pods" && e.Verb == create:
+		p := &corev1.Pod{}
+		if err := json.Unmarshal([]byte(e.Body), p); err != nil {
+			panic(err) // it came from JSON
+		}
+		return p.Labels[appsv1.StatefulSetPodNameLabel]
+	case e.Resource == "pods":
+		return e.Name
+	case e.Resource == "persistentvolumeclaims":
+		return strings.TrimPrefix(e.Name, "data-")
+	case e.Verb != event:
+		return ""
+	}
+	if found := whose.FindStringSubmatch(e.Body); found != nil {
+		return found[1] + found[2]
+	}
+	return ""
 }
 
 func createsClaim(e Effect) bool {
@@ -133,30 +190,26 @@ func ofClaims(e Effect) bool {
 }
 
 // ownersOnly leaves of both what they do in the same step when claims change owners.
-func ownersOnly(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+func ownersOnly(world []runtime.Object, wanted map[string]bool, theirs, ours []Effect) ([]Effect, []Effect) {
+	ordered := world[0].(*appsv1.StatefulSet).Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement
 	same := func(e Effect) bool {
-		return !ends(e) && !(e.Verb == update && e.Resource == "pods") && !strings.Contains(e.Body, "SuccessfulUpdate")
+		return !(e.Verb == update && e.Resource == "pods") && !strings.Contains(e.Body, "SuccessfulUpdate")
 	}
-	acts := slices.ContainsFunc(ours, func(e Effect) bool { return updatesClaim(e) || e.Resource == "pods" })
 	was := theirs
-	theirs = only(theirs, func(e Effect) bool {
-		return same(e) && (!acts || !(updatesClaim(e) || strings.Contains(e.Body, "ConflictingController")) || slices.Contains(ours, e))
-	})
-	ours = only(ours, func(e Effect) bool {
-		claim := e.Name
-		if _, of, told := strings.Cut(e.Body, "ConflictingController PersistentVolumeClaim "); told {
-			claim, _, _ = strings.Cut(of, " ")
-		}
-		return same(e) && (slices.Contains(was, e) || !unwell(world, claim))
-	})
-	return uncounted(theirs), uncounted(ours)
+	theirs = lets("pod-updated-in-vain", theirs, only(theirs, same))
+	ours = lets("owner-at-once", ours, only(ours, func(e Effect) bool {
+		_, is := wanted[podIn(e)]
+		early := ordered && is && (updatesClaim(e) || strings.Contains(e.Body, "ConflictingController")) && unwell(world, podIn(e))
+		return same(e) && (!early || slices.Contains(was, e))
+	}))
+	return theirs, ours
 }
 
-// unwell tells whether the pod of a claim is there and not available.
-func unwell(world []runtime.Object, claim string) bool {
+// unwell tells whether a pod is there and not available.
+func unwell(world []runtime.Object, name string) bool {
 	return slices.ContainsFunc(world, func(obj runtime.Object) bool {
 		p, ok := obj.(*corev1.Pod)
-		return ok && "data-"+p.Name == claim && (p.DeletionTimestamp != nil || !podutil.IsPodAvailable(p, world[0].(*appsv1.StatefulSet).Spec.MinReadySeconds, metav1.NewTime(Now)))
+		return ok && p.Name == name && (p.DeletionTimestamp != nil || !podutil.IsPodAvailable(p, world[0].(*appsv1.StatefulSet).Spec.MinReadySeconds, metav1.NewTime(Now)))
 	})
 }
 

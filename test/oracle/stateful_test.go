@@ -49,15 +49,19 @@ func rollingWorld(t *rapid.T) []runtime.Object {
 }
 
 // statefulSetWorld is a StatefulSet somewhere in its life, with the revisions and
-// pods that it may have then. No revision is an orphan: what an API server makes of
-// the patch that adopts one, the merge of these worlds does not, since the revision
-// holds directives of merges itself.
+// pods that it may have then.
 func statefulSetWorld(t *rapid.T) []runtime.Object {
 	set := arbitraryStatefulSet(t)
 	world := []runtime.Object{set}
 	var revisions []string
 	for i := range rapid.IntRange(0, 3).Draw(t, "revisions") {
 		r := revisionOf(set, i)
+		switch orphan := chance(t, 10, "orphan revision"); {
+		case orphan && set.DeletionTimestamp != nil: // at one of those upstream's sync fails
+			oracle.Uses("orphan-of-a-set-that-goes")
+		case orphan:
+			r.OwnerReferences = nil
+		}
 		revisions, world = append(revisions, r.Name), append(world, r)
 	}
 	if len(revisions) > 0 {
@@ -106,6 +110,7 @@ func claimOf(t *rapid.T, set *appsv1.StatefulSet, i int) *corev1.PersistentVolum
 		by("apps/v1", "StatefulSet", set.Name, string(set.UID), false)
 	}
 	// Without order, upstream's first failure keeps off all replicas but a few; ours go on.
+	oracle.Uses("claim-that-leaves")
 	if set.Spec.PodManagementPolicy == appsv1.OrderedReadyPodManagement && chance(t, 8, "claim deleted") {
 		c.DeletionTimestamp, c.Finalizers = ptr(ago(t, 20, "claim deleted since")), []string{"kubernetes.io/pvc-protection"}
 	}
@@ -199,6 +204,7 @@ func memberOf(t *rapid.T, set *appsv1.StatefulSet, i int, revision string) *core
 		p.OwnerReferences = nil
 	case 5:
 		// Beyond the others: where a name is taken, upstream tries to give it again and we wait.
+		oracle.Uses("name-is-taken")
 		p.Name, p.Labels["app"] = fmt.Sprintf("%s-%d", set.Name, i+50), "else"
 	}
 	return p

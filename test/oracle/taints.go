@@ -48,6 +48,7 @@ const taintedFor = 40
 // Its rules for taints, labels, zones and rates are held in stories and worlds of
 // their own.
 func (w Taints) Compare(t *testing.T) (diff string) {
+	Uses("evictions-called-off")
 	var theirs []string
 	if err := under(w.Gates, func() { synctest.Test(t, func(*testing.T) { theirs = w.theirs(t) }) }); err != nil {
 		t.Fatal(err)
@@ -69,15 +70,15 @@ func (w Taints) theirs(t *testing.T) (deaths []string) {
 	for _, p := range w.Pods {
 		world = append(world, p.DeepCopy())
 	}
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	var mu sync.Mutex
 	dead := map[string]bool{} // upstream may delete a pod because of its node, and again because of itself
 	client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if name := action.(clienttesting.DeleteAction).GetName(); !dead[name] {
-			dead[name] = true
-			deaths = append(deaths, death(time.Since(Now), name))
+		if a := action.(clienttesting.DeleteAction); !dead[a.GetName()] {
+			dead[a.GetName()] = true
+			deaths = append(deaths, death(time.Since(Now), removed("pods", a.GetName(), a.GetDeleteOptions())))
 		}
 		return false, nil, nil
 	})
@@ -106,8 +107,8 @@ func (w Taints) theirs(t *testing.T) (deaths []string) {
 	return deaths
 }
 
-func death(after time.Duration, name string) string {
-	return fmt.Sprintf("%v %s", after.Truncate(time.Second/2), name)
+func death(after time.Duration, of Effect) string {
+	return fmt.Sprintf("%v %s", after.Truncate(time.Second/2), of)
 }
 
 // ours has our controller look at every pod every half second.
@@ -147,7 +148,7 @@ func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, a
 			switch c.Verb {
 			case events.VerbDelete:
 				world.Remove(kinds.Pods.Name, p.Namespace, p.Name)
-				return append(deaths, death(after, p.Name))
+				return append(deaths, death(after, freer(nil, []Effect{removed("pods", p.Name, optionsOf(c))})[0]))
 			case events.VerbPatch:
 				next, err := ground.patched(v.Pod, c.Body)
 				if err != nil {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestTaintsDrivePodsAwayAsUpstreamsDo(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		w := oracle.Taints{
 			Node:  &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1", ResourceVersion: "1"}},

@@ -4,16 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	endpointsliceutil "k8s.io/endpointslice/util"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	upstreamroles "k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	upstreamendpoints "k8s.io/kubernetes/pkg/controller/endpoint"
 	upstreamslices "k8s.io/kubernetes/pkg/controller/endpointslice"
@@ -68,35 +74,45 @@ var PodGC = Pair{
 	Ours: podgc.New(podgc.Config{Threshold: -1}), Alone: never, Fair: fairPodGC,
 }
 
+// Kept is how many pods that have ended [EndedPods] keeps.
+const Kept = 2
+
+// EndedPods is the same controller, which ends the pods that have ended and are too many.
+var EndedPods = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		gc := upstreampodgc.NewPodGC(ctx, c, f.Core().V1().Pods(), f.Core().V1().Nodes(), Kept)
+		return func() { gc.Run(ctx) }, nil
+	},
+	Ours: podgc.New(podgc.Config{Threshold: Kept}), Alone: never, Fair: fairAsItIs,
+}
+
 // Endpoints is the controller of the older lists of who answers for a service.
 var Endpoints = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
-		ec := upstreamendpoints.NewEndpointController(ctx, core.Pods(), core.Services(), core.Endpoints(), c, 0)
+		ec := upstreamendpoints.NewEndpointController(ctx, silentPods{core.Pods()}, core.Services(), core.Endpoints(), c, 0)
 		return func() { ec.Run(ctx, 1) }, nil
 	},
 	Ours: endpoints.Controller, Alone: never, Fair: fairEndpoints,
 }
 
-// PerSlice is how many endpoints a slice holds in the comparison: more than there are.
-// Which of them goes into which slice, where they do not all fit, is chance upstream;
-// the controller's own laws are about that.
-const PerSlice = 100
+// PerSlice is how many endpoints a slice holds in the comparison: fewer than there are.
+const PerSlice = 3
 
 // EndpointSlice is the controller of the newer ones.
 var EndpointSlice = Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		core := f.Core().V1()
-		sc := upstreamslices.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), PerSlice, c, 0)
+		sc := upstreamslices.NewController(ctx, silentPods{core.Pods()}, core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), PerSlice, c, 0)
 		return func() { sc.Run(ctx, 1) }, nil
 	},
-	Ours: endpointslice.New(endpointslice.Config{Max: PerSlice}), Alone: never, Fair: fairSlices, Chance: several,
+	Ours: endpointslice.New(endpointslice.Config{Max: PerSlice}), Alone: never, Fair: fairSlices,
 }
 
 // fairRoles leaves out the uid, by which we make sure that it is the same role, and
 // an empty list, which upstream does not send.
 func fairRoles(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	return rewritten(theirs, bareRole), rewritten(ours, bareRole)
+	return rewritten(theirs, bareRole), lets("role-as-it-is", ours, rewritten(ours, bareRole))
 }
 
 func bareRole(e Effect) Effect {
@@ -123,13 +139,14 @@ func fairPodGC(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effec
 		return ok && p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0 &&
 			(p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded)
 	}
-	if slices.ContainsFunc(world, held) {
-		theirs = nil
-	}
+	theirs = lets("held-pod", theirs, only(theirs, func(e Effect) bool {
+		return e.Verb != remove || !slices.ContainsFunc(world, func(obj runtime.Object) bool { return held(obj) && obj.(object).GetName() == e.Name })
+	}))
 	fair := func(effects []Effect) []Effect {
-		effects = rewritten(effects, phaseOnly)
+		effects = lets("conditions-of-lost-pods", effects, rewritten(effects, phaseOnly))
 		effects = slices.DeleteFunc(effects, func(e Effect) bool { return e.Verb == patch && e.Body == "" })
 		if slices.ContainsFunc(effects, claims) {
+			Uses("failed-first")
 			return only(effects, claims)
 		}
 		return effects
@@ -137,11 +154,9 @@ func fairPodGC(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effec
 	return fair(theirs), fair(ours)
 }
 
-// phaseOnly is a change of a pod's status without all but its phase, and its end
-// without how long it has.
+// phaseOnly is a change of a pod's status without all but its phase.
 func phaseOnly(e Effect) Effect {
 	if e.Verb != patch {
-		e.Body = ""
 		return e
 	}
 	_, body, _ := strings.Cut(e.Body, " ")
@@ -153,13 +168,89 @@ func phaseOnly(e Effect) Effect {
 	return e
 }
 
-// since is an annotation of times that upstream remembers and we read from the world.
-const since = corev1.EndpointsLastChangeTriggerTime
+// fairEndpoints compares since when a change was to be published with what upstream would
+// remember of the change before ([triggered]).
+func fairEndpoints(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	shows := map[types.UID]bool{}
+	for _, e := range theirs {
+		if next := (&corev1.Endpoints{}); e.Verb != remove && json.Unmarshal([]byte(e.Body), next) == nil {
+			maps.Copy(shows, readyIn(next))
+		}
+	}
+	var said map[types.UID]bool
+	for _, obj := range world {
+		if e, ok := obj.(*corev1.Endpoints); ok {
+			said = readyIn(e)
+		}
+	}
+	theirs = lets("remembered-times", theirs, rewritten(theirs, func(e Effect) Effect { return since(e, triggered(world, said, shows)) }))
+	return rewritten(theirs, bare), rewritten(ours, bare)
+}
 
-// fairEndpoints leaves out since when a change was to be published, and what upstream
-// does again: it looks at a service once for itself and once for its pods.
-func fairEndpoints(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	return unrepeated(rewritten(theirs, timelessly)), rewritten(ours, timelessly)
+// readyIn are the pods in Endpoints, and whether as ready.
+func readyIn(e *corev1.Endpoints) map[types.UID]bool {
+	said := map[types.UID]bool{}
+	for _, s := range e.Subsets {
+		for _, a := range s.Addresses {
+			said[a.TargetRef.UID] = true
+		}
+		for _, a := range s.NotReadyAddresses {
+			said[a.TargetRef.UID] = false
+		}
+	}
+	return said
+}
+
+// triggered is what upstream writes as the time of the first change that it publishes, if
+// it has published what is said of which pods are ready, and is to publish what is shown. It
+// remembers the times of pods, which no world holds: a pod that is said to be as ready as it
+// is has the time that it had, and so has one that neither is shown. Where nothing is said, it
+// has not seen the Service before.
+func triggered(world []runtime.Object, said, shows map[types.UID]bool) string {
+	var service *corev1.Service
+	var before, now []*corev1.Pod
+	for _, obj := range world {
+		if s, ok := obj.(*corev1.Service); ok {
+			service = s
+		}
+	}
+	for _, obj := range world {
+		p, ok := obj.(*corev1.Pod)
+		if !ok || !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(p.Labels)) {
+			continue
+		}
+		now, p = append(now, p), p.DeepCopy()
+		was, there := said[p.UID]
+		if _, shown := shows[p.UID]; there && was != podutil.IsPodReady(p) || !there && shown {
+			p.Status.Conditions = nil
+		}
+		before = append(before, p)
+	}
+	times := endpointsliceutil.NewTriggerTimeTracker()
+	at := times.ComputeEndpointLastChangeTriggerTime(service.Namespace, service, before)
+	if said != nil {
+		at = times.ComputeEndpointLastChangeTriggerTime(service.Namespace, service, now)
+	}
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
+}
+
+// since has what an effect writes say that it has been so since a moment.
+func since(e Effect, at string) Effect {
+	if e.Verb != create && e.Verb != update {
+		return e
+	}
+	tree := parsed([]byte(e.Body))
+	meta := tree["metadata"].(map[string]any)
+	notes, _ := meta["annotations"].(map[string]any)
+	if notes == nil {
+		notes = map[string]any{}
+	}
+	notes[corev1.EndpointsLastChangeTriggerTime], meta["annotations"] = at, notes
+	e.Body = text(said(tree))
+	return e
 }
 
 // unrepeated is each effect once.
@@ -173,17 +264,14 @@ func unrepeated(effects []Effect) []Effect {
 	return out
 }
 
-func timelessly(e Effect) Effect {
+// bare is an effect without the time at which its object was created, which the API server
+// sets, and an empty list of endpoints, which it may leave out.
+func bare(e Effect) Effect {
 	if e.Verb != create && e.Verb != update {
 		return e
 	}
 	tree := parsed([]byte(e.Body))
-	if meta, ok := tree["metadata"].(map[string]any); ok {
-		if notes, ok := meta["annotations"].(map[string]any); ok {
-			delete(notes, since)
-		}
-		delete(meta, "creationTimestamp")
-	}
+	delete(tree["metadata"].(map[string]any), "creationTimestamp")
 	if all, ok := tree["endpoints"].([]any); ok && len(all) == 0 {
 		delete(tree, "endpoints")
 	}
@@ -191,32 +279,49 @@ func timelessly(e Effect) Effect {
 	return e
 }
 
-// fairSlices compares what slices there are afterwards, as for mirrors, but for since
-// when a change was to be published. By how many writes that came to be is left out:
-// upstream looks twice, and the second time at a world without what it has just done.
+// fairSlices compares what slices there are afterwards ([packing]), and by how many writes of
+// each sort that came to be.
 //
 // The empty slice that a service of before has left, and that it leaves alone since it
 // overlooks whose that is, counts as the one that we put in its place: the garbage
 // collector takes it away, and then it makes its own.
 func fairSlices(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
-	theirs, ours = unrepeated(rewritten(theirs, timelessly)), rewritten(ours, timelessly)
 	if left := leftEmpty(world); left != nil && touch(ours, left) && !touch(theirs, left) {
+		Uses("left-empty")
 		mine := left.DeepCopy()
 		mine.OwnerReferences[0].UID = uidOf(world, left.OwnerReferences[0].Name)
-		theirs = append(theirs, updated("endpointslices", mine.Name, []byte(text(mine))))
+		theirs = append(theirs, born("endpointslices", mine.Namespace, "", []byte(text(mine))), removed("endpointslices", left.Name, metav1.DeleteOptions{}))
 	}
-	standing := func(e Effect) bool { return e.Verb != patch }
-	return only(afterwards(world, theirs), standing), only(afterwards(world, ours), standing)
+	shows := map[types.UID]bool{}
+	for _, s := range slicesAfter(world, theirs) {
+		maps.Copy(shows, servingIn(s))
+	}
+	var said map[types.UID]bool
+	for _, s := range slicesOf(world) {
+		if s.OwnerReferences[0].UID != uidOf(world, s.OwnerReferences[0].Name) {
+			continue
+		}
+		if said == nil {
+			said = map[types.UID]bool{}
+		}
+		maps.Copy(said, servingIn(s))
+	}
+	theirs = lets("remembered-times", theirs, rewritten(theirs, func(e Effect) Effect { return since(e, triggered(world, said, shows)) }))
+	return packing(world, theirs), packing(world, ours)
+}
+
+// servingIn are the pods in a slice, and whether each serves.
+func servingIn(s *discoveryv1.EndpointSlice) map[types.UID]bool {
+	said := map[types.UID]bool{}
+	for _, e := range s.Endpoints {
+		said[e.TargetRef.UID] = *e.Conditions.Serving
+	}
+	return said
 }
 
 func touch(effects []Effect, s *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(effects, func(e Effect) bool { return e.Name == s.Name })
 }
-
-// several is true where there are two slices: to which of those that are as full as each
-// other it adds, and which it takes for other ports, upstream leaves to chance. It keeps
-// their names in sets, so no order in which they are found makes that definite.
-func several(world []runtime.Object) bool { return len(slicesOf(world)) > 1 }
 
 func slicesOf(world []runtime.Object) (all []*discoveryv1.EndpointSlice) {
 	for _, obj := range world {

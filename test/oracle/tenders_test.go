@@ -32,6 +32,9 @@ func TestRolesAreAggregatedAsUpstreams(t *testing.T) {
 	agree(t, oracle.RoleAggregation, roleKey, roleWorld)
 }
 func TestPodsAreEndedAsUpstreams(t *testing.T) { agree(t, oracle.PodGC, ownerKey, lostPodWorld) }
+func TestTooManyEndedPodsGoAsUpstreams(t *testing.T) {
+	agree(t, oracle.EndedPods, events.Key{Name: "finished"}, endedPodsWorld)
+}
 func TestEndpointsAreAsUpstreams(t *testing.T) { agree(t, oracle.Endpoints, ownerKey, endpointsWorld) }
 
 func TestEndpointSlicesAreAsUpstreams(t *testing.T) {
@@ -132,6 +135,24 @@ func lostPodWorld(t *rapid.T) []runtime.Object {
 	return []runtime.Object{p, node}
 }
 
+// endedPodsWorld are pods with a node, most of which have ended.
+func endedPodsWorld(t *rapid.T) []runtime.Object {
+	var world []runtime.Object
+	for i := range rapid.IntRange(1, 7).Draw(t, "pods") {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("p", rapid.IntRange(0, 9).Draw(t, "name"), "-", i), Namespace: rapid.SampledFrom([]string{namespace, "other"}).Draw(t, "namespace"),
+			UID: types.UID(fmt.Sprint("pod", i)), ResourceVersion: "10", CreationTimestamp: ago(t, 14, "created"),
+		}}
+		p.Spec.NodeName = "n1"
+		p.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{"Pending", "Running", "Unknown", "Succeeded", "Succeeded", "Failed", "Failed"}).Draw(t, "phase")
+		if p.Status.Phase == corev1.PodFailed && rapid.Bool().Draw(t, "evicted") {
+			p.Status.Reason = "Evicted"
+		}
+		world = append(world, p)
+	}
+	return append(world, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node"}})
+}
+
 // servedBy is a service with ports by number and by name.
 func servedBy(t *rapid.T) *corev1.Service {
 	s := &corev1.Service{
@@ -168,7 +189,7 @@ func servedBy(t *rapid.T) *corev1.Service {
 // servers are pods that a service may stand for, no two with one address.
 func servers(t *rapid.T) []*corev1.Pod {
 	var all []*corev1.Pod
-	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+	for i := range rapid.IntRange(0, 9).Draw(t, "pods") {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Namespace: namespace, UID: types.UID(fmt.Sprint("pod", i)), Labels: map[string]string{"app": owner}},
 			Spec:       corev1.PodSpec{NodeName: rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")},
@@ -230,7 +251,7 @@ func endpointsWorld(t *rapid.T) []runtime.Object {
 		a := corev1.EndpointAddress{IP: p.Status.PodIP, NodeName: ptr(p.Spec.NodeName), TargetRef: &corev1.ObjectReference{
 			Kind: "Pod", Namespace: namespace, Name: p.Name, UID: p.UID, ResourceVersion: rapid.SampledFrom([]string{"", "7"}).Draw(t, "version"),
 		}}
-		if len(p.Status.Conditions) > 0 {
+		if len(p.Status.Conditions) > 0 != chance(t, 5, "shown otherwise") {
 			subset.Addresses = append(subset.Addresses, a)
 		} else {
 			subset.NotReadyAddresses = append(subset.NotReadyAddresses, a)
@@ -248,21 +269,25 @@ func endpointsWorld(t *rapid.T) []runtime.Object {
 // slicesWorld is a service with pods, nodes, and slices of before. Every pod's node is
 // there: where one is not, upstream warns at each of its attempts, and we wait for it.
 func slicesWorld(t *rapid.T) []runtime.Object {
+	oracle.Uses("node-not-there")
 	s, pods := servedBy(t), servers(t)
 	world := []runtime.Object{s}
 	for _, name := range []string{"n1", "n2"} {
 		world = append(world, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "z-" + name}}})
 	}
+	if chance(t, 3, "near") {
+		s.Spec.TrafficDistribution = ptr(rapid.SampledFrom([]string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}).Draw(t, "how near"))
+	}
 	for _, p := range pods {
 		world = append(world, p)
 	}
-	for i := range rapid.IntRange(0, 2).Draw(t, "slices") {
+	for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
 		world = append(world, anySlice(t, s, pods, i))
 	}
 	return world
 }
 
-// anySlice shows some of the pods, a third slice none that the others show.
+// anySlice shows some of the pods, none that another shows.
 func anySlice(t *rapid.T, s *corev1.Service, pods []*corev1.Pod, i int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -283,10 +308,10 @@ func anySlice(t *rapid.T, s *corev1.Service, pods []*corev1.Pod, i int) *discove
 		}
 	}
 	for at, p := range pods {
-		if at%2 != i || p.Status.PodIP == "" || chance(t, 3, "not in it") {
+		if at%3 != i || p.Status.PodIP == "" || chance(t, 3, "not in it") {
 			continue
 		}
-		ready := len(p.Status.Conditions) > 0
+		ready := len(p.Status.Conditions) > 0 != chance(t, 5, "shown otherwise")
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{p.Status.PodIP}, NodeName: ptr(p.Spec.NodeName), Zone: ptr("z-" + p.Spec.NodeName),
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr(ready), Serving: ptr(ready), Terminating: ptr(false)},

@@ -3,7 +3,6 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,17 +23,20 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
-// TokensOfTheirs and TokensOfOurs are what each does to the tokens of a world, as a
-// text for each, sorted.
-func TokensOfTheirs(t *testing.T, world []runtime.Object, period time.Duration) (did []string, err error) {
-	synctest.Test(t, func(*testing.T) { did, err = cleanTheirs(copied(world), period) })
-	return did, err
+// CompareTokens gives what upstream does to the tokens of a world, and shows how ours
+// differs; "" when it does not.
+func CompareTokens(t *testing.T, world []runtime.Object, period time.Duration) (theirs []Effect, diff string, err error) {
+	synctest.Test(t, func(*testing.T) { theirs, err = cleanTheirs(copied(world), period) })
+	if err != nil {
+		return nil, "", fmt.Errorf("ask upstream: %w", err)
+	}
+	return theirs, Diff(theirs, freer(theirs, tokensOfOurs(world, period))), nil
 }
 
-func cleanTheirs(world []runtime.Object, period time.Duration) (did []string, err error) {
+func cleanTheirs(world []runtime.Object, period time.Duration) (did []Effect, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c, err := serviceaccount.NewLegacySATokenCleaner(factory.Core().V1().ServiceAccounts(), factory.Core().V1().Secrets(), factory.Core().V1().Pods(),
 		client, clocktesting.NewFakeClock(Now), serviceaccount.LegacySATokenCleanerOptions{CleanUpPeriod: period, SyncInterval: time.Hour})
@@ -53,12 +55,11 @@ func cleanTheirs(world []runtime.Object, period time.Duration) (did []string, er
 	for _, action := range client.Actions() {
 		switch a := action.(type) {
 		case clienttesting.PatchActionImpl:
-			did = append(did, "patch "+a.GetName()+" "+labelsIn(a.GetPatch()))
+			did = append(did, Effect{Verb: patch, Resource: "secrets", Name: a.GetName(), Body: labelsIn(a.GetPatch())})
 		case clienttesting.DeleteActionImpl:
-			did = append(did, "delete "+a.GetName())
+			did = append(did, removed("secrets", a.GetName(), a.GetDeleteOptions()))
 		}
 	}
-	slices.Sort(did)
 	return did, nil
 }
 
@@ -68,9 +69,9 @@ func labelsIn(patch []byte) string {
 	return fmt.Sprint(labels)
 }
 
-// TokensOfOurs asks ours about each token. What only says of which type a Secret is
+// tokensOfOurs asks ours about each token. What only says of which type a Secret is
 // changes nothing, and is left out.
-func TokensOfOurs(world []runtime.Object, period time.Duration) (did []string) {
+func tokensOfOurs(world []runtime.Object, period time.Duration) (did []Effect) {
 	s, c := reconciletest.NewWorld(), cleaner.New(cleaner.Config{Period: period})
 	var keys []events.Key
 	for _, obj := range world {
@@ -91,12 +92,13 @@ func TokensOfOurs(world []runtime.Object, period time.Duration) (did []string) {
 		for _, command := range d.Commands {
 			switch {
 			case command.Verb == events.VerbDelete:
-				did = append(did, "delete "+command.Name)
+				did = append(did, removed("secrets", command.Name, optionsOf(command)))
 			case parsed(command.Body)["metadata"] != nil:
-				did = append(did, "patch "+command.Name+" "+labelsIn(command.Body))
+				did = append(did, Effect{Verb: patch, Resource: "secrets", Name: command.Name, Body: labelsIn(command.Body)})
+			default:
+				Uses("type-of-secret")
 			}
 		}
 	}
-	slices.Sort(did)
 	return did
 }

@@ -57,7 +57,7 @@ func Upstream(build Build, world []runtime.Object, now time.Time, strict bool) (
 	time.Sleep(time.Until(now))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client := fake.NewClientset(world...)
+	client := fake.NewSimpleClientset(world...)
 	recorder := &recorder{client: client, strict: strict}
 	client.PrependReactor("*", "*", recorder.react)
 
@@ -133,7 +133,7 @@ func (r *recorder) react(action clienttesting.Action) (bool, runtime.Object, err
 		}
 		return r.updated(resource, a)
 	case clienttesting.DeleteActionImpl:
-		r.effects = append(r.effects, Effect{Verb: remove, Resource: resource, Name: a.GetName()})
+		r.effects = append(r.effects, removed(resource, a.GetName(), a.GetDeleteOptions()))
 		return true, nil, nil
 	}
 	return false, nil, nil

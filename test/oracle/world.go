@@ -95,6 +95,12 @@ func merged(was object, typed string) (object, error) {
 	if how != string(types.StrategicMergePatchType) {
 		return nil, fmt.Errorf("patches of type %s are not carried out here", how)
 	}
+	revision, holds := was.DeepCopyObject().(*appsv1.ControllerRevision)
+	var data runtime.RawExtension
+	if holds { // directives of merges, which are none of this one
+		data, revision.Data = revision.Data, data
+		was = revision
+	}
 	text, err := json.Marshal(was)
 	if err != nil {
 		return nil, fmt.Errorf("write the object: %w", err)
@@ -102,7 +108,11 @@ func merged(was object, typed string) (object, error) {
 	if text, err = strategicpatch.StrategicMergePatch(text, []byte(body), was); err != nil {
 		return nil, fmt.Errorf("merge the patch: %w", err)
 	}
-	return decoded(resourceOf(was), string(text))
+	next, err := decoded(resourceOf(was), string(text))
+	if err == nil && holds {
+		next.(*appsv1.ControllerRevision).Data = data
+	}
+	return next, err
 }
 
 // replaced is an object with a new status or, without a subresource, all that is

@@ -89,6 +89,7 @@ func believe(world []runtime.Object, d *appsv1.Deployment) {
 	if total <= *d.Spec.Replicas+int32(surge) {
 		return
 	}
+	oracle.Uses("low-max-replicas")
 	d.Status.Replicas = max(d.Status.Replicas, total) // stands in where there is no note
 	for _, obj := range world {
 		const note = "deployment.kubernetes.io/max-replicas"
@@ -116,6 +117,7 @@ func forgetBirths(world []runtime.Object, d *appsv1.Deployment) {
 	}
 	for i := range d.Status.Conditions {
 		if c := &d.Status.Conditions[i]; c.Reason == "NewReplicaSetCreated" {
+			oracle.Uses("words-of-the-last-set")
 			c.Reason = "ReplicaSetUpdated"
 		}
 	}
@@ -162,6 +164,7 @@ func arbitraryDeployment(t *rapid.T) *appsv1.Deployment {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		// A set that is missing when a rollback is asked for is born with all its
 		// replicas upstream, beside the old ones; ours waits for those to end.
+		oracle.Uses("rollback-and-recreate")
 		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
 	}
 	d.Status.Conditions = arbitraryConditions(t)
@@ -230,6 +233,7 @@ func arbitraryReplicaSetOf(t *rapid.T, d *appsv1.Deployment, i int) *appsv1.Repl
 		if chance(t, 10, "odd revision") {
 			// Always a number. Another text keeps upstream, by accident, from copying
 			// annotations to the new set, and makes the order of its history arbitrary.
+			oracle.Uses("revision-is-no-number")
 			odd := []string{"-1", "1", "7"}
 			rs.Annotations["deployment.kubernetes.io/revision"] = rapid.SampledFrom(odd).Draw(t, "rs revision")
 		}
@@ -276,6 +280,7 @@ func own(t *rapid.T, rs *appsv1.ReplicaSet, d *appsv1.Deployment) {
 func podOf(t *rapid.T, rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	name := fmt.Sprintf("%s-%c", rs.Name, 'a'+i)
 	// No two at once: of pods that are alike in everything, upstream picks any.
+	oracle.Uses("twins-among-pods")
 	born := ago(t, 3000, "pod created").Truncate(32 * time.Second).Add(time.Duration(i) * time.Second)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("pod-" + name), ResourceVersion: strconv.Itoa(1000 + i),

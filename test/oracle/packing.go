@@ -1,0 +1,97 @@
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+// packing is what slices of a world there are after the effects, each as a create, and how
+// many effects there were of each verb.
+//
+// Upstream goes through maps: which of the endpoints that have no place yet goes into which
+// slice with room is chance, and of slices that are as full as each other it fills any. So of
+// a slice that is compared which endpoints it kept, and of those that kept as many, how many
+// each got; and of each list of ports which endpoints got a place. Names are not compared.
+func packing(world []runtime.Object, effects []Effect) (out []Effect) {
+	were := map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range slicesOf(world) {
+		were[s.Name] = s
+	}
+	state := func(format string, args ...any) {
+		out = append(out, Effect{Verb: create, Resource: "endpointslices", Body: fmt.Sprintf(format, args...)})
+	}
+	for name, s := range slicesAfter(world, effects) {
+		ports := string(s.AddressType) + " " + listed(s.Ports)
+		was := were[name]
+		if was == nil || string(was.AddressType)+" "+listed(was.Ports) != ports {
+			was = &discoveryv1.EndpointSlice{}
+		}
+		var kept, got []discoveryv1.Endpoint
+		for _, e := range s.Endpoints {
+			had := slices.ContainsFunc(was.Endpoints, func(o discoveryv1.Endpoint) bool {
+				return o.TargetRef.Name == e.TargetRef.Name && slices.Equal(o.Addresses, e.Addresses) && ptr.Equal(o.Hostname, e.Hostname)
+			})
+			if had {
+				kept = append(kept, e)
+			} else {
+				state("%s gets %s", ports, text(e))
+				got = append(got, e)
+			}
+		}
+		if len(got) > 0 {
+			Uses("any-place")
+		}
+		changed := listed(kept) != listed(was.Endpoints) || text(s.Labels) != text(was.Labels)
+		group := fmt.Sprintf("%s, %d kept, changed: %t", ports, len(kept), changed)
+		state("%s: keeps %s, owner %s, labels %s", group, listed(kept), text(s.OwnerReferences), text(s.Labels))
+		state("%s: gets %d, notes %s", group, len(got), text(s.Annotations))
+	}
+	for _, e := range effects {
+		if e.Verb != event {
+			e = Effect{Verb: patch, Resource: e.Resource, Name: "counted as " + e.Verb}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// slicesAfter are the slices of a world after effects, by names that new ones are given.
+func slicesAfter(world []runtime.Object, effects []Effect) map[string]*discoveryv1.EndpointSlice {
+	after := map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range slicesOf(world) {
+		after[s.Name] = s
+	}
+	for i, e := range effects {
+		s, name := &discoveryv1.EndpointSlice{}, e.Name
+		switch e.Verb {
+		case remove:
+			delete(after, name)
+			continue
+		case create:
+			name = fmt.Sprint("new ", i)
+		case update:
+		default:
+			continue
+		}
+		if err := json.Unmarshal([]byte(e.Body), s); err != nil {
+			panic(err) // it came from JSON
+		}
+		after[name] = s
+	}
+	return after
+}
+
+// listed is a list, sorted.
+func listed[T any](all []T) string {
+	lines := make([]string, 0, len(all))
+	for _, item := range all {
+		lines = append(lines, text(item))
+	}
+	slices.Sort(lines)
+	return text(lines)
+}
