@@ -48,8 +48,8 @@ func TestTheOracleBitesInPlacesThatItMayChoose(t *testing.T) {
 			deletes(func(c *events.Command) { takeNew(w, c) })(d)
 		})},
 		{"a stateful set without order never shrinks", oracle.StatefulSet, deploymentKey, statefulSetWorld, seeing(neverShrink)},
-		{"pods without a node have half a minute", oracle.PodGC, ownerKey, lostPodWorld, mutant{garble: deletes(func(c *events.Command) { c.GraceSeconds = ptr(int64(30)) })}},
-		{"ended pods have half a minute", oracle.EndedPods, events.Key{Name: "finished"}, endedPodsWorld, mutant{garble: deletes(func(c *events.Command) { c.GraceSeconds = ptr(int64(30)) })}},
+		{"pods without a node have the time that they ask for", oracle.PodGC, ownerKey, lostPodWorld, mutant{garble: deletes(func(c *events.Command) { c.GraceSeconds = nil })}},
+		{"ended pods have the time that they ask for", oracle.EndedPods, events.Key{Name: "finished"}, endedPodsWorld, mutant{garble: deletes(func(c *events.Command) { c.GraceSeconds = nil })}},
 		{"slices have no times", oracle.EndpointSlice, ownerKey, slicesWorld, written(corev1.EndpointsLastChangeTriggerTime, "no-time")},
 		{"endpoints have no times", oracle.Endpoints, ownerKey, endpointsWorld, written(corev1.EndpointsLastChangeTriggerTime, "no-time")},
 		{"slices have no hints", oracle.EndpointSlice, ownerKey, slicesWorld, written(`"hints"`, `"h"`)},

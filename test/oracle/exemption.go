@@ -59,7 +59,7 @@ var Exemptions = []Exemption{
 	exempt("no-report-in-between", "StatefulSet", "of a set that is being deleted, once its revision is lost"),
 	exempt("claims-first", "StatefulSet", nextTurn),
 	exempt("one-step", "StatefulSet", nextTurn),
-	exempt("pod-updated-in-vain", "StatefulSet", ""),
+	exempt("pod-updated-without-effect", "StatefulSet", ""),
 	exempt("owner-at-once", "StatefulSet", ""),
 	exempt("current-until-gone", "StatefulSet", ""),
 	exempt("claim-that-leaves", "StatefulSet", ""),

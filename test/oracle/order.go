@@ -25,7 +25,7 @@ func (o orderedPods) Informer() cache.SharedIndexInformer {
 
 // silentPods is for controllers that look at a Service once for itself and once for its pods:
 // nothing is told of the pods, which are listed all the same. The world stands still, so the
-// second look would see what the first has not written yet.
+// sync for its pods would not see what the one for itself has written.
 type silentPods struct{ coreinformers.PodInformer }
 
 // Informer is the one below, which tells nothing.

@@ -196,7 +196,7 @@ func ownersOnly(world []runtime.Object, wanted map[string]bool, theirs, ours []E
 		return !(e.Verb == update && e.Resource == "pods") && !strings.Contains(e.Body, "SuccessfulUpdate")
 	}
 	was := theirs
-	theirs = lets("pod-updated-in-vain", theirs, only(theirs, same))
+	theirs = lets("pod-updated-without-effect", theirs, only(theirs, same))
 	ours = lets("owner-at-once", ours, only(ours, func(e Effect) bool {
 		_, is := wanted[podIn(e)]
 		early := ordered && is && (updatesClaim(e) || strings.Contains(e.Body, "ConflictingController")) && unwell(world, podIn(e))
