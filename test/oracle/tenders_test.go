@@ -238,6 +238,9 @@ func endpointsWorld(t *rapid.T) []runtime.Object {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Name: owner, Namespace: namespace, UID: "endpoints", ResourceVersion: "20", Labels: map[string]string{"endpoints.kubernetes.io/managed-by": "endpoint-controller"},
 	}}
+	if rapid.Bool().Draw(t, "noted") {
+		e.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "1999-12-31T00:00:00Z"}
+	}
 	if rapid.Bool().Draw(t, "same labels") {
 		for k, v := range s.Labels {
 			e.Labels[k] = v
@@ -281,8 +284,13 @@ func slicesWorld(t *rapid.T) []runtime.Object {
 	for _, p := range pods {
 		world = append(world, p)
 	}
+	noted := rapid.Bool().Draw(t, "noted")
 	for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
-		world = append(world, anySlice(t, s, pods, i))
+		slice := anySlice(t, s, pods, i)
+		if noted {
+			slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "1999-12-31T00:00:00Z"}
+		}
+		world = append(world, slice)
 	}
 	return world
 }
