@@ -48,6 +48,7 @@ var Exemptions = []Exemption{
 	exempt("told-of-new-set", "Deployment", ""),
 	exempt("low-max-replicas", "Deployment", ""),
 	exempt("rollback-and-recreate", "Deployment", ""),
+	exempt("recreates-given-sets", "Deployment", ""),
 	exempt("words-of-the-last-set", "Deployment", ""),
 	exempt("revision-is-no-number", "Deployment", ""),
 	exempt("refused-second-write", "Deployment", "an API server refuses upstream's second write of one version, and it looks again"),

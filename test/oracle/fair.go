@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -45,6 +46,9 @@ func fairReplicaSet(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effe
 //   - When one set alone has replicas, and as many as wanted, but notes another
 //     number, not the note. Upstream leaves it, takes it for a change of size for
 //     ever after and never rolls out again; we correct it.
+//   - When a Deployment that recreates has been given several sets with replicas, one of which
+//     notes another number, nothing, unless the new one is all that is wanted. Upstream takes
+//     that for a change of size for ever, and never recreates; ours does.
 //   - When a set is scaled up in place of the new one that a paused Deployment
 //     does not have, not its end. Upstream throws it away in the same sync if the
 //     history has no room for it.
@@ -66,6 +70,10 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 		Uses("rolled-back-first")
 		return only(theirs, reportsNot), only(ours, reportsNot)
 	}
+	if stuck(world) {
+		Uses("recreates-given-sets")
+		return nil, nil
+	}
 	theirs = lets("kept-while-it-grows", theirs, only(theirs, func(e Effect) bool {
 		return e.Verb != remove || !slices.ContainsFunc(theirs, func(o Effect) bool {
 			return o.Verb == update && o.Resource == e.Resource && o.Name == e.Name
@@ -75,6 +83,26 @@ func fairDeployment(world []runtime.Object, theirs, ours []Effect) ([]Effect, []
 		return lets("note-of-size", theirs, corrected(world, theirs)), lets("note-of-size", ours, corrected(world, ours))
 	}
 	return theirs, ours
+}
+
+// stuck tells whether upstream takes the sets of a Deployment that recreates for a change of
+// size, and has no answer to it.
+func stuck(world []runtime.Object) bool {
+	at := slices.IndexFunc(world, func(o runtime.Object) bool { _, ok := o.(*appsv1.Deployment); return ok })
+	d := world[at].(*appsv1.Deployment)
+	asked, active, changed := *d.Spec.Replicas, 0, false
+	for _, rs := range setsOf(world) {
+		if *rs.Spec.Replicas == 0 {
+			continue
+		}
+		desired, err := strconv.Atoi(rs.Annotations["deployment.kubernetes.io/desired-replicas"])
+		active, changed = active+1, changed || err == nil && desired >= 0 && int32(desired) != asked
+		if image := rs.Spec.Template.Spec.Containers[0].Image; image == d.Spec.Template.Spec.Containers[0].Image &&
+			err == nil && int32(desired) == asked && *rs.Spec.Replicas == asked && rs.Status.AvailableReplicas == asked {
+			return false
+		}
+	}
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !d.Spec.Paused && d.DeletionTimestamp == nil && active > 1 && changed
 }
 
 // corrected leaves the notes about its size out of a set whose size does not

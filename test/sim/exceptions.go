@@ -25,7 +25,6 @@ const (
 	heardNow
 	leavingOwner
 	noSilence
-	stuckRecreate
 	sampled
 	exceptions
 )
@@ -44,7 +43,6 @@ var reasons = [exceptions]struct{ name, why string }{
 	listedTokens:      {"the list of an account, where something goes wrong", "a token that is gone tells of its account no more to a process that has not seen it"},
 	heardNow:          {"F24 of a node that was heard at this very moment", "that is on its way to the process that decided"},
 	leavingOwner:      {"I4 of an object whose owner is on its way out", "a deletion in the foreground that a user turns into one that orphans races the collector, here as upstream"},
-	stuckRecreate:     {"I1 of a Deployment that recreates and was given several sets of another number", "it shares that number for ever and never comes to recreate, as upstream's sync does"},
 	sampled:           {"I13 of a decision", "one in so many is decided again, which costs as much as deciding"},
 	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
 }

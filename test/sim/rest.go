@@ -136,10 +136,6 @@ func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error
 	if d.Status.ObservedGeneration != d.Generation {
 		return fmt.Errorf("%s reports generation %d of %d", d.Name, d.Status.ObservedGeneration, d.Generation)
 	}
-	if stuck(d, sets) {
-		w.guard.spare(stuckRecreate)
-		return nil
-	}
 	total, past := int32(0), 0 // of the past: sets without pods, since others cannot go
 	for _, rs := range sets {
 		total += *rs.Spec.Replicas
@@ -158,20 +154,6 @@ func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error
 		return fmt.Errorf("%s wants %d, its replica sets %d; it says %d available and %d updated", d.Name, *d.Spec.Replicas, total, d.Status.AvailableReplicas, d.Status.UpdatedReplicas)
 	}
 	return nil
-}
-
-// stuck tells whether a Deployment that recreates has been given several sets with replicas, one
-// of which was made for another number: it is for ever about to share the number among them, and
-// a Deployment that recreates shares none.
-func stuck(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
-	active, scales := 0, false
-	for _, rs := range sets {
-		if *rs.Spec.Replicas > 0 {
-			active++
-			scales = scales || noted(rs, d)
-		}
-	}
-	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && active > 1 && scales
 }
 
 // furnished tells whether every namespace has its account and its certificate.

@@ -39,7 +39,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return r.pause()
 	case goesBack:
 		return r.rollBack(back)
-	case r.rescaled():
+	case r.rescaled() && r.scales():
 		return r.rescale()
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return r.recreate()

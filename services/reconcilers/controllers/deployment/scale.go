@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // rescaled tells whether the number of wanted replicas has changed since a set
@@ -14,6 +16,17 @@ func (r *rollout) rescaled() bool {
 		desired, ok := number(s.notes, desiredNote)
 		return ok && desired != wanted(r.deployment)
 	})
+}
+
+// scales tells whether scale has an answer to a changed number: it has none where a
+// Deployment recreates and several sets, all of which it may have been given, have replicas,
+// unless the new one is all that is wanted. Recreating ends the old ones.
+//
+// Upstream: there it finds that the number has changed at every sync, changes nothing, and
+// never comes to recreate.
+func (r *rollout) scales() bool {
+	recreates := r.deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	return !recreates || len(active(r.all())) < 2 || r.saturated()
 }
 
 // scale shares the wanted number of replicas among the sets. With one set it is
