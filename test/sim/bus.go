@@ -357,6 +357,7 @@ type delivery struct {
 	sequence uint64
 	at       time.Time // not before
 	attempts int
+	late     time.Duration // for how long it was unanswered while every process ran
 }
 
 // ackWait is how long a delivery may stay unanswered, and window how many

@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -176,5 +178,74 @@ func (g *guard) unasked(c *carrying, pod *corev1.Pod) {
 	}
 	if count <= least {
 		g.breaks("I4", "turn %d deletes %s as one too many when %s had %d pods and asked for %d", c.sequence, pod.Name, owner.Name, count, least)
+	}
+}
+
+// spareWork looks at a live pod that its Job is about to delete: at some time since the decision
+// the Job was suspended, said that it ends, or asked for fewer than there were.
+func (g *guard) spareWork(c *carrying, pod *corev1.Pod) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || !active(pod) {
+		return
+	}
+	least, asked := 0, false
+	for _, version := range g.versions(owner, pod.Namespace, &c.turn) {
+		job, ok := version.(*batchv1.Job)
+		if !ok {
+			return
+		}
+		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
+			g.spare(indexedWork)
+			return
+		}
+		n := atOnce(job)
+		if l := g.work[job.UID]; l != nil && job.Spec.Completions != nil {
+			n = min(n, max(0, int(*job.Spec.Completions)-len(l.succeeded)))
+		}
+		if *job.Spec.Suspend || job.DeletionTimestamp != nil || says(job, batchv1.JobSuccessCriteriaMet) || says(job, batchv1.JobFailureTarget) {
+			n = 0
+		}
+		if !asked || n < least {
+			least, asked = n, true
+		}
+	}
+	count := len(g.live[owner.UID])
+	if seen := g.seen[turnOf{c.turn.Controller, c.sequence}]; seen != nil {
+		for _, p := range seen.live() {
+			if !g.live[owner.UID][p.UID] && g.ended[p.UID] != c.turn.Controller {
+				count++
+			}
+		}
+	}
+	if asked && count <= least {
+		g.breaks("I4", "turn %d deletes %s as one too many when %s had %d pods at work and could have %d", c.sequence, pod.Name, owner.Name, count, least)
+	}
+}
+
+// replaced looks at a live pod that its StatefulSet is about to delete: at some time since the
+// decision it was one too many, or of another template.
+func (g *guard) replaced(c *carrying, pod *corev1.Pod) {
+	owner := metav1.GetControllerOf(pod)
+	n, member := ordinalOf(ownerOf(pod), pod.Name)
+	if owner == nil || !member || !active(pod) {
+		return
+	}
+	for _, version := range g.versions(owner, pod.Namespace, &c.turn) {
+		set, ok := version.(*appsv1.StatefulSet)
+		if !ok || n >= int(*set.Spec.Replicas) || imageOf(set.Spec.Template) != imageOfPod(pod) {
+			return
+		}
+	}
+	g.breaks("I4", "turn %d deletes %s, which is one that %s asks for, of its template", c.sequence, pod.Name, owner.Name)
+}
+
+// SliceMax is how many endpoints a slice of a simulated cluster may have.
+const SliceMax = 2
+
+// sliced looks at an EndpointSlice that its controller writes: it has no more endpoints than it may.
+func (g *guard) sliced(now metav1.Object) {
+	slice, ok := now.(*discoveryv1.EndpointSlice)
+	if ok && g.doing != nil && g.doing.turn.Controller == "endpointslice-controller" && len(slice.Endpoints) > SliceMax {
+		g.breaks("S1", "%s has %d endpoints, and may have %d", slice.Name, len(slice.Endpoints), SliceMax)
 	}
 }

@@ -29,10 +29,14 @@
 //	api.go    the API server           bus.go             streams and consumers
 //	watcher.go, replica.go, writer.go, nodes.go           who is there
 //	user.go   what users do            faults.go          what goes wrong
-//	scenario.go, sieve.go              scripts, and blows at every point of them
+//	disasters.go                       restores, and what the bus loses for good
+//	judge.go, rollouts.go              what a decision may be, by what it was shown
+//	counts.go, pace.go, crons.go       what is so, how often and when
+//	exceptions.go                      what is not judged, and why
+//	scenario.go, scripts.go, sieve.go  scripts, and blows at every point of them
 //
 // What is not modelled: time between a process' last look at its grip and its
 // request on the wire (a writer that is stopped exactly there), damage of messages,
-// expiry, and a restore while something that the API server had done was not yet
-// heard of.
+// expiry, a restore while something that the API server had done was not yet
+// heard of, and, in worlds, turns that the bus loses.
 package sim

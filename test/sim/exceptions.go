@@ -26,13 +26,16 @@ const (
 	leavingOwner
 	noSilence
 	sampled
+	heardLater
+	indexedWork
+	takenRun
 	exceptions
 )
 
 var reasons = [exceptions]struct{ name, why string }{
 	unknownLook:       {"I4 of a turn whose view is not known", "its process decided again about the key before the bus took the turn"},
 	scaling:           {"I5 of a Deployment that is scaled", "its sets share the new number whatever is available, as upstream's do"},
-	staleSets:         {"I5 of a set that says more are available than it asks for", "its status is of before it was made smaller, and a Deployment knows no better, here as upstream"},
+	staleSets:         {"I5 of a set that says more are available than it asks for", "its status is of before it was made smaller, and a Deployment knows no better, as upstream's reconcileOldReplicaSets (pkg/controller/deployment/rolling.go), which believes status.availableReplicas whatever generation it is of"},
 	given:             {"I2 of a pod that its owner was given", "another controller or a user gave it since the turn looked, so the turn could not count it"},
 	forgotten:         {"I10 of a log that has lost its end", "what it had said of an object that is gone by now it does not say again"},
 	goneUnsaid:        {"I10 of an object that is gone", "a list that was compared tells only that it is not there, in the version that was known"},
@@ -43,6 +46,9 @@ var reasons = [exceptions]struct{ name, why string }{
 	listedTokens:      {"the list of an account, where something goes wrong", "a token that is gone tells of its account no more to a process that has not seen it"},
 	heardNow:          {"F24 of a node that was heard at this very moment", "that is on its way to the process that decided"},
 	leavingOwner:      {"I4 of an object whose owner is on its way out", "a deletion in the foreground that a user turns into one that orphans races the collector, here as upstream"},
+	heardLater:        {"C1 of a moment of a schedule that was changed, where something goes wrong", "it begins with the next moment after reconcilers have heard of it"},
+	takenRun:          {"C1 of a moment whose Job has a name that is taken", "a Job of another owner leaves that run out"},
+	indexedWork:       {"I4 of a pod of a Job with indexes, at its effect", "another pod may have its index; the decision is judged by that"},
 	sampled:           {"I13 of a decision", "one in so many is decided again, which costs as much as deciding"},
 	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
 }
@@ -57,4 +63,13 @@ func (t Tally) Exceptions() string {
 		fmt.Fprintf(&b, "%9d times not judged: %s, since %s\n", n, reasons[e].name, reasons[e].why)
 	}
 	return b.String()
+}
+
+// Excepted is how often each exception was made, by what was not judged.
+func (t Tally) Excepted() map[string]int {
+	all := map[string]int{}
+	for e, n := range t.Spared {
+		all[reasons[e].name] = n
+	}
+	return all
 }

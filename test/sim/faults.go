@@ -31,8 +31,11 @@ var Redeliveries = []Fault{forgetTickets, forgetWork, forgetVerdicts, deliverAga
 // Losses is what a power failure of the bus may take from the logs of kinds.
 var Losses = []Fault{loseLog, loseLogAndState, emptyKind}
 
-// All is everything that the system has to survive.
-var All = slices.Concat(Crashes, Crashes, Stalls, Lags, Redeliveries, Losses)
+// All is everything that happens now and then, and Worst is that and disasters.
+var (
+	All   = slices.Concat(Crashes, Crashes, Stalls, Lags, Redeliveries, Losses)
+	Worst = slices.Concat(All, Disasters)
+)
 
 func killReplica(w *World) { w.KillReplica(w.roll(len(w.replicas))) }
 func killWriter(w *World)  { w.killWriter(w.writers[w.roll(len(w.writers))]) }
@@ -249,9 +252,10 @@ func (w *World) Restore(versions int64) {
 			}
 		}
 	}
-	at := max(w.api.version-versions, 100)
+	at := max(w.api.version-versions, w.first)
 	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
 	w.guard.restore(func() { w.api.Restore(at) })
+	w.remember()
 	w.dirty = true
 	for _, x := range w.writers {
 		for _, c := range x.hands {

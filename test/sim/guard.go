@@ -53,6 +53,11 @@ type guard struct {
 	seen    map[turnOf]*look     // what each turn that acts was decided on
 	// restoring: what happens now is a restore's doing.
 	restoring bool
+
+	writes  map[events.Ref]int      // since something else than a controller did something
+	begun   map[run]bool            // the moments of CronJobs that have had their run
+	other   map[types.UID]time.Time // when a CronJob was given another schedule
+	batches map[*carrying]*batch    // what became of the creates of a turn
 }
 
 // asker is a controller that does something about an object. What two of them do
@@ -108,6 +113,8 @@ func newGuard(w *World) *guard {
 		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
 		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
+		writes: map[events.Ref]int{}, batches: map[*carrying]*batch{},
+		begun: map[run]bool{}, other: map[types.UID]time.Time{},
 	}
 	for _, k := range w.served {
 		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}}
@@ -124,6 +131,7 @@ func (g *guard) breaks(rule string, format string, args ...any) {
 var rules = map[string]string{
 	"I2": "no over-creation", "I3": "order of a StatefulSet", "I6": "one effect", "I4": "nothing is deleted that was not to be", "I5": "as many stay available as must", "I8": "turns of a key never overlap or go back", "I9": "watch contract",
 	"A1": "bounds of an autoscaler", "A2": "policies of an autoscaler", "A3": "an answer is judged once", "A6": "an autoscaler does not fall at once", "A4": "nobody is gone who was not asked for", "A5": "no token goes that is in use",
+	"I7": "no lost trigger", "I11": "bounded writes", "I16": "what fails costs little", "C1": "a run for each moment", "S1": "slices say who answers",
 	"I12": "finalizers go by the rules", "I10": "no decision on a view older than the key's own writes", "I13": "same inputs, same bytes",
 	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "nobody is silent who was heard",
 }
@@ -142,6 +150,10 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.Jobs.Name:
 		g.told(old, now)
 		g.runOf(old, now)
+	case kinds.CronJobs.Name:
+		g.rescheduled(old, now)
+	case kinds.EndpointSlices.Name:
+		g.sliced(now)
 	case kinds.PersistentVolumeClaims.Name, kinds.PersistentVolumes.Name:
 		g.unguarded(old, now)
 	case kinds.Nodes.Name:
@@ -240,7 +252,7 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64, seen *look) {
 	for _, r := range last.Results {
 		log, followed := g.logs[r.Ref.Kind]
 		seen, reads := t.Seen[r.Ref.Kind]
-		if r.Status != events.Applied || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.epoch {
+		if r.Status != events.Applied && r.Status != events.Unchanged || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.epoch {
 			continue // in an epoch that has ended versions were other ones
 		}
 		said, known := log.tells(r.Ref, r.Version)
@@ -334,6 +346,12 @@ func (g *guard) before(c *carrying, r plan.Request) {
 	switch c.turn.Controller {
 	case "job-controller":
 		g.dismisses(obj.(*corev1.Pod))
+		g.spareWork(c, obj.(*corev1.Pod))
+		return
+	case "statefulset-controller":
+		if pod, ok := obj.(*corev1.Pod); ok {
+			g.replaced(c, pod)
+		}
 		return
 	case "replicaset-controller", "replicationcontroller-controller":
 		g.unasked(c, obj.(*corev1.Pod))
@@ -447,6 +465,16 @@ func (g *guard) restore(back func()) {
 	back()
 	g.restoring = false
 	clear(g.generations)
+	clear(g.rounds) // what was judged and written in what is gone now
+	clear(g.written)
+	clear(g.moves)
+	clear(g.advised)
+	clear(g.missed)
+	clear(g.begun)
+	for _, l := range g.work {
+		l.led = false
+	}
+	g.stirred()
 	for kind := range g.logs {
 		g.lost(kind, 0)
 	}

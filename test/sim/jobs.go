@@ -131,16 +131,25 @@ func deleteJob(w *World) {
 func (w *World) someCron() (events.Ref, bool) {
 	return w.someOf(kinds.CronJobs.Kind, "cron", func(name string) any {
 		policies := []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent}
-		at := w.now.Add(time.Duration(1+w.roll(3)) * time.Minute).UTC()
-		return &batchv1.CronJob{
-			TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-			Spec: batchv1.CronJobSpec{
-				Schedule: fmt.Sprintf("%d,%d %d * * *", at.Minute(), at.Add(time.Minute).Minute(), at.Hour()), ConcurrencyPolicy: policies[w.roll(3)],
-				Suspend: new(false), SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(1)),
-				JobTemplate: batchv1.JobTemplateSpec{Spec: jobSpec(1, 1)},
-			},
-		}
+		return cronJob(name, w.soonAfter(), policies[w.roll(3)])
 	})
+}
+
+// soonAfter is a schedule with two moments of each day, in the next minutes.
+func (w *World) soonAfter() string {
+	at := w.now.Add(time.Duration(1+w.roll(3)) * time.Minute).UTC()
+	return fmt.Sprintf("%d,%d %d * * *", at.Minute(), at.Add(time.Minute).Minute(), at.Hour())
+}
+
+func cronJob(name, schedule string, policy batchv1.ConcurrencyPolicy) *batchv1.CronJob {
+	return &batchv1.CronJob{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: batchv1.CronJobSpec{
+			Schedule: schedule, ConcurrencyPolicy: policy,
+			Suspend: new(false), SuccessfulJobsHistoryLimit: new(int32(1)), FailedJobsHistoryLimit: new(int32(1)),
+			JobTemplate: batchv1.JobTemplateSpec{Spec: jobSpec(1, 1)},
+		},
+	}
 }
 
 func newCron(w *World) { w.someCron() }
@@ -167,7 +176,8 @@ func runs(pod *corev1.Pod) bool { return pod.Spec.RestartPolicy == corev1.Restar
 // end lets a pod of a Job come to its end, most often a good one.
 func (w *World) end(obj metav1.Object) {
 	phase, code := corev1.PodSucceeded, int32(0)
-	if obj.(*corev1.Pod).Spec.Containers[0].Image != leading && w.roll(5) == 1 {
+	image := imageOfPod(obj.(*corev1.Pod))
+	if image == failing || image != leading && w.roll(5) == 1 {
 		phase, code = corev1.PodFailed, 1
 	}
 	w.ended(obj, phase, code)
@@ -302,6 +312,7 @@ func (g *guard) runOf(old, now metav1.Object) {
 	if !ok || old != nil || g.restoring {
 		return
 	}
+	g.begins(job)
 	owner := metav1.GetControllerOfNoCopy(job)
 	if owner == nil {
 		return

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,9 +46,9 @@ var judgements = map[string]struct {
 	"daemonset-controller":             {daemonSetJudged, []kinds.Name{kinds.Pods.Name, kinds.Nodes.Name}},
 	"job-controller":                   {jobJudged, []kinds.Name{kinds.Pods.Name}},
 	"cronjob-controller":               {cronJobJudged, []kinds.Name{kinds.Jobs.Name}},
-	"endpoints-controller":             {endpointsJudged, []kinds.Name{kinds.Services.Name}},
+	"endpoints-controller":             {endpointsJudged, []kinds.Name{kinds.Services.Name, kinds.Pods.Name}},
 	"endpointslice-controller": {
-		slicesJudged("endpointslice-controller.k8s.io"), []kinds.Name{kinds.EndpointSlices.Name},
+		servedJudged, []kinds.Name{kinds.EndpointSlices.Name, kinds.Pods.Name},
 	},
 	"endpointslice-mirroring-controller": {
 		slicesJudged("endpointslicemirroring-controller.k8s.io"), []kinds.Name{kinds.EndpointSlices.Name},
@@ -79,6 +81,7 @@ func (g *guard) judge(t events.Turn, sequence uint64, l *look) {
 		g.spare(unknownLook)
 		return
 	}
+	g.world.tally.Judged++
 	rule.judge(l.in(t.Lane), findings{g, fmt.Sprintf("turn %d of %s %v (%s)", sequence, t.Controller, t.Key, t.Because)})
 }
 
@@ -281,6 +284,46 @@ func outOfOrder[T metav1.Object](all []T, gone map[types.UID]bool, limit int, ol
 func endpointsJudged(l *look, f findings) {
 	if len(l.deletes(kinds.Endpoints.Name)) > 0 && l.has(kinds.Services.Name, l.key.Namespace, l.key.Name) {
 		f.breaks("I4", "deletes the Endpoints of a Service that is there")
+	}
+	for _, c := range l.commands {
+		var e corev1.Endpoints
+		if c.Kind != kinds.Endpoints.Name || json.Unmarshal(c.Body, &e) != nil {
+			continue
+		}
+		for _, subset := range e.Subsets {
+			for _, a := range slices.Concat(subset.Addresses, subset.NotReadyAddresses) {
+				answers(l, a.TargetRef, "Endpoints", f)
+			}
+		}
+	}
+}
+
+// answers judges what is said to answer for a Service: a pod that was shown.
+func answers(l *look, pod *corev1.ObjectReference, where string, f findings) {
+	if pod != nil && !slices.ContainsFunc(l.list(kinds.Pods.Name), func(p metav1.Object) bool { return p.GetUID() == pod.UID }) {
+		f.breaks("S1", "names %s in %s, which is gone", pod.Name, where)
+	}
+}
+
+// servedJudged judges EndpointSlices of pods: what they name was shown, and no pod is named
+// twice in what is written at once.
+func servedJudged(l *look, f findings) {
+	slicesJudged("endpointslice-controller.k8s.io")(l, f)
+	named := map[types.UID]bool{}
+	for _, c := range l.commands {
+		var slice discoveryv1.EndpointSlice
+		if c.Kind != kinds.EndpointSlices.Name || json.Unmarshal(c.Body, &slice) != nil {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if answers(l, e.TargetRef, "a slice", f); e.TargetRef == nil {
+				continue
+			}
+			if named[e.TargetRef.UID] {
+				f.breaks("S1", "names %s in two slices", e.TargetRef.Name)
+			}
+			named[e.TargetRef.UID] = true
+		}
 	}
 }
 

@@ -156,6 +156,25 @@ func (w *World) beat() {
 	}
 }
 
+// remember has kubelets go whose nodes are not there after a restore, and takes for how long the
+// others drive pods away from what their nodes say.
+func (w *World) remember() {
+	for _, name := range sortedNames(w.kubelets) {
+		k := w.kubelets[name]
+		n, there := w.api.Get(nodeRef(name)).(*corev1.Node)
+		if !there {
+			delete(w.kubelets, name)
+			continue
+		}
+		k.driving = time.Time{}
+		for _, t := range n.Spec.Taints {
+			if t.Effect == corev1.TaintEffectNoExecute && t.TimeAdded != nil {
+				k.driving = t.TimeAdded.Time
+			}
+		}
+	}
+}
+
 func (w *World) renew(space, name string) {
 	ref := events.Ref{Kind: kinds.Leases.Name, Namespace: space, Name: name}
 	w.renewals++

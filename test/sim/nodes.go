@@ -32,7 +32,10 @@ func (n nodes) ready() bool {
 	return len(n.world.work) > 0
 }
 
-func (n nodes) act() { n.world.work[n.world.roll(len(n.world.work))]() }
+func (n nodes) act() {
+	n.world.guard.stirred()
+	n.world.work[n.world.roll(len(n.world.work))]()
+}
 
 // lookForWork finds everything that the scheduler and the nodes could do now:
 // assign a pod, make it ready, let it end.

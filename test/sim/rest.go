@@ -105,7 +105,7 @@ func (w *World) asAsked() error {
 	}
 	for _, look := range []func() error{
 		func() error { return w.controllersFilled(pods) }, func() error { return w.statefulFilled(pods) }, w.daemonsFilled,
-		func() error { return w.worksDone(pods) }, w.runsKept, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened, w.autoscaled, w.writtenDown, w.tokensGone, w.settledNodes,
+		func() error { return w.worksDone(pods) }, w.runsKept, w.runsMade, w.published, w.mirrored, w.tended, w.claimed, w.withinLimits, w.tokened, w.autoscaled, w.writtenDown, w.tokensGone, w.settledNodes,
 	} {
 		if err := look(); err != nil {
 			return err

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,24 +39,29 @@ func (w *World) inTurn() bool {
 			return true
 		}
 	}
-	if w.scene < len(w.options.Script) && !w.soon() {
+	switch {
+	case w.scene < len(w.options.Script) && !w.soon():
 		w.play(w.options.Script[w.scene])
 		return true
+	case w.still():
+		return false
+	default:
+		return w.sleep()
 	}
-	return w.sleep()
 }
 
 // soon tells whether time alone brings something that is not far away.
 func (w *World) soon() bool {
 	const near = 15 * time.Second
 	next := w.next()
-	return !next.IsZero() && next.Sub(w.now) <= near
+	return !next.IsZero() && next.Sub(w.now) <= near && !w.options.Asks
 }
 
 func (w *World) play(s Scene) {
 	w.note("script: %s", s.Name)
 	w.scene, w.waited = w.scene+1, 0
 	w.tally.Changes++
+	w.guard.stirred()
 	s.Do(w)
 }
 
@@ -65,8 +69,12 @@ func (w *World) play(s Scene) {
 type Scenario struct {
 	Name   string
 	Script []Scene
-	// Furnished asks for the controllers of namespaces too.
-	Furnished bool
+	// Cast is which controllers play; empty: those of Deployments.
+	Cast string
+	// Asks: a controller asks again and again, so that the world never sleeps.
+	Asks bool
+	// Clocks: it depends on the clocks of the reconcilers, which are not set then.
+	Clocks bool
 }
 
 const web = "web"
@@ -152,7 +160,7 @@ func Scenarios() []Scenario {
 	fail := func(w *World, pod *corev1.Pod) {
 		w.api.Change(refOf(kinds.Pods.Name, pod), func(obj metav1.Object) { reject(obj) })
 	}
-	return []Scenario{
+	workloads := []Scenario{
 		{Name: "create", Script: []Scene{deploy(3)}},
 		{Name: "scale up", Script: []Scene{deploy(1), scale(4)}},
 		{Name: "scale down", Script: []Scene{deploy(4), scale(1)}},
@@ -171,7 +179,7 @@ func Scenarios() []Scenario {
 		{Name: "the same name again at once", Script: []Scene{deploy(2), remove(background), deploy(3).after(1)}},
 		{Name: "a quota comes and goes", Script: []Scene{quota(1), deploy(3), quota(-1)}},
 		{Name: "somebody else writes too", Script: []Scene{deploy(2), foreign("a").after(50), foreign("b").after(10), image("web:v1"), foreign("c").after(60)}},
-		{Name: "a namespace", Furnished: true, Script: []Scene{
+		{Name: "a namespace", Cast: "furniture", Script: []Scene{
 			{Name: "create a namespace", Do: func(w *World) { w.Namespace("shop") }},
 			{Name: "forge its certificate", Do: func(w *World) { w.Forge("shop") }},
 			{Name: "take its account", Do: func(w *World) {
@@ -180,33 +188,7 @@ func Scenarios() []Scenario {
 			{Name: "take its certificate", Do: func(w *World) { w.Delete(certificateOf("shop"), background) }},
 		}},
 	}
-}
-
-// Picture is what the API server has in the end, but for names, identities,
-// versions, times and history.
-func (w *World) Picture() string {
-	var lines []string
-	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	for _, c := range w.api.kinds {
-		for _, obj := range c.sorted {
-			switch o := obj.(type) {
-			case *appsv1.Deployment:
-				say("deployment %s: %d of %s, says %d, %d updated, %d available", o.Name, *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.UpdatedReplicas, o.Status.AvailableReplicas)
-			case *appsv1.ReplicaSet:
-				if *o.Spec.Replicas > 0 {
-					say("replica set of %s: %d of %s, says %d, %d available", ownerOf(o), *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.AvailableReplicas)
-				}
-			case *corev1.Pod:
-				say("pod of a set: %v, %s, %s, labels %v, leaving %v", ownerOf(o) != "", o.Spec.Containers[0].Image, o.Status.Phase, o.Labels["app"], o.DeletionTimestamp != nil)
-			case *corev1.ConfigMap:
-				say("config map %s/%s: %v", o.Namespace, o.Name, o.Data)
-			default:
-				say("%s %s/%s", c.kind.Name, o.GetNamespace(), o.GetName())
-			}
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return slices.Concat(workloads, statefulScenarios(), daemonScenarios(), jobScenarios(), otherScenarios())
 }
 
 func imageOf(t corev1.PodTemplateSpec) string { return t.Spec.Containers[0].Image }

@@ -211,16 +211,22 @@ type Record struct {
 
 // Play plays a scenario, with a blow or without.
 func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
-	o.Script = s.Script
-	w := New(o, controllers)
+	w := New(scripted(s, o), controllers)
 	return w, w.Run()
+}
+
+// scripted is the options of a world that plays a scenario.
+func scripted(s Scenario, o Options) Options {
+	if o.Script = s.Script; s.Asks {
+		o.Asks, o.Quiet = true, 3*time.Minute
+	}
+	return o
 }
 
 // Recorded plays a scenario without a blow and keeps what happened.
 func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, error) {
 	r := &Record{Scenario: s, options: o}
-	o.Script = s.Script
-	w := New(o, controllers)
+	w := New(scripted(s, o), controllers)
 	w.recorded = r
 	if err := w.Run(); err != nil {
 		return nil, err
@@ -332,7 +338,7 @@ func (r *Record) losses() iter.Seq[Blow] {
 	return func(yield func(Blow) bool) {
 		for _, at := range r.messages {
 			for _, what := range []What{ForgetAll, SkipAll, ClockJump} {
-				if !yield(Blow{What: what, At: at}) {
+				if (what != ClockJump || !r.Scenario.Clocks) && !yield(Blow{What: what, At: at}) {
 					return
 				}
 			}

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/evidence"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
@@ -51,6 +53,8 @@ import (
 var (
 	seed = flag.Uint64("sim.seed", 0, "seed of the first world; 0: one of the day")
 	n    = flag.Uint64("sim.n", 300, "number of worlds of each shape")
+	all  = flag.Uint64("sim.all", 0, "number of worlds of all shapes together, at least; 0: as -sim.n says")
+	file = flag.String("sim.evidence", "", "where the figures are written to, such as docs/evidence/sim.json")
 )
 
 func TestMain(m *testing.M) {
@@ -58,6 +62,9 @@ func TestMain(m *testing.M) {
 	today := uint64(time.Now().Unix()) / (24 * 60 * 60)
 	if *seed == 0 {
 		*seed = 1 + today*100_000 // so that each day plays other worlds
+	}
+	if *all > 0 {
+		*n = (*all + uint64(len(shapes)) - 1) / uint64(len(shapes))
 	}
 	if *slice < 0 {
 		*slice = int(today % uint64(*share))
@@ -97,9 +104,13 @@ func jobs() []reconcile.Any {
 	}
 }
 
+func crons() []reconcile.Any {
+	return []reconcile.Any{job.Controller, cronjob.Controller, garbagecollector.Controller}
+}
+
 func network() []reconcile.Any {
 	return []reconcile.Any{
-		endpoints.Controller, endpointslice.New(endpointslice.Config{Max: 2}), replicationcontroller.Controller, garbagecollector.Controller,
+		endpoints.Controller, endpointslice.New(endpointslice.Config{Max: sim.SliceMax}), replicationcontroller.Controller, garbagecollector.Controller,
 	}
 }
 
@@ -114,7 +125,7 @@ func quotas() []reconcile.Any {
 }
 
 func quotasOften() []reconcile.Any {
-	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: 2 * time.Minute})}
+	return []reconcile.Any{resourcequota.New(resourcequota.Config{Period: 5 * time.Minute})}
 }
 
 func mirrors() []reconcile.Any {
@@ -194,17 +205,24 @@ var shapes = map[string]shape{
 	"leaders, crashes": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 8, Users: sim.Leaders, Faults: 20, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: 500 * time.Millisecond,
 	}, jobs},
+	"crons, calm": {sim.Options{Changes: 16, Users: sim.Crons, Pace: -1}, crons},
+	"crons": {sim.Options{
+		Replicas: 2, Writers: 2, Changes: 16, Users: sim.Crons, Faults: 6, Trouble: slices.Concat(sim.All, slices.Repeat(sim.ClockJumps, 6)), Pace: 50 * time.Millisecond,
+	}, crons},
+	"refusals": {sim.Options{
+		Replicas: 2, Changes: 10, Users: sim.Refusals, Last: sim.Admit, Faults: 4, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, workloads},
 	"network": {sim.Options{Replicas: 2, Changes: 8, Users: sim.Network, Faults: 6, Trouble: sim.All, Pace: -1}, network},
 	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
 	"quotas": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
-		Trouble: slices.Concat(sim.Crashes, sim.Redeliveries, sim.Losses), Pace: 50 * time.Millisecond,
+		Trouble: slices.Concat(sim.Crashes, sim.Lags, sim.Redeliveries, sim.Losses), Pace: 50 * time.Millisecond,
 	}, quotas},
 	// Whoever has not heard of a Service when it counts for the last time is told of it
 	// by nobody, since births are charged elsewhere: it counts again after a period.
 	"quotas, blind": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
-		Quiet: 3 * time.Minute,
+		Quiet: 11 * time.Minute,
 	}, quotasOften},
 	"mirrors": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Mirrors, Faults: 6, Trouble: sim.All, Pace: -1}, mirrors},
 	"volumes": {sim.Options{
@@ -263,34 +281,83 @@ func again(name string, seed uint64) string {
 	return fmt.Sprintf("again: go test ./test/sim -run 'TestWorlds/%s$' -sim.seed=%d -sim.n=1", strings.ReplaceAll(name, " ", "_"), seed)
 }
 
+// figures is what came of the worlds of a run.
+type figures struct {
+	mu     sync.Mutex
+	total  sim.Tally
+	worlds map[string]uint64
+	broken []string
+	began  time.Time
+	commit string
+}
+
+// add takes in a world.
+func (f *figures) add(name string, t sim.Tally, err error, seed uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.total = f.total.Add(t)
+	f.worlds[name]++
+	if err != nil {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		f.broken = append(f.broken, fmt.Sprintf("%s, %s", first, again(name, seed)))
+	}
+}
+
+func (f *figures) played() (sum uint64) {
+	for _, n := range f.worlds {
+		sum += n
+	}
+	return sum
+}
+
+// write writes the figures as evidence.
+func (f *figures) write(ctx context.Context, to string, failed bool) error {
+	code := 0
+	if failed {
+		code = 1
+	}
+	return evidence.Write(ctx, to, map[string]any{
+		"commit": f.commit, "exitCode": code, "seconds": int(time.Since(f.began).Seconds()),
+		"seeds": fmt.Sprintf("%d to %d, for each shape", *seed, *seed+*n-1), "worlds": f.played(), "worldsPerShape": f.worlds,
+		"steps": f.total.Steps, "faults": f.total.Faults, "changes": f.total.Changes, "turns": f.total.Turns, "writes": f.total.Writes,
+		"decisionsJudged": f.total.Judged, "effectsJudged": f.total.Effects, "exceptions": f.total.Excepted(),
+		"writesOfOneObjectAtOnce": f.total.Busiest, "longestUnanswered": f.total.Latest.String(), "violations": len(f.broken), "broken": f.broken,
+	})
+}
+
 func TestWorlds(t *testing.T) {
-	var mu sync.Mutex
-	var total sim.Tally
-	worlds, began := uint64(0), time.Now()
+	f := &figures{worlds: map[string]uint64{}, began: time.Now()}
+	if *file != "" {
+		var err error
+		if f.commit, err = evidence.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tally, start := sim.Tally{}, time.Now()
-			for s := *seed; s < *seed+*n; s++ {
+			for s := *seed; s < *seed+*n && !t.Failed(); s++ {
 				options := shapes[name].options
 				options.Seed, options.Mute = s, true
 				w := sim.New(options, shapes[name].controllers())
-				if w.Run() != nil {
+				err := w.Run()
+				if f.add(name, w.Tally(), err, s); err != nil {
 					options.Mute = false // once more, with the transcript
-					t.Fatalf("%v\n%s", sim.New(options, shapes[name].controllers()).Run(), again(name, s))
+					t.Errorf("%v\n%s", sim.New(options, shapes[name].controllers()).Run(), again(name, s))
 				}
-				tally = tally.Add(w.Tally())
 			}
-			t.Logf("%d worlds: %v; %.0f worlds/s", *n, tally, float64(*n)/time.Since(start).Seconds())
-			mu.Lock()
-			defer mu.Unlock()
-			total, worlds = total.Add(tally), worlds+*n
 		})
 	}
 	t.Cleanup(func() {
-		took := time.Since(began).Seconds()
-		t.Logf("the exceptions:\n%s", total.Exceptions())
-		t.Logf("%d worlds on %d cores in %.0f s (%.0f/s): %v (%.0f requests/s)", worlds, runtime.GOMAXPROCS(0), took, float64(worlds)/took, total, float64(total.Writes)/took)
+		took := time.Since(f.began).Seconds()
+		t.Logf("the exceptions:\n%s", f.total.Exceptions())
+		t.Logf("%d worlds on %d cores in %.0f s (%.0f/s): %v (%.0f requests/s)", f.played(), runtime.GOMAXPROCS(0), took, float64(f.played())/took, f.total, float64(f.total.Writes)/took)
+		if *file == "" {
+			return
+		}
+		if err := f.write(context.WithoutCancel(t.Context()), *file, t.Failed()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

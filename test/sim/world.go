@@ -51,6 +51,8 @@ type Options struct {
 	// Quiet is for how long nobody must write in a world that never sleeps, for it to be
 	// at rest; 0: it has to sleep.
 	Quiet time.Duration
+	// Asks: a controller asks again and again, and a script waits for none of it.
+	Asks bool
 	// Mute is a world without a transcript.
 	Mute bool
 	// Blow goes wrong at one point of a script; nil: nothing does.
@@ -68,6 +70,8 @@ const (
 	// MemoryFence forgets what was decided with the process that decided it, as a
 	// gate that is kept in memory does.
 	MemoryFence
+	// Deaf is reconcilers that lose a message now and then before they look at it.
+	Deaf
 	// Heedless is a writer that neither looks whether a turn is stale nor minds
 	// any condition of a command.
 	Heedless
@@ -87,6 +91,7 @@ type World struct {
 	servers  []*server
 	bus      *Bus
 	watchers []*watcher
+	first    int64  // the version of what is there from the start
 	era      uint64 // the epoch of the storage, as far as a watcher has found out
 	replicas []*replica
 	writers  []*writer
@@ -127,13 +132,24 @@ type World struct {
 // Tally counts what happened in a world.
 type Tally struct {
 	Steps, Faults, Changes, Turns, Writes, Conflicts int
+	// Judged is how many decisions were judged by what they rest on, and Effects how many
+	// requests had an effect, which was looked at.
+	Judged, Effects int
+	// Busiest is how often one object was written while nothing else happened, and Latest how
+	// long a message was unanswered, at most.
+	Busiest int
+	Latest  time.Duration
 	// Spared is how often each exception was made from a rule.
 	Spared [exceptions]int
 }
 
 // Add counts two worlds together.
 func (t Tally) Add(o Tally) Tally {
-	sum := Tally{t.Steps + o.Steps, t.Faults + o.Faults, t.Changes + o.Changes, t.Turns + o.Turns, t.Writes + o.Writes, t.Conflicts + o.Conflicts, t.Spared}
+	sum := Tally{
+		Steps: t.Steps + o.Steps, Faults: t.Faults + o.Faults, Changes: t.Changes + o.Changes, Turns: t.Turns + o.Turns,
+		Writes: t.Writes + o.Writes, Conflicts: t.Conflicts + o.Conflicts, Judged: t.Judged + o.Judged, Effects: t.Effects + o.Effects,
+		Busiest: max(t.Busiest, o.Busiest), Latest: max(t.Latest, o.Latest), Spared: t.Spared,
+	}
 	for e, n := range o.Spared {
 		sum.Spared[e] += n
 	}
@@ -141,7 +157,8 @@ func (t Tally) Add(o Tally) Tally {
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d steps, %d faults, %d changes, %d turns, %d writes", t.Steps, t.Faults, t.Changes, t.Turns, t.Writes)
+	return fmt.Sprintf("%d steps, %d faults, %d changes, %d turns, %d writes, at most %d of one object at once, a message unanswered for %v at most",
+		t.Steps, t.Faults, t.Changes, t.Turns, t.Writes, t.Busiest, t.Latest)
 }
 
 // actor is one thing that can happen again and again.
@@ -177,6 +194,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 		w.bus.open(d.Name, reads(c, w.served))
 	}
 	w.populate()
+	w.first = w.api.version
 	for range o.Watchers {
 		w.watchers = append(w.watchers, newWatcher(w))
 	}
@@ -264,6 +282,7 @@ func (w *World) step() bool {
 	case w.changes > 0 && !w.now.Before(w.lull) && (roll == 0 || len(w.ready) == 0):
 		w.changes--
 		w.tally.Changes++
+		w.guard.stirred()
 		w.options.Users[w.roll(len(w.options.Users))](w)
 		if w.changes == 0 && w.options.Last != nil {
 			w.options.Last(w)
@@ -271,6 +290,7 @@ func (w *World) step() bool {
 	case w.faults > 0 && roll == 1 && len(w.ready) > 0:
 		w.faults--
 		w.tally.Faults++
+		w.guard.stirred()
 		w.options.Trouble[w.roll(len(w.options.Trouble))](w)
 	case len(w.ready) == 0 && w.still():
 		return false
@@ -310,6 +330,7 @@ func (w *World) sleep() bool {
 	if next.IsZero() || next.Sub(w.now) > w.horizon {
 		return w.release()
 	}
+	w.guard.waited(next.Sub(w.now))
 	w.advance(next)
 	w.beat()
 	for _, x := range w.watchers {
@@ -371,6 +392,9 @@ func (w *World) advance(to time.Time) {
 	// Somebody writes something all the time: nodes renew their leases.
 	w.api.version += to.Unix() - w.now.Unix()
 	// Desks hear the writers all the time: also just before anything is due.
+	if len(w.replicas) > 1 && to.After(w.now) {
+		w.guard.stirred() // two that see different things, and own no keys here, write in turn
+	}
 	if just := to.Add(-claim.Interval); just.After(w.now) {
 		w.now = just
 		w.heartbeats(just)
@@ -422,6 +446,7 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	answer := w.api.Do(r)
 	w.guard.doing = nil
 	w.guard.reads(c, r, answer)
+	w.guard.wrote(c, r, answer, w.api.version != version)
 	if answer.Code == 409 && r.Verb != plan.Create {
 		w.tally.Conflicts++
 	}
@@ -492,7 +517,13 @@ func (w *World) note(format string, args ...any) {
 }
 
 func (w *World) failure(err error) error {
-	tail := w.story[max(0, len(w.story)-60):]
+	from := max(0, len(w.story)-60)
+	tail := slices.Clone(w.story[from:])
+	for _, line := range slices.Backward(w.story[:from]) {
+		if strings.Contains(line, "fault: ") { // what went wrong before, whatever else happened
+			tail = slices.Insert(tail, 0, line)
+		}
+	}
 	return fmt.Errorf("seed %d: %w\n%s", w.options.Seed, err, strings.Join(tail, "\n"))
 }
 

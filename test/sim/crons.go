@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// Crons is what users do with CronJobs, while minutes pass.
+var Crons = []Deed{newCron, newCron, minutesPass, minutesPass, minutesPass, rescheduleCron, suspendCron, failPod, deleteCron}
+
+// minutesPass has users wait, so that runs begin.
+func minutesPass(w *World) { w.lull = w.now.Add(time.Duration(1+w.roll(240)) * time.Second) }
+
+// rescheduleCron gives a CronJob other moments.
+func rescheduleCron(w *World) {
+	if ref, there := w.someCron(); there {
+		schedule := w.soonAfter()
+		w.note("user: %v runs at %s", ref, schedule)
+		w.api.Change(ref, func(obj metav1.Object) { obj.(*batchv1.CronJob).Spec.Schedule = schedule })
+	}
+}
+
+// run is a moment of a CronJob.
+type run struct {
+	of     types.UID
+	moment int64 // in minutes
+}
+
+// begins looks at the Job of a run that is created: its moment is one of the schedule, has come by
+// the clock of the process that decided, and has had no run.
+func (g *guard) begins(job *batchv1.Job) {
+	if g.doing == nil || g.doing.turn.Controller != "cronjob-controller" {
+		return
+	}
+	at, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	owner := metav1.GetControllerOfNoCopy(job)
+	if err != nil || owner == nil {
+		g.breaks("C1", "%s does not say of which moment and CronJob it is", job.Name)
+		return
+	}
+	r, turn := run{owner.UID, at.Unix() / 60}, g.doing.turn
+	if at.After(turn.Now) {
+		g.breaks("C1", "%s begins %v before its moment", job.Name, at.Sub(turn.Now))
+	}
+	if g.begun[r] {
+		g.breaks("C1", "%s begins again", job.Name)
+	}
+	g.begun[r] = true
+	if !slices.ContainsFunc(g.versions(owner, job.Namespace, &turn), func(obj metav1.Object) bool {
+		return scheduled(obj.(*batchv1.CronJob).Spec.Schedule, at)
+	}) {
+		g.breaks("C1", "%s begins at %v, which is no moment of its schedule", job.Name, at)
+	}
+}
+
+// rescheduled notes when a CronJob was given other moments.
+func (g *guard) rescheduled(old, now metav1.Object) {
+	was, ok := old.(*batchv1.CronJob)
+	is, there := now.(*batchv1.CronJob)
+	if ok && there && was.Spec.Schedule != is.Spec.Schedule {
+		g.other[is.UID] = g.world.now
+	}
+}
+
+// scheduled tells whether a moment is one of a schedule, which names minutes and one hour.
+func scheduled(schedule string, at time.Time) bool {
+	fields := strings.Fields(schedule)
+	minutes, hour := strings.Split(fields[0], ","), fields[1]
+	return slices.Contains(minutes, strconv.Itoa(at.UTC().Minute())) && hour == strconv.Itoa(at.UTC().Hour()) && at.Second() == 0
+}
+
+// lastMoment is the last moment of a schedule up to a time and after another.
+func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool) {
+	for at = until.Truncate(time.Minute); at.After(after); at = at.Add(-time.Minute) {
+		if scheduled(schedule, at) {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// taken tells whether a Job of another owner has the name of a run.
+func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
+	job := w.api.Get(jobRef(fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)))
+	return job != nil && controllerOf(job) != cron.UID
+}
+
+// runsMade tells whether the last moment of each CronJob has had its run. Of several that were
+// missed only the last is made up for, as upstream's policy is; and by the time of rest no run
+// is at work that another would have to wait for.
+func (w *World) runsMade() error {
+	if !w.runs("cronjob-controller") {
+		return nil
+	}
+	for _, obj := range w.api.List(kinds.CronJobs.Name) {
+		cron := obj.(*batchv1.CronJob)
+		since, other := w.guard.other[cron.UID]
+		if since = since.Add(time.Second); cron.CreationTimestamp.After(since) {
+			since = cron.CreationTimestamp.Time
+		}
+		at, due := lastMoment(cron.Spec.Schedule, since, w.now.Add(-time.Second))
+		last := cron.Status.LastScheduleTime
+		switch {
+		case !due || *cron.Spec.Suspend || last != nil && !last.Time.Before(at):
+		case w.taken(cron, at):
+			w.guard.spare(takenRun)
+		case other && w.options.Faults > 0:
+			w.guard.spare(heardLater)
+		default:
+			return fmt.Errorf("%s should have run at %v, and says that it ran last at %v", cron.Name, at, last)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// Disasters is what is rare, and worse than a crash: the API server's storage is restored, the
+// bus loses outcomes or positions, the whole cluster stands still and goes on. Turns are lost
+// only in the sieve.
+var Disasters = []Fault{restoreSome, restoreSome, loseSomeOutcomes, skipSome, suspend}
+
+// restoreSome restores the storage, where a watcher runs that finds out before anything is
+// written.
+func restoreSome(w *World) {
+	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return !x.stalled() }) {
+		w.Restore(int64(1 + w.roll(12)))
+	}
+}
+
+func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
+
+func skipSome(w *World) { w.SkipAhead() }
+
+// suspend has nothing at all happen for a while, as on machines that are suspended together.
+func suspend(w *World) {
+	long := time.Duration(1+w.roll(30)) * time.Minute
+	w.note("fault: everything is suspended for %v", long)
+	w.advance(w.now.Add(long))
+}
+
+// ClockJumps is the clocks of reconcilers that are set: an hour ahead, or right again.
+var ClockJumps = []Fault{jumpClock}
+
+// jumpClock sets the clock of one process of the reconcilers.
+func jumpClock(w *World) {
+	r := w.replicas[w.roll(len(w.replicas))]
+	r.skew = []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
+	w.note("fault: a clock of the reconcilers is %v ahead from now on", r.skew)
+	r.advance()
+}

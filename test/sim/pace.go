@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// The rules here judge how much is written, and how late: I7, I11 and I16.
+
+const (
+	// mostWrites is how often an object may be written while users, nodes and faults do nothing.
+	mostWrites = 20
+	// latest is for how long reconcilers may leave a message unanswered while nothing holds them up.
+	latest = 10 * time.Minute
+)
+
+// batch is what became of what a turn creates.
+type batch struct {
+	made    int
+	refused map[int]bool // by the command, which may be asked for again
+}
+
+// stirred notes that something else than a controller does something.
+func (g *guard) stirred() { clear(g.writes) }
+
+// wrote counts what a request has done to an object, and what it has cost.
+func (g *guard) wrote(c *carrying, r plan.Request, answer plan.Response, effect bool) {
+	if effect {
+		g.world.tally.Effects++
+	}
+	if effect && r.Name != "" {
+		at := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+		g.writes[at]++
+		n := g.writes[at]
+		if g.world.tally.Busiest = max(g.world.tally.Busiest, n); n > mostWrites {
+			g.breaks("I11", "%s %s was written %d times while nothing else happened, at last by %s", r.Kind, r.Name, n, c.turn.Controller)
+		}
+	}
+	if r.Verb != plan.Create {
+		return
+	}
+	b := g.batches[c]
+	if b == nil {
+		b = &batch{refused: map[int]bool{}}
+		g.batches[c] = b
+	}
+	switch {
+	case effect:
+		b.made++
+	case answer.Code == 403:
+		b.refused[r.Command] = true
+	}
+	// One comes first, then twice as many each time, until one is refused.
+	if n := len(b.refused); n > b.made+1 {
+		g.breaks("I16", "turn %d of %s has %d creates refused after %d that were not", c.sequence, c.turn.Controller, n, b.made)
+	}
+}
+
+// waited lets reconcilers answer for messages that they left unanswered while nothing else
+// could happen, every process ran, and no view was held back.
+func (g *guard) waited(d time.Duration) {
+	w := g.world
+	if !w.until.IsZero() || slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.stalled() }) ||
+		slices.ContainsFunc(w.writers, func(x *writer) bool { return x.stalled() }) {
+		return
+	}
+	for _, c := range w.controllers {
+		name := c.Describe().Name
+		for _, t := range w.bus.books[name].tickets {
+			g.unanswered(t, d, name)
+		}
+	}
+}
+
+// unanswered looks at the messages of a consumer that were delivered and not answered.
+func (g *guard) unanswered(t *durable, d time.Duration, controller string) {
+	for _, p := range t.pending {
+		if t.holds != nil && !t.holds(p.sequence) {
+			continue
+		}
+		p.late += d
+		g.world.tally.Latest = max(g.world.tally.Latest, p.late)
+		if p.late > latest {
+			g.breaks("I7", "%s has left message %d unanswered for %v", controller, p.sequence, p.late)
+		}
+	}
+}

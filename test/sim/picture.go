@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Picture is what the API server has in the end, but for names, identities,
+// versions, times and history.
+func (w *World) Picture() string {
+	var lines []string
+	answering := map[string]int{} // for each Service, in all of its slices
+	for _, c := range w.api.kinds {
+		for _, obj := range c.sorted {
+			if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+				answering[slice.Labels[discoveryv1.LabelServiceName]] += len(inSlice(slice))
+				continue
+			}
+			if line := pictured(obj); line != "" {
+				lines = append(lines, line)
+			} else if _, set := obj.(*appsv1.ReplicaSet); !set {
+				lines = append(lines, fmt.Sprintf("%s %s/%s", c.kind.Name, obj.GetNamespace(), obj.GetName()))
+			}
+		}
+	}
+	for service, n := range answering {
+		lines = append(lines, fmt.Sprintf("slices of %s: %d", service, n))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// pictured is what the picture says of an object; empty: its name is enough, or, of an empty
+// ReplicaSet, nothing.
+func pictured(obj metav1.Object) string {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		return fmt.Sprintf("deployment %s: %d of %s, says %d, %d updated, %d available", o.Name, *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.UpdatedReplicas, o.Status.AvailableReplicas)
+	case *appsv1.ReplicaSet:
+		if *o.Spec.Replicas > 0 {
+			return fmt.Sprintf("replica set of %s: %d of %s, says %d, %d available", ownerOf(o), *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.AvailableReplicas)
+		}
+		return ""
+	case *corev1.Pod:
+		return fmt.Sprintf("pod of a set: %v, %s, %s, labels %v, leaving %v", ownerOf(o) != "", imageIn(o), o.Status.Phase, o.Labels["app"], o.DeletionTimestamp != nil)
+	case *corev1.ConfigMap:
+		return fmt.Sprintf("config map %s/%s: %v", o.Namespace, o.Name, o.Data)
+	case *appsv1.StatefulSet:
+		return fmt.Sprintf("stateful set %s: says %d, %d ready, %d updated", o.Name, o.Status.Replicas, o.Status.ReadyReplicas, o.Status.UpdatedReplicas)
+	case *appsv1.DaemonSet:
+		return fmt.Sprintf("daemon set %s: says %d, %d updated", o.Name, o.Status.NumberAvailable, o.Status.UpdatedNumberScheduled)
+	case *appsv1.ControllerRevision:
+		return fmt.Sprintf("revision %d of %s", o.Revision, ownerOf(o))
+	case *batchv1.Job:
+		end, _ := endOf(o)
+		return fmt.Sprintf("job %s: %s %s, %d succeeded, %d failed", o.Name, end.Type, end.Reason, o.Status.Succeeded, o.Status.Failed)
+	case *batchv1.CronJob:
+		last := "never"
+		if at := o.Status.LastScheduleTime; at != nil {
+			last = at.UTC().Format(time.TimeOnly)
+		}
+		return fmt.Sprintf("cron job %s: %d at work, last of %s", o.Name, len(o.Status.Active), last)
+	case *corev1.Endpoints:
+		return fmt.Sprintf("endpoints %s: %d", o.Name, len(inSubsets(o)))
+	case *policyv1.PodDisruptionBudget:
+		return fmt.Sprintf("budget %s: %d of %d healthy, %d may go", o.Name, o.Status.CurrentHealthy, o.Status.DesiredHealthy, o.Status.DisruptionsAllowed)
+	case *corev1.ResourceQuota:
+		var used []string
+		for name, n := range o.Status.Used {
+			used = append(used, fmt.Sprint(name, "=", n.String()))
+		}
+		slices.Sort(used)
+		return fmt.Sprintf("quota %s: %v", o.Name, used)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return fmt.Sprintf("autoscaler %s: %d", o.Name, o.Status.DesiredReplicas)
+	default:
+		return ""
+	}
+}
+
+// imageIn is the image of a pod, where it has a container.
+func imageIn(p *corev1.Pod) string {
+	if len(p.Spec.Containers) == 0 {
+		return ""
+	}
+	return imageOfPod(p)
+}
