@@ -30,7 +30,7 @@ LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture)$$
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
+.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of hist
 
 sim: $(GOTESTSUM) ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
 	set -o pipefail; $(call tests,$@,standard-verbose) ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+
+sim-evidence: ## ALL worlds of all shapes together, and what came of them in EVIDENCE: make sim-evidence ALL=100000 EVIDENCE=docs/evidence/sim.json
+	set -o pipefail; $(GO) test ./test/sim -run 'TestWorlds$$' -v -count=1 -sim.seed=$(or $(SEED),0) -sim.all=$(or $(ALL),100000) -sim.evidence=$(abspath $(or $(EVIDENCE),docs/evidence/sim.json)) -timeout 3h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
 	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
