@@ -28,14 +28,3 @@ func suspend(w *World) {
 	w.note("fault: everything is suspended for %v", long)
 	w.advance(w.now.Add(long))
 }
-
-// ClockJumps is the clocks of reconcilers that are set: an hour ahead, or right again.
-var ClockJumps = []Fault{jumpClock}
-
-// jumpClock sets the clock of one process of the reconcilers.
-func jumpClock(w *World) {
-	r := w.replicas[w.roll(len(w.replicas))]
-	r.skew = []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
-	w.note("fault: a clock of the reconcilers is %v ahead from now on", r.skew)
-	r.advance()
-}
