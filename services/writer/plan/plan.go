@@ -119,7 +119,10 @@ func New(t events.Turn, o Options) *Plan {
 // needs no request or may not have one.
 func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds map[int]mould) *deed {
 	d := &deed{at: i, command: c}
-	unfit := o.unfit(c, t)
+	unfit, refused := o.unfit(c, t), o.Refused
+	if errors.Is(unfit, events.ErrSuperseded) {
+		unfit, refused = nil, Refusal{Reason: "Stale", Message: unfit.Error()}
+	}
 	switch {
 	case o.Off:
 		d.refuse("Off", "the writer is switched off")
@@ -127,10 +130,10 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		d.refuse(NotPromised, "the controller never promised to "+VerbOf(c.Verb)+" "+string(c.Kind))
 	case c.Verb != events.VerbRecord && fault(c) != "":
 		d.refuse("Malformed", fault(c))
-	case errors.Is(unfit, events.ErrSuperseded):
-		d.refuse("Stale", unfit.Error())
 	case unfit != nil:
 		d.refuse(NotPromised, unfit.Error())
+	case c.Verb == events.VerbRecord && refused != o.Refused:
+		d.refuse(refused.Reason, refused.Message)
 	case c.Verb == events.VerbRecord:
 		d.end(Response{}, events.Applied)
 		if o.DryRun {
@@ -148,7 +151,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		}
 		d = newDeed(i, c, body, o)
 		d.seen = t.Seen[c.Kind]
-		if d.refused = o.Refused; o.Refused != (Refusal{}) {
+		if d.refused = refused; refused != (Refusal{}) {
 			d.skip()
 		} else if c.Of != nil && !Nameable(c.Of.Name) {
 			d.end(Response{Code: 404, Reason: string(metav1.StatusReasonNotFound), Message: "no object can have the name"}, events.Absent)

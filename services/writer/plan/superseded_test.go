@@ -26,3 +26,25 @@ func TestWhatIsSupersededIsStale(t *testing.T) {
 		}
 	}
 }
+
+// A turn that another writer may have begun is looked for also where it cannot be compared any
+// more, as when its object has gone meanwhile: it may be the turn that has done that.
+func TestWhatIsSupersededMayHaveBeenDone(t *testing.T) {
+	turn := events.Turn{Lane: events.Tell, Commands: []events.Command{{
+		Verb: events.VerbUpdate, Kind: "jobs.batch", Version: "v1", Namespace: "shop", Name: "once", Subresource: "status",
+		If: &events.If{UID: "uid", ResourceVersion: "7"}, Body: []byte(`{"status":{"succeeded":1}}`),
+	}}}
+	stale := func(events.Command, []byte) error {
+		return fmt.Errorf("%w: the key's object is not known", events.ErrSuperseded)
+	}
+	p := plan.New(turn, plan.Options{Again: true, Fits: stale})
+	next := p.Next()
+	if len(next) != 1 || next[0].Verb.Writes() {
+		t.Fatalf("the requests are %+v, want a look at the object", next)
+	}
+	p.Answer(next[0].Command, plan.Response{Code: 404, Reason: "NotFound"})
+	results, done := p.Results()
+	if !done || results[0].Status != events.Refused || results[0].Reason != "Stale" || !results[0].Unsure {
+		t.Errorf("%+v, done %t; want a refusal that says that nobody knows", results, done)
+	}
+}
