@@ -88,7 +88,12 @@ func (v View) judge(now time.Time) reconcile.Decision {
 	again, because := v.patience()
 	dead := v.refs(Absent, Unknown)
 	switch {
-	case len(dead) > 0 && now.Before(again):
+	case v.kept() && len(v.refs(Absent, Waiting)) > 0:
+		// One of them lives, whichever it is, so the object stays; and an owner that
+		// waits for it would wait for as long as that one lives.
+		return reconcile.Do("has an owner, of a kind that is not watched, and references that no longer count",
+			v.forget(v.Object, v.refs(Absent, Waiting), reconcile.IfAbsent(v.refs(Absent)...), v.tell()))
+	case now.Before(again):
 		return reconcile.Wake(again, because)
 	case v.any(Solid) && len(v.refs(Absent, Unknown, Waiting)) == 0:
 		return reconcile.Nothing("has an owner")
@@ -116,6 +121,11 @@ func (v View) goInOrder(dead []metav1.OwnerReference) reconcile.Decision {
 		return reconcile.Do("may be part of a circle of owners", v.unblock(blocking, dead))
 	}
 	return reconcile.Do("an owner waits for it, and it has dependents", v.delete(metav1.DeletePropagationForeground, dead))
+}
+
+// kept tells whether an owner was found alive that may be one of a kind that is not watched.
+func (v View) kept() bool {
+	return v.Refused != nil && v.Refused.Reason == ownerAlive && v.any(Unknown)
 }
 
 // patience is the moment before which a refused command is not worth repeating.
