@@ -101,9 +101,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 	}
 	ref := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 	if r.Owner != nil {
-		var known bool
-		if ref, known = a.ownerRef(r.Owner, r.Namespace); !known {
-			return plan.Response{Reason: plan.ReasonNoMatch}
+		var refusal *plan.Response
+		if ref, refusal = a.ownerOf(r); refusal != nil {
+			return *refusal
 		}
 	}
 	c := a.of(ref.Kind)
@@ -164,6 +164,12 @@ func (a *API) List(kind kinds.Name) []metav1.Object {
 		return c.sorted
 	}
 	return nil
+}
+
+// Load puts an object there as it is, with a version of its own.
+func (a *API) Load(kind kinds.Name, obj metav1.Object) {
+	ref := events.Ref{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	a.commit(a.of(kind), ref, a.Get(ref), clone(obj))
 }
 
 // Change lets something other than a controller change an object: a user, the
@@ -461,6 +467,18 @@ func whole(obj metav1.Object) plan.Response {
 	r := answer(obj)
 	r.Body = body
 	return r
+}
+
+// ownerOf is the object that the owner of a request is, or why there can be none.
+func (a *API) ownerOf(r plan.Request) (events.Ref, *plan.Response) {
+	switch ref, known := a.ownerRef(r.Owner, r.Namespace); {
+	case !known:
+		return ref, &plan.Response{Reason: plan.ReasonNoMatch}
+	case ref.Namespace == "" && a.of(ref.Kind).kind.Namespaced:
+		return ref, &plan.Response{Reason: plan.ReasonUnresolvable}
+	default:
+		return ref, nil
+	}
 }
 
 func (a *API) ownerRef(o *metav1.OwnerReference, namespace string) (events.Ref, bool) {

@@ -50,12 +50,15 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
 }
 
-// maker makes the objects of a kind.
+// maker makes the objects of a kind. Of one that is not known here there is the metadata.
 func maker(kind kinds.Name) func() metav1.Object {
 	if fresh, ok := makers[kind]; ok {
 		return fresh
 	}
-	return further[kind]
+	if fresh, ok := further[kind]; ok {
+		return fresh
+	}
+	return func() metav1.Object { return &metav1.PartialObjectMetadata{} }
 }
 
 // atOnceAsked tells whether a delete does not wait for the node.
