@@ -1,0 +1,205 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// Actor is one of our controllers on a [Stage]: what changes there makes turns by the
+// controller's own mapping, each is carried out by a plan of the writer, and its outcome,
+// a wake or the back-off after a failure makes the next.
+type Actor struct {
+	Controller reconcile.Any
+	Stage      *Stage
+	Now        time.Time
+	// See is what it is shown; kinds that are left out are not watched.
+	See *reconciletest.World
+	// Later, when set, tells which keys wait for the others that are due.
+	Later func(events.Key) bool
+	// Shown makes what it is shown of an object.
+	Shown func(kinds.Kind, metav1.Object) metav1.Object
+
+	// Before, when set, is called before each turn with what the turn will see.
+	Before func(*reconciletest.World)
+
+	due      map[events.Key]time.Time
+	failures map[course]int
+	sequence uint64
+}
+
+// Begin shows the actor all that there is, and the changes from now on.
+func (a *Actor) Begin(watched ...kinds.Kind) {
+	a.due, a.failures = map[events.Key]time.Time{}, map[course]int{}
+	a.See = reconciletest.NewWorld(watched...)
+	if a.Shown == nil {
+		a.Shown = func(_ kinds.Kind, obj metav1.Object) metav1.Object { return obj }
+	}
+	watches := func(k kinds.Kind) bool {
+		return slices.ContainsFunc(watched, func(w kinds.Kind) bool { return w.Name == k.Name })
+	}
+	a.Stage.change = func(k kinds.Kind, ref events.Ref, was, now metav1.Object) {
+		if !watches(k) {
+			return
+		}
+		if now == nil {
+			a.See.Remove(k.Name, ref.Namespace, ref.Name)
+		} else {
+			now = a.Shown(k, now)
+			a.See.Put(k, now)
+		}
+		if was != nil {
+			was = a.Shown(k, was)
+		}
+		a.wake(a.See.Keys(a.Controller, k, was, now)...)
+	}
+	for _, k := range watched {
+		for _, obj := range a.Stage.API.List(k.Name) {
+			a.See.Put(k, a.Shown(k, obj))
+		}
+	}
+	for _, k := range watched {
+		for _, obj := range a.Stage.API.List(k.Name) {
+			a.wake(a.See.Keys(a.Controller, k, nil, a.Shown(k, obj))...)
+		}
+	}
+}
+
+func (a *Actor) wake(keys ...events.Key) {
+	for _, key := range keys {
+		a.due[key] = a.Now
+	}
+}
+
+// turnsAtOnce is how many turns may follow each other without any time between them.
+const turnsAtOnce = 400
+
+// Until lets it act, and time pass until a moment.
+func (a *Actor) Until(end time.Time) error {
+	for turns := 0; ; turns++ {
+		key, at, ok := a.next()
+		if !ok || at.After(end) {
+			a.Now = end
+			return nil
+		}
+		if at.After(a.Now) {
+			a.Now, turns = at, 0
+		}
+		if turns > turnsAtOnce {
+			return fmt.Errorf("%v: %w", key, ErrRestless)
+		}
+		delete(a.due, key)
+		if err := a.turn(key); err != nil {
+			return err
+		}
+	}
+}
+
+// next is whose turn it is, and when.
+func (a *Actor) next() (next events.Key, at time.Time, ok bool) {
+	for key, due := range a.due {
+		due = latest(due, a.Now)
+		if !ok || due.Before(at) || due.Equal(at) && a.sooner(key, next) {
+			next, at, ok = key, due, true
+		}
+	}
+	return next, at, ok
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sooner tells whether a key has its turn before another that is due as well.
+func (a *Actor) sooner(key, than events.Key) bool {
+	if a.Later != nil && a.Later(key) != a.Later(than) {
+		return a.Later(than)
+	}
+	return key.String() < than.String()
+}
+
+func (a *Actor) turn(key events.Key) error {
+	if a.Before != nil {
+		a.Before(a.See)
+	}
+	d, ok := a.Controller.Ask(a.See, key, a.Now)
+	if !ok {
+		return nil
+	}
+	a.sequence++
+	for _, lane := range []events.Lane{events.Act, events.Tell} {
+		part := d.In(lane)
+		if len(part.Commands) == 0 {
+			continue
+		}
+		if err := promised(a.Controller.Describe(), key, a.See, part); err != nil {
+			return err
+		}
+		if err := a.carry(key, lane, part); err != nil {
+			return err
+		}
+	}
+	if at, due := a.due[key]; !d.WakeAt.IsZero() && (!due || d.WakeAt.Before(at)) {
+		a.due[key] = d.WakeAt
+	}
+	return nil
+}
+
+// carry carries out a part of a decision, and remembers what came of it.
+func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) error {
+	t := events.Turn{Controller: a.Controller.Describe().Name, Key: key, Lane: lane, Now: a.Now, Commands: slices.Clone(d.Commands)}
+	if own := a.own(key); own != nil {
+		t.UID, t.ResourceVersion = own.GetUID(), own.GetResourceVersion()
+	}
+	t.Pack()
+	p, tries := plan.New(t, plan.Options{}), map[int]int{}
+	results, done := p.Results()
+	for ; !done; results, done = p.Results() {
+		for _, r := range p.Next() {
+			if tries[r.Command]++; tries[r.Command] > spentTries*spentTries {
+				return fmt.Errorf("%s: %w", wrote(r), ErrRestless) // a create of which nothing is known is never given up
+			}
+			answer := a.Stage.API.Do(r)
+			answer.Spent = tries[r.Command] >= spentTries
+			p.Answer(r.Command, answer)
+		}
+	}
+	for _, telling := range plan.Tellings(t, results) {
+		a.Stage.Told = append(a.Stage.Told, told(telling.About.Name, telling.Type, telling.Reason, telling.Message).String())
+	}
+	o := events.Outcome{Controller: t.Controller, Key: key, Lane: lane, Turn: a.sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, At: a.Now, Results: results}
+	a.See.Remember(o)
+	at := course{key, lane}
+	if o.OK() { // what it changed has made the next turn, but for what was answered
+		if delete(a.failures, at); o.Answers() != 0 {
+			a.wake(key)
+		}
+		return nil
+	}
+	a.failures[at]++
+	a.due[key] = a.Now.Add(min(time.Second<<min(a.failures[at]-1, 9), 5*time.Minute))
+	return nil
+}
+
+// spentTries is after how many tries a command has no time left.
+const spentTries = 3
+
+func (a *Actor) own(key events.Key) metav1.Object {
+	kind := key.Kind
+	if owns := a.Controller.Describe().Owns; kind == "" && owns != nil {
+		kind = owns.Name
+	}
+	own, _ := a.See.Get(kind, key.Namespace, key.Name)
+	return own
+}

@@ -1,0 +1,300 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/sim"
+)
+
+// Stage is an API server on which one controller acts, upstream's or ours. Upstream's has
+// it behind a fake client, ours behind the plans of the writer, so that both meet the same
+// preconditions, finalizers and refusals.
+type Stage struct {
+	API *sim.API
+	// Writes are the requests that write, as they were made, and Told the Events.
+	Writes, Told []string
+	// Refuse, when set, refuses a request that writes.
+	Refuse func(plan.Request) *plan.Response
+
+	kinds   []kinds.Kind
+	mu      sync.Mutex
+	creates int
+	change  func(kinds.Kind, events.Ref, metav1.Object, metav1.Object)
+}
+
+// NewStage is an empty API server that serves kinds.
+func NewStage(now func() time.Time, served ...kinds.Kind) *Stage {
+	s := &Stage{API: sim.NewAPI(now, served...), kinds: served}
+	s.API.Refuse = func(r plan.Request) *plan.Response {
+		refusal := s.refused(r)
+		line := wrote(r)
+		if refusal != nil {
+			line += fmt.Sprintf(" refused: %d %s", refusal.Code, refusal.Reason)
+		}
+		s.Writes = append(s.Writes, line)
+		return refusal
+	}
+	s.API.Changed = func(ref events.Ref, was, now metav1.Object) {
+		if s.change != nil {
+			s.change(s.kind(ref.Kind), ref, was, now)
+		}
+		if over(now) {
+			s.API.Finish(ref)
+		}
+	}
+	return s
+}
+
+// over tells whether nothing holds a pod any more that is being deleted.
+func over(obj metav1.Object) bool {
+	p, ok := obj.(*corev1.Pod)
+	return ok && p.DeletionTimestamp != nil && len(p.Finalizers) == 0 && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+}
+
+func (s *Stage) refused(r plan.Request) *plan.Response {
+	if s.Refuse == nil {
+		return nil
+	}
+	return s.Refuse(r)
+}
+
+// wrote is a request on one line, without its body.
+func wrote(r plan.Request) string {
+	line := fmt.Sprintf("%s %s %s/%s", r.Verb, r.Kind, r.Namespace, r.Name)
+	if r.Subresource != "" {
+		line += " " + r.Subresource
+	}
+	if o := r.Delete; o != nil {
+		if o.PropagationPolicy != nil {
+			line += " " + string(*o.PropagationPolicy)
+		}
+		if o.GracePeriodSeconds != nil {
+			line += fmt.Sprintf(" grace %d", *o.GracePeriodSeconds)
+		}
+		if p := o.Preconditions; p != nil && p.UID != nil {
+			line += " uid " + string(*p.UID)
+		}
+	}
+	return line
+}
+
+func (s *Stage) kind(name kinds.Name) kinds.Kind {
+	at := slices.IndexFunc(s.kinds, func(k kinds.Kind) bool { return k.Name == name })
+	return s.kinds[at]
+}
+
+// Do lets something other than a controller act, with all that it does in one moment.
+func (s *Stage) Do(act func(*sim.API)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refuse, wrote := s.Refuse, s.Writes
+	s.Refuse = nil
+	act(s.API)
+	s.Refuse, s.Writes = refuse, wrote
+}
+
+// Objects are all that there is of the kinds, in order.
+func (s *Stage) Objects() (all []metav1.Object) {
+	for _, k := range s.kinds {
+		all = append(all, s.API.List(k.Name)...)
+	}
+	return all
+}
+
+// reactor is the part of a fake client that answers.
+type reactor interface {
+	AddReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+	AddWatchReactor(resource string, reaction clienttesting.WatchReactionFunc)
+}
+
+// typed is a fake client behind which the stage is. It manages no fields, which takes most
+// of a fake client's time.
+func (s *Stage) typed() (*fake.Clientset, error) {
+	client, tracker := &fake.Clientset{}, clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	client.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
+	client.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		var options metav1.ListOptions
+		if w, ok := action.(clienttesting.WatchActionImpl); ok {
+			options = w.ListOptions
+		}
+		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), options)
+		return true, w, err
+	})
+	return client, s.behind(client, tracker, asItIs)
+}
+
+// behind puts the stage behind a fake client. What the client's informers see is shown by
+// seen; nil leaves a kind out.
+func (s *Stage) behind(client reactor, tracker clienttesting.ObjectTracker, seen func(kinds.Kind, metav1.Object) runtime.Object) error {
+	for _, k := range s.kinds {
+		for _, obj := range s.API.List(k.Name) {
+			if shown := seen(k, obj); shown != nil {
+				if err := tracker.Create(k.GVR(), shown, obj.GetNamespace()); err != nil {
+					return fmt.Errorf("show %s %s: %w", k.Name, obj.GetName(), err)
+				}
+			}
+		}
+	}
+	s.change = func(k kinds.Kind, ref events.Ref, was, now metav1.Object) {
+		var err error
+		switch {
+		case now == nil:
+			err = tracker.Delete(k.GVR(), ref.Namespace, ref.Name)
+		case was == nil:
+			err = tracker.Create(k.GVR(), seen(k, now), ref.Namespace)
+		default:
+			err = tracker.Update(k.GVR(), seen(k, now), ref.Namespace)
+		}
+		if err != nil {
+			panic(err) // it mirrors what there is
+		}
+	}
+	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return s.react(action, seen)
+	})
+	return nil
+}
+
+func (s *Stage) react(action clienttesting.Action, seen func(kinds.Kind, metav1.Object) runtime.Object) (bool, runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if action.GetResource().Resource == "events" {
+		return true, s.told(action), nil
+	}
+	at := slices.IndexFunc(s.kinds, func(k kinds.Kind) bool { return k.GVR() == action.GetResource() })
+	request, body := s.request(action)
+	if at < 0 || request.Verb == "" {
+		return false, nil, nil // lists and watches are answered from what is seen
+	}
+	k := s.kinds[at]
+	request.Kind, request.Version = k.Name, k.Version
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return true, nil, err
+		}
+		request.Body = text
+	}
+	ref := events.Ref{Kind: k.Name, Namespace: request.Namespace, Name: request.Name}
+	was := s.API.Get(ref)
+	answer := s.API.Do(request)
+	if answer.Code < 200 || answer.Code > 299 {
+		return true, nil, errorOf(answer)
+	}
+	if now := s.API.Get(ref); now != nil {
+		was = now
+	}
+	return true, seen(k, was), nil
+}
+
+// request is an action of a fake client as a request, without its kind; the zero request
+// for one that only looks at many.
+func (s *Stage) request(action clienttesting.Action) (r plan.Request, body runtime.Object) {
+	r.Namespace, r.Subresource = action.GetNamespace(), action.GetSubresource()
+	switch a := action.(type) {
+	case clienttesting.PatchActionImpl: // before CreateAction: interfaces overlap
+		r.Verb, r.Name, r.PatchType, r.Body = plan.Patch, a.GetName(), a.GetPatchType(), a.GetPatch()
+	case clienttesting.DeleteActionImpl:
+		options := a.GetDeleteOptions()
+		r.Verb, r.Name, r.Delete = plan.Delete, a.GetName(), &options
+	case clienttesting.UpdateActionImpl:
+		r.Verb, r.Name, body = plan.Update, nameOf(a.GetObject()), a.GetObject()
+	case clienttesting.CreateActionImpl:
+		obj := a.GetObject().DeepCopyObject().(object)
+		if obj.GetName() == "" {
+			s.creates++
+			obj.SetName(fmt.Sprintf("%s%05d", obj.GetGenerateName(), s.creates))
+		}
+		obj.SetNamespace(r.Namespace)
+		r.Verb, r.Name, body = plan.Create, obj.GetName(), obj
+	case clienttesting.GetActionImpl:
+		r.Verb, r.Name = plan.Look, a.GetName()
+	}
+	return r, body
+}
+
+func (s *Stage) told(action clienttesting.Action) runtime.Object {
+	a, ok := action.(clienttesting.CreateActionImpl)
+	if !ok {
+		return &corev1.Event{} // several equal Events, counted in one
+	}
+	e := a.GetObject().(*corev1.Event)
+	s.Told = append(s.Told, told(e.InvolvedObject.Name, e.Type, e.Reason, e.Message).String())
+	return e
+}
+
+// errorOf is a refusal as clients see it.
+func errorOf(r plan.Response) error {
+	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(r.Code), Reason: metav1.StatusReason(r.Reason), Message: r.Message}
+	status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(r.RetryAfter / time.Second)}
+	if r.Cause != "" || r.Field != "" {
+		status.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(r.Cause), Field: r.Field, Message: r.Message}}
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// acting runs upstream's controller in a bubble for as long as a play takes.
+func acting(run func(context.Context), play func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	play()
+	cancel()
+	running.Wait()
+}
+
+// asItIs shows all of an object.
+func asItIs(_ kinds.Kind, obj metav1.Object) runtime.Object {
+	return obj.(runtime.Object).DeepCopyObject()
+}
+
+// metadataOf is an object as clients see it that are told of the metadata only.
+func metadataOf(k kinds.Kind, obj metav1.Object) runtime.Object {
+	part := meta.AsPartialObjectMetadata(obj).DeepCopy()
+	part.SetGroupVersionKind(schema.GroupVersionKind(k.GVK()))
+	return part
+}
+
+// equalSets shows what only one of two lists has, each line once.
+func equalSets(theirs, ours []string) (diff string) {
+	a, b := map[string]bool{}, map[string]bool{}
+	for _, line := range theirs {
+		a[line] = true
+	}
+	for _, line := range ours {
+		b[line] = true
+	}
+	for _, line := range slices.Sorted(maps.Keys(a)) {
+		if !b[line] {
+			diff += "- " + line + "\n"
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(b)) {
+		if !a[line] {
+			diff += "+ " + line + "\n"
+		}
+	}
+	return diff
+}
