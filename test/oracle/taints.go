@@ -42,11 +42,7 @@ const taintedFor = 40
 // Compare shows which pods upstream ("-") and we ("+") delete, and when, in seconds.
 //
 // Events are not compared: upstream calls a deletion off, and says so, each time that it
-// sets the same one again. That node-lifecycle-controller is not compared has its
-// reason: upstream forgets at each start how nodes are, takes their taints off, and
-// counts their silence by the passing of its own rounds, and ours does none of this.
-// Its rules for taints, labels, zones and rates are held in stories and worlds of
-// their own.
+// sets the same one again.
 func (w Taints) Compare(t *testing.T) (diff string) {
 	Uses("evictions-called-off")
 	var theirs []string
