@@ -1,0 +1,139 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	upstream "k8s.io/kubernetes/pkg/controller/validatingadmissionpolicystatus"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	policystatus "github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// ComparePolicy shows a policy to both, and how what they say in its status differs; "" when
+// it does not. The type checker is upstream's own on either side, as it is in the writer.
+func ComparePolicy(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) (diff string, err error) {
+	var theirs string
+	synctest.Test(t, func(*testing.T) { theirs, err = policyOfTheirs(policy.DeepCopy()) })
+	if err != nil {
+		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	ours, err := policyOfOurs(policy)
+	if err != nil {
+		return "", fmt.Errorf("ask ours: %w", err)
+	}
+	if theirs != ours {
+		return fmt.Sprintf("- %s\n+ %s\n", theirs, ours), nil
+	}
+	return "", nil
+}
+
+func policyOfTheirs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (said string, err error) {
+	time.Sleep(time.Until(Now))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewClientset(policy)
+	var mu sync.Mutex
+	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		said += text(spoken(parsed(action.(clienttesting.PatchActionImpl).GetPatch())["status"]))
+		return true, policy, nil
+	})
+	f := informers.NewSharedInformerFactory(client, 0)
+	c, err := upstream.NewController(f.Admissionregistration().V1().ValidatingAdmissionPolicies(), client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), checker())
+	if err != nil {
+		return "", fmt.Errorf("make the controller: %w", err)
+	}
+	f.Start(ctx.Done())
+	synctest.Wait()
+	acting(func(ctx context.Context) { c.Run(ctx, 1) }, func() {
+		time.Sleep(time.Second)
+		synctest.Wait()
+	})
+	cancel()
+	f.Shutdown()
+	return said, nil
+}
+
+// policyOfOurs is what ours says once it has been told what it asks.
+func policyOfOurs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (said string, err error) {
+	s, key := reconciletest.NewWorld().Put(kinds.ValidatingAdmissionPolicies.Kind, policy), events.Key{Name: policy.Name}
+	for range 2 {
+		d, _ := policystatus.Controller.Ask(s, key, Now)
+		if len(d.Commands) == 0 {
+			return "", nil
+		}
+		switch c := d.Commands[0]; c.Verb {
+		case events.VerbAsk:
+			r := answered(events.Types{Warnings: checker().Check(policy)})
+			r.Ref = c.Ref()
+			s.Remember(events.Outcome{Key: key, Lane: events.Act, UID: policy.UID, ResourceVersion: policy.ResourceVersion, At: Now, Results: []events.Result{r}})
+		default:
+			var next admissionregistrationv1.ValidatingAdmissionPolicy
+			if err := json.Unmarshal(c.Body, &next); err != nil {
+				return "", err
+			}
+			if len(next.Status.Conditions) != len(policy.Status.Conditions) {
+				return "", fmt.Errorf("conditions that others wrote are gone")
+			}
+			status, _ := parsed(c.Body)["status"].(map[string]any)
+			delete(status, "conditions")
+			return text(spoken(status)), nil
+		}
+	}
+	return "", errInquisitive
+}
+
+// spoken is a part of an object without what says nothing; what is left of nothing is an empty
+// object.
+func spoken(part any) any {
+	if left := said(part); left != nil {
+		return left
+	}
+	return map[string]any{}
+}
+
+// checker knows the types of Deployments; of ConfigMaps there is no schema.
+func checker() *validating.TypeChecker {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, meta.RESTScopeNamespace)
+	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, meta.RESTScopeNamespace)
+	return &validating.TypeChecker{SchemaResolver: deploymentsOnly{}, RestMapper: m}
+}
+
+type deploymentsOnly struct{}
+
+// ResolveSchema is the schema of a kind.
+func (deploymentsOnly) ResolveSchema(of schema.GroupVersionKind) (*spec.Schema, error) {
+	if of.Kind != "Deployment" {
+		return nil, resolver.ErrSchemaNotFound
+	}
+	one := spec.StringProperty()
+	object := func(properties map[string]spec.Schema) spec.Schema {
+		return spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: properties}}
+	}
+	whole := object(map[string]spec.Schema{
+		"apiVersion": *one, "kind": *one,
+		"metadata": object(map[string]spec.Schema{"name": *one}),
+		"spec":     object(map[string]spec.Schema{"replicas": *spec.Int64Property(), "paused": *spec.BooleanProperty()}),
+	})
+	return &whole, nil
+}

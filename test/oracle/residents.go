@@ -1,0 +1,169 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/serviceaccount"
+	upstreamttl "k8s.io/kubernetes/pkg/controller/ttl"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
+	accounts "github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
+	nodettl "github.com/millrace/millrace/services/reconcilers/controllers/ttl"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/test/sim"
+)
+
+// Life is one controller, theirs and ours, that is left alone after each of some chapters,
+// in which users and nodes act. What there is then, and what was told, is compared.
+type Life struct {
+	Theirs Build
+	Ours   reconcile.Any
+	Kinds  []kinds.Kind // all that there is; ours watches them
+	// Chapter is how long both are left alone.
+	Chapter time.Duration
+	// Line is an object as it is compared.
+	Line func(metav1.Object) string
+}
+
+// Chapter is what users and nodes do in one moment. After one that is Loose nothing is
+// compared.
+type Chapter struct {
+	Acts  func(*sim.API)
+	Loose bool
+}
+
+// publishedCA is the certificate that is published.
+const publishedCA = "a root certificate"
+
+// RootCAPublisher publishes the root certificate.
+var RootCAPublisher = Life{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		p, err := rootcacertpublisher.NewPublisher(f.Core().V1().ConfigMaps(), f.Core().V1().Namespaces(), c, []byte(publishedCA))
+		if err != nil {
+			return nil, fmt.Errorf("make the publisher: %w", err)
+		}
+		return func() { p.Run(ctx, 1) }, nil
+	},
+	Ours:  rootcapublisher.New(rootcapublisher.Config{RootCA: []byte(publishedCA)}),
+	Kinds: []kinds.Kind{kinds.Namespaces.Kind, kinds.ConfigMaps.Kind}, Chapter: time.Minute,
+	Line: func(obj metav1.Object) string {
+		if c, ok := obj.(*corev1.ConfigMap); ok {
+			return fmt.Sprintf("%s/%s %v %v %v", c.Namespace, c.Name, c.Annotations, c.Data, c.BinaryData)
+		}
+		return ""
+	},
+}
+
+// ServiceAccounts sees to it that namespaces have their account.
+var ServiceAccounts = Life{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		core := f.Core().V1()
+		sc, err := serviceaccount.NewServiceAccountsController(logr.Discard(), core.ServiceAccounts(), core.Namespaces(), c, serviceaccount.DefaultServiceAccountsControllerOptions())
+		if err != nil {
+			return nil, fmt.Errorf("make the service account controller: %w", err)
+		}
+		return func() { sc.Run(ctx, 1) }, nil
+	},
+	Ours:  accounts.Controller,
+	Kinds: []kinds.Kind{kinds.Namespaces.Kind, kinds.ServiceAccounts.Kind}, Chapter: time.Minute,
+	Line: func(obj metav1.Object) string {
+		if a, ok := obj.(*corev1.ServiceAccount); ok {
+			return fmt.Sprintf("%s/%s %v %v", a.Namespace, a.Name, a.Annotations, a.Secrets)
+		}
+		return ""
+	},
+}
+
+// NodeTTL tells nodes for how long they may believe what they have read.
+var NodeTTL = Life{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		tc := upstreamttl.NewTTLController(ctx, f.Core().V1().Nodes(), c)
+		return func() { tc.Run(ctx, 1) }, nil
+	},
+	Ours: nodettl.Controller, Kinds: []kinds.Kind{kinds.Nodes.Kind}, Chapter: time.Minute,
+	Line: func(obj metav1.Object) string { return fmt.Sprint(obj.GetName(), " ", obj.GetAnnotations()) },
+}
+
+// Compare plays chapters with both and shows where they come to different ends; "" when they
+// do not.
+func (l Life) Compare(t *testing.T, chapters []Chapter) (diff string, err error) {
+	var theirs [][]string
+	synctest.Test(t, func(*testing.T) { theirs, err = l.theirs(chapters) })
+	if err != nil {
+		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	ours, err := l.ours(chapters)
+	if err != nil {
+		return "", fmt.Errorf("ask ours: %w", err)
+	}
+	for i := range theirs {
+		if diff := equalSets(theirs[i], ours[i]); diff != "" && !chapters[i].Loose {
+			return fmt.Sprintf("after chapter %d:\n%s", i, diff), nil
+		}
+	}
+	return "", nil
+}
+
+func (l Life) lines(s *Stage) (lines []string) {
+	for _, obj := range s.Objects() {
+		if line := l.Line(obj); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return append(lines, s.Told...)
+}
+
+func (l Life) ours(chapters []Chapter) (pages [][]string, err error) {
+	a := &Actor{Controller: l.Ours, Now: Now}
+	a.Stage = NewStage(func() time.Time { return a.Now }, l.Kinds...)
+	a.Begin(l.Kinds...)
+	for _, chapter := range chapters {
+		a.Stage.Do(chapter.Acts)
+		if err := a.Until(a.Now.Add(l.Chapter)); err != nil {
+			return nil, err
+		}
+		pages = append(pages, l.lines(a.Stage))
+	}
+	return pages, nil
+}
+
+func (l Life) theirs(chapters []Chapter) (pages [][]string, err error) {
+	time.Sleep(time.Until(Now))
+	s := NewStage(time.Now, l.Kinds...)
+	client, err := s.typed()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := informers.NewSharedInformerFactory(client, 0)
+	run, err := l.Theirs(ctx, f, client)
+	if err != nil {
+		return nil, err
+	}
+	f.Start(ctx.Done())
+	synctest.Wait()
+	done := make(chan struct{})
+	go func() { defer close(done); run() }()
+	for _, chapter := range chapters {
+		s.Do(chapter.Acts)
+		time.Sleep(l.Chapter)
+		synctest.Wait()
+		s.Do(func(*sim.API) { pages = append(pages, l.lines(s)) })
+	}
+	cancel()
+	<-done
+	f.Shutdown()
+	return pages, nil
+}
