@@ -1,0 +1,239 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/sim"
+)
+
+// Refusal is what an API server refuses: requests with a verb, of the status only or of all
+// else, a number of times.
+type Refusal struct {
+	Verb   plan.Verb
+	Status bool
+	Times  int
+	Answer plan.Response
+}
+
+// Refusals are the answers with which an API server refuses what is asked for with a verb. An
+// object that is there is neither said to be gone nor to have another uid.
+func Refusals(verb plan.Verb) []plan.Response {
+	return slices.DeleteFunc(slices.Clone(refusals), func(r plan.Response) bool {
+		switch metav1.StatusReason(r.Reason) {
+		case metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists:
+			return verb != plan.Create
+		case metav1.StatusReasonConflict:
+			return verb == plan.Create || verb == plan.Delete
+		case metav1.StatusReasonInvalid:
+			return verb == plan.Patch || verb == plan.Delete
+		}
+		return r.Cause != "" && verb != plan.Create
+	})
+}
+
+var refusals = []plan.Response{
+	{Code: 403, Reason: string(metav1.StatusReasonForbidden), Message: "exceeded quota"},
+	{Code: 403, Reason: string(metav1.StatusReasonForbidden), Message: "the namespace is being terminated", Cause: string(corev1.NamespaceTerminatingCause)},
+	{Code: 404, Reason: string(metav1.StatusReasonNotFound), Message: "not found"},
+	{Code: 409, Reason: string(metav1.StatusReasonConflict), Message: "it has been modified"},
+	{Code: 409, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it already exists"},
+	{Code: 422, Reason: string(metav1.StatusReasonInvalid), Message: "it is invalid"},
+	{Code: 429, Reason: string(metav1.StatusReasonTooManyRequests), Message: "too many requests"},
+	{Code: 500, Reason: string(metav1.StatusReasonInternalError), Message: "internal error"},
+	{Code: 504, Reason: string(metav1.StatusReasonTimeout), Message: "timed out"},
+}
+
+// Lasting tells whether an answer can only be given again and again: a namespace that is
+// being terminated does not come back.
+func Lasting(r plan.Response) bool { return r.Cause != "" }
+
+// Passing tells whether an answer can only be given for a while: what it says is not so, or
+// the writer asks until it knows whether there was a create.
+func Passing(verb plan.Verb, r plan.Response) bool {
+	return r.Reason == string(metav1.StatusReasonAlreadyExists) || r.Reason == string(metav1.StatusReasonConflict) || verb == plan.Create && r.Code >= 500
+}
+
+// String is the refusal on one line.
+func (r Refusal) String() string {
+	return fmt.Sprintf("%s, status: %v, %d times: %d %s %s", r.Verb, r.Status, r.Times, r.Answer.Code, r.Answer.Reason, r.Answer.Cause)
+}
+
+// refuses makes what refuses on a stage.
+func (r Refusal) refuses() func(plan.Request) *plan.Response {
+	times := 0
+	return func(q plan.Request) *plan.Response {
+		if q.Verb != r.Verb || (q.Subresource == "status") != r.Status || times == r.Times {
+			return nil
+		}
+		times++
+		answer := r.Answer
+		return &answer
+	}
+}
+
+// Rest is one controller, theirs and ours, that is left alone on an API server which refuses
+// some of what it writes, until it has come to rest.
+type Rest struct {
+	Theirs Build
+	Ours   reconcile.Any
+	Kinds  []kinds.Kind
+}
+
+// resting is for how long both are left alone: what was refused has been tried again by then.
+const resting = 90 * time.Second
+
+// Compare leaves both alone, and shows where they come to different ends; "" when they do
+// not.
+func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (diff string, err error) {
+	var theirs []string
+	// Upstream waits until the versions of its own writes come back; what a fake client deletes
+	// has none.
+	failed := under(gate.Set{
+		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false, "StaleControllerConsistencyJob": false,
+	}, func() { synctest.Test(t, func(*testing.T) { theirs, err = c.theirs(world, refusal) }) })
+	err = errors.Join(failed, err)
+	if err != nil {
+		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	ours, err := c.ours(world, refusal)
+	if err != nil {
+		return "", fmt.Errorf("ask ours: %w", err)
+	}
+	theirs, ours = refusal.comparable(theirs), refusal.comparable(ours)
+	return Diff(effectsIn(theirs), effectsIn(ours)), nil
+}
+
+// combined is how a client begins the message of the eleventh Event that is like others.
+const combined = "(combined from similar events): "
+
+// taken is what the writer says of a name that was taken and is free again.
+const taken = "the name was taken a moment ago"
+
+// comparable are lines without what may differ on purpose:
+//
+//   - What fails in passing is tried again by the writer, and told when it is given up.
+//     Upstream tells it each time.
+//   - Of a create in a namespace that is being terminated nothing is told. Upstream tells it
+//     of pods of a StatefulSet and of claims.
+//   - Of many Events that are alike a client tells the last ones as one.
+//   - In which words a name is taken that is free again.
+func (r Refusal) comparable(lines []string) (left []string) {
+	passes := (r.Answer.Code == 429 || r.Answer.Code >= 500) && r.Times < spentTries
+	for _, line := range lines {
+		line = strings.Replace(strings.Replace(line, combined, "", 1), taken, r.Answer.Message, 1)
+		if (passes || r.Answer.Cause != "") && strings.Contains(line, " "+corev1.EventTypeWarning+" Failed") || slices.Contains(left, line) && strings.HasPrefix(line, event) {
+			continue
+		}
+		left = append(left, line)
+	}
+	return left
+}
+
+// effectsIn makes of lines what [Diff] can show field by field.
+func effectsIn(lines []string) (effects []Effect) {
+	for _, line := range lines {
+		resource, body, _ := strings.Cut(line, " ")
+		e := Effect{Verb: event, Resource: resource, Body: body}
+		if meta, ok := tree(body).(map[string]any); ok {
+			m, _ := meta["metadata"].(map[string]any)
+			e.Verb, e.Name = update, fmt.Sprint(m["name"])
+		}
+		effects = append(effects, e)
+	}
+	return effects
+}
+
+func (c Rest) stage(now func() time.Time, world []runtime.Object, refusal Refusal) (*Stage, error) {
+	s := NewStage(now, c.Kinds...)
+	for _, obj := range world {
+		gvks, _, err := scheme.Scheme.ObjectKinds(obj)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(c.Kinds, func(k kinds.Kind) bool { return k.Kind == gvks[0].Kind && k.Name.Group() == gvks[0].Group })
+		if at < 0 {
+			return nil, fmt.Errorf("the world holds a %v", gvks[0])
+		}
+		s.API.Load(c.Kinds[at].Name, obj.DeepCopyObject().(object))
+	}
+	s.Refuse = refusal.refuses()
+	return s, nil
+}
+
+func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err error) {
+	a := &Actor{Controller: c.Ours, Now: Now}
+	if a.Stage, err = c.stage(func() time.Time { return a.Now }, world, refusal); err != nil {
+		return nil, err
+	}
+	a.Begin(c.Kinds...)
+	if err := a.Until(Now.Add(resting)); err != nil {
+		return nil, fmt.Errorf("%w:\n%s", err, strings.Join(a.Stage.Writes[max(0, len(a.Stage.Writes)-20):], "\n"))
+	}
+	return a.Stage.rest(), nil
+}
+
+func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, err error) {
+	time.Sleep(time.Until(Now))
+	s, err := c.stage(time.Now, world, refusal)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.typed()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := informers.NewSharedInformerFactory(client, 0)
+	run, err := c.Theirs(ctx, f, client)
+	if err != nil {
+		return nil, err
+	}
+	f.Start(ctx.Done())
+	synctest.Wait()
+	done := make(chan struct{})
+	go func() { defer close(done); run() }()
+	time.Sleep(resting)
+	synctest.Wait()
+	s.Do(func(*sim.API) { lines = s.rest() })
+	cancel()
+	<-done
+	f.Shutdown()
+	return lines, nil
+}
+
+// counted is the uid of an object that was created meanwhile.
+var counted = regexp.MustCompile(`"uid-\d+"`)
+
+// suffix is the end of the name of a pod that was created and deleted meanwhile.
+var suffix = regexp.MustCompile(`(Deleted pod: \S+-)[a-z0-9]{5}$`)
+
+// rest is what there is when a controller has come to rest, and what it told.
+func (s *Stage) rest() (out []string) {
+	settled := Settled{Told: s.Told}
+	for _, obj := range s.Objects() {
+		settled.World = append(settled.World, obj.(object).DeepCopyObject())
+	}
+	for _, line := range lines(settled) {
+		out = append(out, suffix.ReplaceAllString(counted.ReplaceAllString(line, `"uid"`), "$1*"))
+	}
+	return out
+}
