@@ -35,6 +35,9 @@ var steps = map[string]step{
 	"history":  {args: []string{"./test/history"}},
 	"forged":   {args: []string{"./test/turns", "-run", "Forged|Signing|KeysChange"}},
 	"oracle":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
+
+	"garbage":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{".", "-run", "TestGarbage"}},
+	"residents": {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{".", "-run", "TestNodesLive|TestRootCert|TestNamespacesHave|TestNodesAreTold|TestPolicies"}},
 }
 
 func stepOf(name string) step {
