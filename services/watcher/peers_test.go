@@ -23,8 +23,8 @@ import (
 
 // The pace at which watchers hear of each other; see package roster.
 const (
-	heartbeat = 150 * time.Millisecond
-	silence   = 600 * time.Millisecond
+	heartbeat = 120 * time.Millisecond
+	silence   = 480 * time.Millisecond
 )
 
 // cable is one watcher's connection to the bus, which can be cut in two ways.

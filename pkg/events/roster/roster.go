@@ -18,12 +18,12 @@
 //	        those that can. So does a replica that is cut off from what all of them
 //	        work on
 //	ready   in the order of the hash
-//	silent  not heard of for 600 ms: it is left out. It may be dead, stopped or cut
+//	silent  not heard of for 480 ms: it is left out. It may be dead, stopped or cut
 //	        off. One that says goodbye is left out at once.
 //
 // A replica that does not hear itself is cut off, or has been stopped. It keeps
 // what it has and claims nothing, and believes what it hears only when it has
-// listened for 600 ms again: the others are not gone because it could not hear
+// listened for 480 ms again: the others are not gone because it could not hear
 // them. So when the bus goes away and comes back, nothing moves.
 package roster
 
@@ -41,8 +41,8 @@ import (
 )
 
 const (
-	heartbeat = 150 * time.Millisecond
-	silence   = 600 * time.Millisecond
+	heartbeat = 120 * time.Millisecond
+	silence   = 480 * time.Millisecond
 	// glance is how often a replica looks who is silent.
 	glance = heartbeat / 3
 	// solitude is how often one that is alone says that it is there and looks. Whoever
