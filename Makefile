@@ -77,7 +77,7 @@ demo: ## play create, heal, roll, undo and delete against what `make run` starte
 test: build $(GOTESTSUM) ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 	@rm -rf $(TESTS)
 	$(MAKE) --no-print-directory promises
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(LEVELS)
+	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target $(LEVELS)
 	@echo 'the slowest ten tests:' && cat $(TESTS)/*.json | $(GOTESTSUM) tool slowest --num=10
 
 $(GOTESTSUM): tools/tests/go.mod
