@@ -14,8 +14,12 @@ type Outcome struct {
 	Key        Key    `json:"key"`
 	Lane       Lane   `json:"lane"`
 	// Turn is the turn's sequence in its stream.
-	Turn    uint64   `json:"turn"`
-	Results []Result `json:"results"`
+	Turn uint64 `json:"turn"`
+	// Decided is the turn's Now. A stream of turns that has lost its end gives the same
+	// sequences a second time, and this tells which of the turns is meant; zero where the
+	// turn could not be read, and from older versions.
+	Decided time.Time `json:"decided,omitzero"`
+	Results []Result  `json:"results"`
 	// UID and ResourceVersion are the turn's: the key's own object as it was when
 	// that was decided. Empty when there was none, or the version means nothing any
 	// more since its epoch has ended.
@@ -61,6 +65,12 @@ const BadSignature = "BadSignature"
 // Forged tells whether the outcome is of a message that was refused as [BadSignature].
 func (o Outcome) Forged() bool {
 	return len(o.Results) > 0 && o.Results[0].Status == Refused && o.Results[0].Reason == BadSignature
+}
+
+// IsOf tells whether the outcome is of the turn at a sequence that was decided at a
+// moment; where one of the moments is not known, the sequence alone has to do.
+func (o Outcome) IsOf(sequence uint64, decided time.Time) bool {
+	return o.Turn == sequence && (o.Decided.IsZero() || decided.IsZero() || o.Decided.Equal(decided))
 }
 
 // Result is the fate of one command.

@@ -43,9 +43,15 @@ func (f *flights) with(do func(c *claim.Claims, now time.Time)) {
 
 // take takes a delivery in and carries on with it in a goroutine of its own. A turn
 // that is in flight already is only said to be worked on; its newest delivery is the one to
-// answer.
+// answer. One that has the place of a turn in flight, which was lost with the end of the
+// stream, comes again later.
 func (f *flights) take(at claim.Place, d bus.Delivery, fresh bool, carry func()) {
 	f.mu.Lock()
+	if before, some := f.deliveries[at]; some && !before.Message().Time.Equal(d.Message().Time) {
+		f.mu.Unlock()
+		d.Later(claim.Interval)
+		return
+	}
 	if f.claims.Empty() {
 		select {
 		case f.taken <- struct{}{}:

@@ -294,7 +294,7 @@ func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane,
 		}
 		var outcome events.Outcome
 		if err = events.DecodeJSON(last, &outcome); err == nil {
-			return outcome.Turn >= m.Sequence && !bus.Before(last, m), nil
+			return outcome.Turn >= m.Sequence && !replaces(m, outcome) && !bus.Before(last, m), nil
 		}
 		t.log(m).Error("an outcome cannot be read", "outcome", last.Sequence, "err", err)
 		t.metrics.alarms.WithLabelValues(controller, "Damaged").Inc()
@@ -304,6 +304,16 @@ func (t *taker) settled(ctx context.Context, m events.Message, lane events.Lane,
 		return false, nil
 	}
 	return false, err
+}
+
+// replaces tells whether a turn has taken the place of the one that an outcome is of, which was
+// lost with the end of the stream.
+func replaces(m events.Message, outcome events.Outcome) bool {
+	var turn events.Turn
+	if outcome.Turn != m.Sequence || outcome.Decided.IsZero() || events.DecodeJSON(m, &turn) != nil {
+		return false
+	}
+	return !outcome.IsOf(m.Sequence, turn.Now)
 }
 
 // history tells whether an old turn, met on the way to newer ones, has its outcome.
@@ -382,7 +392,7 @@ const settling = 90 * time.Second
 func (t *taker) settle(ctx context.Context, m events.Message, turn events.Turn, results []events.Result) error {
 	span := trace.From(ctx)
 	outcome := events.Outcome{
-		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence,
+		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence, Decided: turn.Now,
 		Results: results, Epochs: t.epochsOf(ctx, turn, results), At: t.config.Clock.Now().UTC(), Trace: span.Or(turn.Trace),
 	}
 	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {

@@ -206,11 +206,11 @@ func TestTicketKeepsFormerOwner(t *testing.T) {
 
 // recallTellNothing lets a report of the key through.
 func (o *office) recallTellNothing() {
-	for len(o.stored) > 0 {
+	for at := uint64(20); len(o.stored) > 0; at++ {
 		s := o.stored[0]
 		o.stored = o.stored[1:]
-		o.answer(s.Lane, 20, nil)
-		o.outcome(s.Lane, 20, events.Result{Status: events.Unchanged})
+		o.answer(s.Lane, at, nil)
+		o.outcome(s.Lane, at, events.Result{Status: events.Unchanged})
 		o.pass(time.Second)
 		if s.Lane == events.Tell {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 1, 1, ""))

@@ -20,6 +20,7 @@ import (
 // lane is the fence of one key in one lane.
 type lane struct {
 	turn      uint64             // the last turn stored, as far as is known
+	decided   time.Time          // when that was decided; zero: not known
 	outcome   uint64             // the turn that the newest outcome is of
 	dues      []due              // what was applied and has not come back
 	failures  int                // failed turns in a row
@@ -37,7 +38,7 @@ type lane struct {
 	watched   bool         // a timer looks after an outcome that stays away
 	suspected bool         // of being an orphan; a recall will tell
 	past      *events.Turn // that turn, as it was recalled
-	storing   bool         // a turn of this desk is on its way
+	storing   time.Time    // when the turn of this desk was decided that is on its way; zero: none is
 	repeating bool         // it is being stored again
 	repeats   int          // how often that was done in a row
 }
@@ -67,7 +68,7 @@ func (d *Desk) Outcome(o events.Outcome) {
 		return // a key that is asked for later recalls it
 	}
 	l := e.lane(o.Lane)
-	if o.Turn <= l.outcome || d.unproven(e, l, o) {
+	if o.Turn <= l.outcome || d.unproven(e, l, o) || d.replaced(e, l, o) {
 		return
 	}
 	d.foreign(e, l, o.Turn)
@@ -83,7 +84,9 @@ func (d *Desk) Outcome(o events.Outcome) {
 // learn takes in the newest outcome of a lane; failures is how many in a row it
 // makes, if it is one.
 func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
-	l.turn, l.outcome = max(l.turn, o.Turn), o.Turn
+	if l.outcome = o.Turn; o.Turn > l.turn {
+		l.turn, l.decided = o.Turn, o.Decided
+	}
 	d.heardAt = d.now
 	if delete(d.inHand, o.Turn); l.outcome >= l.turn {
 		l.repeats = 0
@@ -189,10 +192,15 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	l := e.lane(of)
 	// The stream may have dropped the turn by its age. The next one is stored
 	// behind what is there, whatever this desk has seen before.
-	d.placed(l, past.Sequence)
-	if past.Turn != nil {
-		l.tried = past.Turn.ResourceVersion
+	heard := l.outcome
+	if l.outlived(past) {
+		l.outcome = 0
 	}
+	decided := time.Time{}
+	if past.Turn != nil {
+		l.tried, decided = past.Turn.ResourceVersion, past.Turn.Now
+	}
+	d.placed(l, past.Sequence, decided)
 	if l.suspected {
 		l.past = past.Turn
 	}
@@ -201,9 +209,8 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 		if past.Turn != nil && o.Turn == past.Sequence {
 			failures = max(past.Turn.Attempt, 1)
 		}
-		turn := l.turn
 		d.learn(e, l, *o, failures)
-		l.turn = turn
+		l.turn, l.decided = past.Sequence, decided
 	} else if o != nil && o.Turn == l.outcome && past.Turn != nil && o.Turn == past.Sequence && l.failures > 0 {
 		l.failures = max(l.failures, past.Turn.Attempt)
 	}
@@ -216,8 +223,35 @@ func (d *Desk) merge(e *entry, of events.Lane, past Past) {
 	if l.outcome = min(l.outcome, past.Sequence); past.Dropped {
 		l.outcome = past.Sequence
 	}
+	if heard > past.Sequence && l.outcome < past.Sequence {
+		e.recallFailed = true // what was heard may be newer than what was recalled
+	}
 	d.sight(e, l, past.Turn)
 	d.watch(e, of)
+}
+
+// outlived tells whether the newest outcome of a lane is not of the turn that the stream has
+// at its place, or of one that the stream does not have.
+func (l *lane) outlived(past Past) bool {
+	if l.outcome < past.Sequence {
+		return false
+	}
+	known := l.outcome == past.Sequence && l.turn == past.Sequence
+	return !known || past.Turn != nil && !sameMoment(l.decided, past.Turn.Now)
+}
+
+// sameMoment tells whether two moments may be the same one; zero is one that is not known.
+func sameMoment(a, b time.Time) bool { return a.IsZero() || b.IsZero() || a.Equal(b) }
+
+// replaced leaves the outcome of a turn out that was lost with the end of its stream, and
+// whose place the last turn has taken: that one is still under way. The key is recalled,
+// so that what the lost turn did is awaited.
+func (d *Desk) replaced(e *entry, l *lane, o events.Outcome) bool {
+	if o.Turn != l.turn || o.IsOf(l.turn, l.decided) {
+		return false
+	}
+	e.doubt()
+	return true
 }
 
 // Doubt says that turns or outcomes may have been lost, so that every key has to
@@ -248,13 +282,14 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 		d.parkStored(e, err)
 		return
 	}
-	e.lane(of).storing = false
+	decided := e.lane(of).storing
+	e.lane(of).storing = time.Time{}
 	if e.lane(of).repeating {
-		d.repeated(e, of, sequence, err)
+		d.repeated(e, of, sequence, decided, err)
 		return
 	}
 	if err == nil {
-		d.accepted(e, of, sequence)
+		d.accepted(e, of, sequence, decided)
 		d.finish(e, false)
 		return
 	}
@@ -271,9 +306,9 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 	d.finish(e, true)
 }
 
-func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
+func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64, decided time.Time) {
 	d.decidedAt = d.now
-	d.placed(e.lane(of), max(e.lane(of).turn, sequence))
+	d.put(e, e.lane(of), sequence, decided)
 	d.embark(e.lane(of), sequence)
 	d.watch(e, of)
 	if of == events.Act {
@@ -283,6 +318,21 @@ func (d *Desk) accepted(e *entry, of events.Lane, sequence uint64) {
 	}
 	d.tally.Tells++
 	e.told, e.passedOver = d.now, time.Time{}
+}
+
+// put says that a turn of this desk, decided at a moment, was stored at a sequence. An
+// outcome of that sequence may have been heard before: of this turn, or of one that was lost
+// with the end of the stream.
+func (d *Desk) put(e *entry, l *lane, sequence uint64, decided time.Time) {
+	switch {
+	case l.turn < sequence:
+		d.placed(l, sequence, decided)
+	case l.turn > sequence: // by another desk, or what was heard is of a turn that was lost
+		e.doubt()
+	case !sameMoment(l.decided, decided):
+		l.outcome, l.decided, l.since = sequence-1, decided, d.now
+		e.doubt()
+	}
 }
 
 // paced is until when a report waits. After one that took long, because the API

@@ -113,14 +113,14 @@ func (d *Desk) repeat(e *entry) {
 		}
 		again := *turn
 		again.Repeats = l.turn
-		l.repeating = true
+		l.repeating, l.storing = true, again.Now
 		d.storing++
 		d.door.Store(again, l.turn)
 	}
 }
 
 // repeated takes the answer to the storing of a repetition.
-func (d *Desk) repeated(e *entry, of events.Lane, sequence uint64, err error) {
+func (d *Desk) repeated(e *entry, of events.Lane, sequence uint64, decided time.Time, err error) {
 	l := e.lane(of)
 	l.repeating = false
 	if err != nil {
@@ -128,15 +128,16 @@ func (d *Desk) repeated(e *entry, of events.Lane, sequence uint64, err error) {
 	} else {
 		d.tally.Repeats++
 		l.repeats++
-		d.placed(l, sequence)
+		d.put(e, l, sequence, decided)
 	}
 	d.watch(e, of)
 	d.revisit(e)
 }
 
-// placed says that a lane's last turn is now the one at a sequence.
-func (d *Desk) placed(l *lane, sequence uint64) {
-	if l.turn != sequence {
-		l.turn, l.since = sequence, d.now
+// placed says that a lane's last turn is now the one at a sequence, decided at a moment.
+func (d *Desk) placed(l *lane, sequence uint64, decided time.Time) {
+	if l.turn != sequence || !sameMoment(l.decided, decided) {
+		l.since = d.now
 	}
+	l.turn, l.decided = sequence, decided
 }

@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -76,12 +77,33 @@ func (s Signatures) remembered(turn events.Message, some bool, outcome events.Me
 	// will be repeated and found done. Nor does the refusal of what is no turn of ours say
 	// anything of the turns before it.
 	if o := new(events.Outcome); outcome.Sequence > 0 && s.believes(outcome) && events.DecodeJSON(outcome, o) == nil && (past.Turn != nil || !o.Forged()) {
-		if bus.Before(outcome, turn) && o.Turn >= turn.Sequence {
+		if some && supersedes(turn, past.Turn, outcome, *o) {
 			o.Turn = turn.Sequence - 1 // of a turn that was lost, and whose place this one has taken
 		}
 		past.Outcome = o
 	}
 	return past
+}
+
+// apart is how far the clocks of reconcilers may be apart.
+const apart = time.Second
+
+// supersedes tells whether the last turn of a lane was stored after the end of the stream was
+// lost, and with it the turn that an outcome is of. An outcome of a lost turn behind the last
+// one that was decided after that one says that the last one is settled, too.
+func supersedes(m events.Message, turn *events.Turn, outcome events.Message, o events.Outcome) bool {
+	switch {
+	case o.Turn < m.Sequence:
+		return false
+	case bus.Before(outcome, m):
+		return true
+	case turn == nil || o.Decided.IsZero():
+		return false
+	case o.Turn == m.Sequence:
+		return !o.IsOf(m.Sequence, turn.Now)
+	default:
+		return o.Decided.Add(apart).Before(turn.Now)
+	}
 }
 
 // reach is how far the outcomes of a controller reach back, looked up when it is first

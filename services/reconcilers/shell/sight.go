@@ -62,7 +62,7 @@ func seen(dues []due) []due {
 // foreign notes that an outcome is of a turn that this desk did not store: only a
 // recall can tell what that had seen.
 func (d *Desk) foreign(e *entry, l *lane, turn uint64) {
-	if turn > l.turn && !l.storing && e.recalling == 0 {
+	if turn > l.turn && l.storing.IsZero() && e.recalling == 0 {
 		e.known = false
 	}
 }

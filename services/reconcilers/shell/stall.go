@@ -220,7 +220,7 @@ func (d *Desk) holding(e *entry, since time.Time) (condition events.Condition, f
 	for _, l := range []*lane{&e.act, &e.tell} {
 		switch {
 		case !e.awaitsLane(l):
-		case l.turn > l.outcome && !l.storing:
+		case l.turn > l.outcome && l.storing.IsZero():
 			return events.NoOutcome, latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), d.attendance()
 		case len(l.dues) > 0:
 			return events.NotSeen, latest(latest(l.dues[0].since, since), d.seenAt), string(l.dues[0].result.Ref.Kind)

@@ -322,7 +322,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 		at := part.WakeAt
 		t.WakeAt = &at
 	}
-	l.tried, l.saw, l.storing = t.ResourceVersion, t.Seen, true
+	l.tried, l.saw, l.storing = t.ResourceVersion, t.Seen, t.Now
 	d.depart(e, l)
 	d.measure(l, part.Figures)
 	t.Pack()

@@ -1,0 +1,87 @@
+package writer
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/claim"
+)
+
+// A stream of turns that has lost its end gives the same sequences a second time. The
+// outcome of the turn that was lost does not settle the one in its place, even where the
+// writer that had it in flight stores it afterwards.
+func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		decided time.Time
+		want    bool
+	}{
+		"of this turn":          {now, true},
+		"of the one before":     {now.Add(-time.Second), false},
+		"of an older version's": {time.Time{}, true},
+	} {
+		w, key := aTaker(t), events.Key{Namespace: "ns", Name: "web"}
+		put := func(body any, on string) events.Message {
+			t.Helper()
+			m, err := events.EncodeJSON(body, events.Trace{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Subject = on
+			if _, err := w.config.Bus.Put(t.Context(), m, on); err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		put(events.Turn{Controller: "rs", Key: key, Lane: events.Act, Now: now}, subject.Turn("rs", events.Act, key))
+		turn, ok, err := w.config.Bus.At(t.Context(), subject.TurnStream("rs"), 1)
+		if err != nil || !ok {
+			t.Fatalf("there %t, %v", ok, err)
+		}
+		put(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: 1, Decided: tc.decided}, subject.Outcome("rs", events.Act, key))
+		if got, err := w.settled(t.Context(), turn, events.Act, key); err != nil || got != tc.want {
+			t.Errorf("an outcome %s settles it: %t (%v), want %t", name, got, err, tc.want)
+		}
+	}
+}
+
+// dated is a delivery of a turn that was stored at a moment.
+type dated struct {
+	nothing
+	stored time.Time
+	later  *int
+}
+
+func (d dated) Message() events.Message { return events.Message{Sequence: 7, Time: d.stored} }
+func (d dated) Later(time.Duration)     { *d.later++ }
+
+// A turn in the place of one that was lost, and is in flight here still, waits for that one:
+// it must not be answered with it.
+func TestATurnInTheLostOnesPlaceWaits(t *testing.T) {
+	t.Parallel()
+	h, at := newFlights("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
+	hold, later, stored := make(chan struct{}), 0, time.Now()
+	var carried atomic.Int64
+	carry := func() { carried.Add(1); <-hold }
+	h.take(at, dated{stored: stored, later: &later}, true, carry)
+	h.take(at, dated{stored: stored.Add(time.Second), later: &later}, true, carry)
+	if later != 1 {
+		t.Errorf("the turn in its place was put off %d times, want once", later)
+	}
+	h.answer(at, func(d bus.Delivery) {
+		if !d.Message().Time.Equal(stored) {
+			t.Error("the turn in its place is answered with it")
+		}
+	})
+	h.take(at, dated{stored: stored.Add(time.Second), later: &later}, false, carry)
+	close(hold)
+	h.turns.Wait()
+	if n := carried.Load(); n != 2 || later != 1 {
+		t.Errorf("%d turns were carried out, want both", n)
+	}
+}
