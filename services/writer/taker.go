@@ -167,6 +167,16 @@ func (t *taker) over(ctx context.Context, m events.Message, lane events.Lane, ke
 	return t.followed(ctx, m)
 }
 
+// gone tells whether a turn was lost with the end of its stream. Its key is asked again then,
+// and decides as if there had been none.
+func (t *taker) gone(ctx context.Context, m events.Message) (bool, error) {
+	there, ok, err := t.config.Bus.At(ctx, m.Stream, m.Sequence)
+	if errors.Is(err, events.ErrDamaged) {
+		return false, nil
+	}
+	return err == nil && !(ok && there.Time.Equal(m.Time)), err
+}
+
 // aged refuses a turn that was stored too long ago, by the clock of the bus: the
 // reconcilers' and the writer's own may be wrong. A repetition has been stored just
 // now; of that only the reconcilers know how old it is.
@@ -340,7 +350,11 @@ func (t *taker) holds(ctx context.Context, m events.Message, turn events.Turn) f
 			case claim.Lost:
 				return false
 			case claim.Free:
-				switch over, err := t.over(ctx, m, turn.Lane, turn.Key); {
+				over, err := t.over(ctx, m, turn.Lane, turn.Key)
+				if err == nil && !over {
+					over, err = t.gone(ctx, m)
+				}
+				switch {
 				case err == nil && over:
 					return false
 				case err == nil:

@@ -1,0 +1,61 @@
+package writer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/claim"
+)
+
+// A turn that was lost with the end of its stream while the bus was away is not gone on with:
+// its key is asked again, and decides without it.
+func TestALostTurnIsNotGoneOnWith(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		stored bool
+		off    time.Duration // of the turn in the stream from the one in flight
+		want   bool
+	}{
+		"it is still there":               {true, 0, true},
+		"it is lost":                      {false, 0, false},
+		"another one has taken its place": {true, -time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, h := aTaker(t), newFlights("a", newMetrics())
+				w.flights = h
+				turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Now: time.Now()}
+				m, err := events.EncodeJSON(turn, events.Trace{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Subject = subject.Turn("rs", turn.Lane, turn.Key)
+				m.Stream, m.Sequence, m.Time = subject.TurnStream("rs"), 1, time.Now()
+				if tc.stored {
+					if _, err := w.config.Bus.Store(t.Context(), m, 0); err != nil {
+						t.Fatal(err)
+					}
+					if m, _, err = w.config.Bus.At(t.Context(), m.Stream, 1); err != nil {
+						t.Fatal(err)
+					}
+					m.Time = m.Time.Add(tc.off)
+				}
+				for range 3 {
+					listen(h, claim.Interval)
+				}
+				h.take(claim.Place{Controller: "rs", Sequence: 1}, nothing{}, true, func() {})
+				time.Sleep(claim.Lapse) // the bus is away
+				for range 4 {
+					listen(h, claim.Interval)
+				}
+				if got := w.holds(t.Context(), m, turn)(); got != tc.want {
+					t.Errorf("it is gone on with: %t, want %t", got, tc.want)
+				}
+			})
+		})
+	}
+}
