@@ -239,6 +239,11 @@ func (k *book) settle(o events.Outcome, at place) {
 
 func (k *book) place(sequence uint64) place { return place{sequence, k.stored[sequence-1]} }
 
+// holds tells whether the turn at a place is still there.
+func (k *book) holds(at place) bool {
+	return at.sequence <= uint64(len(k.turns)) && k.place(at.sequence) == at
+}
+
 // decided tells whether a turn has an outcome.
 func (k *book) decided(turn uint64) bool {
 	_, known := k.put[k.place(turn)]
@@ -248,15 +253,19 @@ func (k *book) decided(turn uint64) bool {
 // skew is how far the clocks of servers may be apart that stamp messages.
 const skew = time.Second
 
-// last is the newest turn and outcome of a key and lane. An outcome that is older
-// than the turn at its place is of one that was lost.
+// last is the newest turn and outcome of a key and lane. An outcome that is older than the
+// turn at its place, or of a turn that was decided at another moment, is of one that was lost.
 func (k *book) last(at lane) (sequence uint64, turn *events.Turn, outcome *events.Outcome) {
 	if sequence = k.lasts[at]; sequence > 0 {
 		turn = &k.turns[sequence-1]
 	}
 	if i := k.newest[at]; i > 0 {
 		o := k.outcomes[i-1]
-		if outcome = &o; sequence > 0 && o.Turn >= sequence && k.settledAt[i-1].Add(skew).Before(k.stored[sequence-1]) {
+		if outcome = &o; sequence == 0 || o.Turn < sequence {
+			return sequence, turn, outcome
+		}
+		old := k.settledAt[i-1].Add(skew).Before(k.stored[sequence-1])
+		if old || o.Turn == sequence && !o.IsOf(sequence, turn.Now) || o.Decided.Add(skew).Before(turn.Now) {
 			o.Turn = sequence - 1
 		}
 	}

@@ -6,9 +6,8 @@ import (
 )
 
 // Disasters is what is rare, and worse than a crash: the API server's storage is restored, the
-// bus loses outcomes or positions, the whole cluster stands still and goes on. Turns are lost
-// only in the sieve.
-var Disasters = []Fault{restoreSome, restoreSome, loseSomeOutcomes, skipSome, suspend}
+// bus loses turns, outcomes or positions, the whole cluster stands still and goes on.
+var Disasters = []Fault{restoreSome, restoreSome, loseSomeTurns, loseSomeOutcomes, skipSome, suspend}
 
 // restoreSome restores the storage, where a watcher runs that finds out before anything is
 // written.
@@ -17,6 +16,8 @@ func restoreSome(w *World) {
 		w.Restore(int64(1 + w.roll(12)))
 	}
 }
+
+func loseSomeTurns(w *World) { w.LoseTurns(1 + w.roll(3)) }
 
 func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
 

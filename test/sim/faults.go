@@ -350,8 +350,19 @@ func (w *World) LoseTurns(n int) {
 	w.restart()
 }
 
-// restart is the time that a server takes to come back without what it has lost.
-func (w *World) restart() { w.advance(w.now.Add(2 * skew)) }
+// restart is the time that a server takes to come back without what it has lost. Every
+// connection breaks: desks doubt what they know, what was on its way to the bus is lost, and
+// writers hear nothing meanwhile.
+func (w *World) restart() {
+	for _, r := range w.replicas {
+		for _, d := range r.desks {
+			d.connection++
+			d.Doubt()
+		}
+	}
+	w.pulse = w.now.Add(2 * skew)
+	w.advance(w.pulse)
+}
 
 // inspect has every desk find out in time what its streams have lost.
 func (w *World) inspect(stream func(controller string) string) {

@@ -207,6 +207,8 @@ type desk struct {
 	heard    int // outcomes of the followed stream that it has heard
 	breaks   int
 	losses   []string // streams that have lost something, which it has not noticed
+	// connection counts those to the bus that have broken.
+	connection int
 }
 
 func newDesk(r *replica, c reconcile.Any) *desk {
@@ -235,10 +237,13 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 
 // Store implements shell.Door.
 func (d *desk) Store(t events.Turn, expect uint64) {
-	seen := d.looks.of(t)
+	seen, connection := d.looks.of(t), d.connection
 	d.request(func() func() {
 		w := d.replica.world
-		sequence, err := d.book.store(t, expect)
+		sequence, err := uint64(0), errHiccup
+		if connection == d.connection {
+			sequence, err = d.book.store(t, expect)
+		}
 		if err == nil {
 			w.stored(d, t, sequence, seen)
 		}

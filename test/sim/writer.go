@@ -109,6 +109,10 @@ func (x *writer) take(p *delivery, b *book) {
 	c := &carrying{writer: x, turn: t, book: b, sequence: p.sequence, place: b.place(p.sequence), tries: map[int]int{}, delivery: p}
 	attempts := p.attempts
 	p.take()
+	if slices.ContainsFunc(x.hands, func(known *carrying) bool { return known.at() == c.at() && known.place != c.place }) {
+		p.Later(claim.Interval) // the turn that had its place is lost, and in flight still
+		return
+	}
 	anew := attempts > 0 || b.work.before(stored)
 	fresh := !anew && now.Sub(stored) <= claim.AckWait
 	if x.claims.Take(c.at(), fresh, now) {
@@ -161,7 +165,7 @@ func (c *carrying) over() bool {
 // an answer.
 func (x *writer) holds(c *carrying) bool {
 	now := x.world.now
-	if x.claims.Standing(c.at(), now) == claim.Free && !c.over() {
+	if x.claims.Standing(c.at(), now) == claim.Free && !c.over() && c.book.holds(c.place) {
 		x.claims.Regain(c.at(), now)
 	}
 	if x.claims.Standing(c.at(), now) != claim.Held || c.begun && c.book.settled(c.turn, c.place) {
@@ -183,7 +187,7 @@ func (x *writer) release(c *carrying, answer func()) {
 
 // begin begins to carry a turn out.
 func (x *writer) begin(c *carrying) {
-	t, stored := c.turn, c.book.stored[c.sequence-1]
+	t, stored := c.turn, c.place.at
 	if repeats := (claim.Place{Controller: t.Controller, Sequence: t.Repeats}); t.Repeats > 0 && x.claims.Elsewhere(repeats, x.world.now) {
 		x.release(c, func() { c.delivery.Later(claim.Interval) })
 		return
@@ -230,7 +234,11 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 // outcome.
 func (b *book) settled(t events.Turn, at place) bool {
 	i := b.newest[lane{t.Key, t.Lane}]
-	return i > 0 && b.outcomes[i-1].Turn >= at.sequence && !b.settledAt[i-1].Add(skew).Before(at.at)
+	if i == 0 || b.settledAt[i-1].Add(skew).Before(at.at) {
+		return false
+	}
+	o := b.outcomes[i-1]
+	return o.Turn > at.sequence || o.IsOf(at.sequence, t.Now)
 }
 
 // heedless is commands without their conditions, but for the uid without which
@@ -308,7 +316,7 @@ func (x *writer) step(c *carrying, which int, f fate) {
 
 func (x *writer) finish(c *carrying, results []events.Result) {
 	o := events.Outcome{
-		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence,
+		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Decided: c.turn.Now,
 		Results: results, Epochs: x.world.bus.epochs(slices.Values(about(c.turn, results))), At: x.clock(),
 	}
 	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
