@@ -14,6 +14,9 @@ var Disasters = []Fault{restoreSome, restoreSome, loseSomeTurns, loseSomeOutcome
 func restoreSome(w *World) {
 	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return !x.stalled() }) {
 		w.Restore(int64(1 + w.roll(12)))
+		if w.changes == 0 && w.options.Last != nil {
+			w.options.Last(w) // once more, where that was taken back
+		}
 	}
 }
 

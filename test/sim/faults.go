@@ -245,16 +245,10 @@ func (w *World) cut() {
 // given up, and a watcher has found out before anybody writes. But only one kind has
 // been told anew by then; each of the others takes its time.
 func (w *World) Restore(versions int64) {
-	for _, x := range w.watchers {
-		for _, k := range x.kinds {
-			for k.ready() {
-				k.act()
-			}
-		}
-	}
+	w.tell()
 	at := max(w.api.version-versions, w.first)
 	w.note("fault: the API server is restored from %d to %d", w.api.version, at)
-	w.guard.restore(func() { w.api.Restore(at) })
+	w.guard.restore(at, func() { w.api.Restore(at) })
 	w.remember()
 	w.dirty = true
 	for _, x := range w.writers {
@@ -273,6 +267,17 @@ func (w *World) Restore(versions int64) {
 	}
 	w.random.Shuffle(len(watches), func(i, j int) { watches[i], watches[j] = watches[j], watches[i] })
 	w.noticed(watches)
+}
+
+// tell has the watchers say everything that they can have heard.
+func (w *World) tell() {
+	for _, x := range w.watchers {
+		for _, k := range x.kinds {
+			for k.ready() {
+				k.act()
+			}
+		}
+	}
 }
 
 // noticed has one kind, the first that can, find out that the storage has gone back, and
@@ -339,8 +344,10 @@ func (w *World) SkipAhead() {
 	}
 }
 
-// LoseTurns takes the last turns of every controller.
+// LoseTurns takes the last turns of every controller. What they have done has been told, where a
+// watcher runs: of what is in no record and told by nothing yet, none can know.
 func (w *World) LoseTurns(n int) {
+	w.tell()
 	w.note("fault: the last %d turns of each controller are lost", n)
 	for _, b := range w.bus.books {
 		b.loseTurns(n)

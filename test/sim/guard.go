@@ -293,8 +293,8 @@ func (w *World) said(s *stream, d events.Delta) {
 	if _, known := w.guard.epochs[d.Epoch]; !known {
 		w.guard.epochs[d.Epoch] = w.now
 	}
-	if d.Epoch > log.epoch {
-		*log = heard{epoch: d.Epoch, told: map[events.Ref][]telling{}, vague: true}
+	if d.Epoch > log.epoch { // what stands as it did is not said again
+		log.epoch, log.version, log.vague = d.Epoch, "", true
 	}
 	said := telling{uint64(len(s.log)), d.ResourceVersion}
 	if d.Sync && d.Op == events.Gone { // it bears the last version that was known
@@ -458,9 +458,9 @@ func text(d reconcile.Decision) []byte {
 	return out
 }
 
-// restore brings the API server back without taking what happens for anybody's
-// doing.
-func (g *guard) restore(back func()) {
+// restore brings the API server back to a version, without taking what happens for anybody's
+// doing. What logs have told of later versions may be told again, of something else.
+func (g *guard) restore(version int64, back func()) {
 	g.restoring = true
 	back()
 	g.restoring = false
@@ -469,13 +469,21 @@ func (g *guard) restore(back func()) {
 	clear(g.written)
 	clear(g.moves)
 	clear(g.advised)
-	clear(g.missed)
+	for server, asked := range g.missed { // who had no lease then either has none still
+		if g.missed[server] = min(asked, version); g.world.leased(server) {
+			delete(g.missed, server)
+		}
+	}
 	clear(g.begun)
 	for _, l := range g.work {
 		l.led = false
 	}
 	g.stirred()
-	for kind := range g.logs {
-		g.lost(kind, 0)
+	at := strconv.FormatInt(version, 10)
+	for _, log := range g.logs {
+		for ref, told := range log.told {
+			log.told[ref] = slices.DeleteFunc(told, func(t telling) bool { return kinds.CompareVersions(t.version, at) > 0 })
+		}
+		log.version, log.vague = "", true
 	}
 }

@@ -108,11 +108,17 @@ func commonVersion(all []apiserverinternalv1alpha1.ServerStorageVersion) *string
 	return &all[0].EncodingVersion
 }
 
+// leased tells whether an API server has its lease.
+func (w *World) leased(server string) bool {
+	_, serves := w.serves(server)
+	return serves
+}
+
 // forgets looks at the questions for leases, and at what is about to be written of a
 // StorageVersion: who is taken out was asked for since the StorageVersion has been as it
 // is, and had no lease.
 func (g *guard) forgets(c *carrying, r plan.Request) {
-	if _, serves := g.world.serves(r.Name); r.Kind == kinds.Leases.Name && r.Verb == plan.Read && !serves {
+	if r.Kind == kinds.Leases.Name && r.Verb == plan.Read && !g.world.leased(r.Name) {
 		g.missed[r.Name] = g.world.api.version
 	}
 	now, ok := g.world.api.Get(storageRef(r.Name)).(*apiserverinternalv1alpha1.StorageVersion)
