@@ -97,6 +97,7 @@ type World struct {
 	writers  []*writer
 	born     int       // writers that have been started
 	pulse    time.Time // when writers last said what they have in flight
+	heard    time.Time // when desks last heard that
 	actors   []actor   // every thing that can happen; nil when they have to be counted anew
 	ready    []actor
 	turn     int // of the actors, when they take turns
@@ -395,9 +396,12 @@ func (w *World) advance(to time.Time) {
 	if len(w.replicas) > 1 && to.After(w.now) {
 		w.guard.stirred() // two that see different things, and own no keys here, write in turn
 	}
-	if just := to.Add(-claim.Interval); just.After(w.now) {
-		w.now = just
-		w.heartbeats(just)
+	if just := to.Add(-claim.Interval); just.After(w.now) || w.now.Sub(w.heard) >= claim.Interval {
+		if just.After(w.now) {
+			w.now = just
+		}
+		w.heard = w.now
+		w.heartbeats(w.now)
 		for _, r := range w.replicas {
 			r.advance()
 			r.hear()
