@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -26,8 +27,15 @@ func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
 
 func skipSome(w *World) { w.SkipAhead() }
 
-// suspend has nothing at all happen for a while, as on machines that are suspended together.
+// suspend has nothing at all happen for a while, as on machines that are suspended together. Not
+// in the moment in which a restore has been noticed and some kinds have not been told anew: what
+// is not told for that long after it is not waited for (docs/reliability.md).
 func suspend(w *World) {
+	for _, epoch := range w.bus.epochs(maps.Keys(w.bus.kinds)) {
+		if epoch < w.era {
+			return
+		}
+	}
 	long := time.Duration(1+w.roll(30)) * time.Minute
 	w.note("fault: everything is suspended for %v", long)
 	w.advance(w.now.Add(long))
