@@ -405,6 +405,9 @@ func (d *Desk) sorted() []*entry {
 
 // demand makes a key dirty.
 func (d *Desk) demand(e *entry, as rank) {
+	if !e.wants() {
+		delete(d.pending, e) // since when it wanted what it has had
+	}
 	e.dirty = true
 	d.pend(e)
 	if d.queue.push(e, d.now, as) {

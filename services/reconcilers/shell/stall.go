@@ -21,7 +21,8 @@ import (
 // standing is what a desk knows of its waits.
 type standing struct {
 	// pending are the keys that wanted a turn or an outcome when they were last looked
-	// at, and since when; those that want nothing any more are dropped by [Desk.Stall].
+	// at, and since when; those that want nothing any more are dropped by [Desk.Stall],
+	// and begin anew when they are asked for a turn again.
 	pending map[*entry]time.Time
 
 	laden     time.Time // since when there have been tickets in hand

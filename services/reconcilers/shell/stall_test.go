@@ -44,6 +44,21 @@ func TestADeskAtRestDoesNotStall(t *testing.T) {
 	}
 }
 
+// A key that wants a turn has not waited for it since the one before, whether or not
+// a look came in between.
+func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
+	o := open(t, Settings{})
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	o.pass(time.Hour)
+	o.desk.Ask(web)
+	o.flows()
+	o.now = o.now.Add(events.Standstill)
+	o.desk.Advance(o.now)
+	if s, stalled := o.desk.Stall(); !stalled || s.Condition != events.KeysWait {
+		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", events.Standstill, s, stalled)
+	}
+}
+
 // No writer runs: the turn is stored, and no outcome comes.
 func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 	o := begun(t, Settings{})
