@@ -216,7 +216,7 @@ var shapes = map[string]shape{
 	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
 	"quotas": {sim.Options{
 		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
-		Trouble: slices.Concat(sim.Crashes, sim.Redeliveries, sim.Losses), Pace: 50 * time.Millisecond,
+		Trouble: sim.All, Pace: 50 * time.Millisecond,
 	}, quotas},
 	// Whoever has not heard of a Service when it counts for the last time is told of it
 	// by nobody, since births are charged elsewhere: it counts again after a period.
