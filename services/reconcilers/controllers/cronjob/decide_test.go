@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	jobs "github.com/millrace/millrace/services/reconcilers/kube/job"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -31,7 +32,36 @@ func TestLaws(t *testing.T) {
 		}),
 		reconciletest.Content(8, applied),
 		reconciletest.Law[View]{Name: "one run at a time", Holds: oneRunAtATime},
+		reconciletest.Law[View]{Name: "one run for each moment", Holds: oneRunForEachMoment},
 	)
+}
+
+// oneRunForEachMoment: a moment has one run, also where each ends at once and the report of it
+// comes late, while everything else is done.
+func oneRunForEachMoment(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	begun := map[string]bool{}
+	for _, job := range v.Jobs {
+		if moment, ours := momentOf(v.CronJob, job); ours && !moment.After(now) {
+			begun[job.Name] = true
+		}
+	}
+	for range 4 {
+		d := c.Decide(v, now).In(events.Act)
+		for _, command := range d.Commands {
+			if command.Verb == events.VerbCreate && begun[command.Name] {
+				return fmt.Errorf("%s is started again", command.Name)
+			}
+			begun[command.Name] = begun[command.Name] || command.Verb == events.VerbCreate
+		}
+		v = applied(v, d, now)
+		for i, job := range v.Jobs {
+			if _, over := jobs.Finished(job); !over {
+				v.Jobs[i] = job.DeepCopy()
+				v.Jobs[i].Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+			}
+		}
+	}
+	return nil
 }
 
 // oneRunAtATime: no turn starts more than one run, none that was started before, and
@@ -84,7 +114,7 @@ func anyView(t *rapid.T) View {
 		cj.Spec.StartingDeadlineSeconds = of(int64(rapid.IntRange(10, 4000).Draw(t, "seconds")))
 	}
 	if rapid.Bool().Draw(t, "limited") {
-		cj.Spec.SuccessfulJobsHistoryLimit, cj.Spec.FailedJobsHistoryLimit = of(int32(1)), of(int32(0))
+		cj.Spec.SuccessfulJobsHistoryLimit, cj.Spec.FailedJobsHistoryLimit = of(rapid.Int32Range(0, 1).Draw(t, "kept")), of(int32(0))
 	}
 	if rapid.IntRange(0, 3).Draw(t, "zone") == 3 {
 		cj.Spec.TimeZone = of(rapid.SampledFrom([]string{"Europe/Berlin", "Nowhere/Land"}).Draw(t, "which"))
