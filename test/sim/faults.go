@@ -25,6 +25,9 @@ var Stalls = []Fault{stallReplica, stallWriter, stallWatcher, timePasses}
 // has been compacted away.
 var Lags = []Fault{oldCopy, oldServer, compact, compact, cutWatches}
 
+// ClockJumps is the clocks of reconcilers that are set: an hour ahead, or right again.
+var ClockJumps = []Fault{jumpClock}
+
 // Redeliveries is consumers that the bus has forgotten.
 var Redeliveries = []Fault{forgetTickets, forgetWork, forgetVerdicts, deliverAgain}
 
@@ -166,6 +169,20 @@ func (w *World) StallReplica(i int) {
 func (w *World) StallWriter(i int) {
 	w.note("fault: writer %d stands still", i)
 	w.writers[i].asleep = w.now.Add(stall)
+}
+
+// jumpClock sets the clock of one process of the reconcilers. What a process waits for goes on
+// when its clock is set back, since waits go by a clock that never is; here there is but one, so
+// one that is set back begins with a new process.
+func jumpClock(w *World) {
+	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
+	if ahead < w.replicas[i].skew {
+		w.KillReplica(i)
+	}
+	r := w.replicas[i]
+	r.skew = ahead
+	w.note("fault: a clock of the reconcilers is %v ahead from now on", r.skew)
+	r.advance()
 }
 
 // oldCopy kills a replica and starts it on an old copy of the streams.
