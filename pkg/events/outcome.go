@@ -15,7 +15,8 @@ type Outcome struct {
 	Lane       Lane   `json:"lane"`
 	// Turn is the turn's sequence in its stream.
 	Turn uint64 `json:"turn"`
-	// Decided is the turn's Now. A stream of turns that has lost its end gives the same
+	// Decided is the turn's Now, by the clock of the reconcilers, which may be ahead of the
+	// writer's. A stream of turns that has lost its end gives the same
 	// sequences a second time, and this tells which of the turns is meant; zero where the
 	// turn could not be read, and from older versions.
 	Decided time.Time `json:"decided,omitzero"`

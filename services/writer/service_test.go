@@ -164,9 +164,10 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.writer()
-	sequence := s.store("web", nil, births("web", 3)...)
+	decided := time.Now().Add(time.Hour) // by a clock that is ahead of the writer's
+	sequence := s.store("web", func(t *events.Turn) { t.Now = decided }, births("web", 3)...)
 	o := s.outcome("web")
-	if o.Turn != sequence || !o.OK() || len(o.Results) != 3 {
+	if o.Turn != sequence || !o.OK() || len(o.Results) != 3 || !o.Decided.Equal(decided) || !o.At.Before(decided) {
 		t.Fatalf("the outcome is %+v", o)
 	}
 	for _, r := range o.Results {

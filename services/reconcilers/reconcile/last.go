@@ -34,9 +34,13 @@ func Answers(s Snapshot, k events.Key, own metav1.Object) (o events.Outcome, ok 
 
 // LastOfAny is the newest outcome of a lane, whatever object of the key's name it was about.
 // It is for keys that are no objects, and for what is to be done about an object that is
-// gone.
+// gone. Its moment is not before that of its turn, however far the writer's clock is behind:
+// what has just been asked for would be too old at once.
 func LastOfAny(s Snapshot, k events.Key, lane events.Lane) (o events.Outcome, ok bool) {
-	return s.Last(k, lane)
+	if o, ok = s.Last(k, lane); o.At.Before(o.Decided) {
+		o.At = o.Decided
+	}
+	return o, ok
 }
 
 // uidOf is the uid of an object that may be nil.
