@@ -358,7 +358,7 @@ func (g *guard) before(c *carrying, r plan.Request) {
 		return
 	case "garbage-collector-controller":
 	case "pod-garbage-collector-controller", "ttl-after-finished-controller":
-		g.tends(obj)
+		g.tends(c, obj)
 		return
 	case "namespace-controller":
 		g.clears(obj, r.Kind)

@@ -296,11 +296,12 @@ func endOf(job *batchv1.Job) (end batchv1.JobCondition, over bool) {
 	return end, false
 }
 
-// expires looks at a finished Job that is about to be deleted for its age.
-func (g *guard) expires(job *batchv1.Job) {
+// expires looks at a finished Job that is about to be deleted for its age, by the clock of the
+// process that decided.
+func (g *guard) expires(c *carrying, job *batchv1.Job) {
 	end, over := endOf(job)
 	ttl := job.Spec.TTLSecondsAfterFinished
-	if !over || ttl == nil || end.LastTransitionTime.Add(time.Duration(*ttl)*time.Second).After(g.world.now.Add(g.world.options.Skew)) {
+	if !over || ttl == nil || end.LastTransitionTime.Add(time.Duration(*ttl)*time.Second).After(c.turn.Now) {
 		g.breaks("I4", "%s is deleted, and has not been finished for as long as it may stay", job.Name)
 	}
 }

@@ -208,7 +208,7 @@ func otherScenarios() []Scenario {
 			}),
 			scene("delete it", func(w *World) { w.Delete(namespaceRef("shop"), metav1.DeletePropagationBackground) }),
 		}},
-		{Name: "an autoscaler", Cast: "autoscalers", Asks: true, Clocks: true, Script: []Scene{
+		{Name: "an autoscaler", Cast: "autoscalers", Asks: true, Script: []Scene{
 			deploy(1), scene("there is more to do", func(w *World) { w.loads = map[string]int64{web: 3 * each} }),
 			create(kinds.HorizontalPodAutoscalers.Kind, func(w *World) *autoscalingv2.HorizontalPodAutoscaler {
 				return &autoscalingv2.HorizontalPodAutoscaler{

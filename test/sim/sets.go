@@ -231,10 +231,10 @@ func (w *World) memberOf(set *appsv1.StatefulSet, i int) error {
 
 // tends looks at what is about to be deleted by a controller that has rules of its
 // own.
-func (g *guard) tends(obj metav1.Object) {
+func (g *guard) tends(c *carrying, obj metav1.Object) {
 	switch o := obj.(type) {
 	case *batchv1.Job:
-		g.expires(o)
+		g.expires(c, o)
 	case *corev1.Pod:
 		g.cleans(o)
 	}
