@@ -87,6 +87,8 @@ func (r *review) start(plan plan, begin, moment time.Time) reconcile.Decision {
 	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(r.active) > 0:
 		r.hint("JobAlreadyActive", name, "Not starting job because prior execution is running and concurrency policy is Forbid")
 		return reconcile.Wake(next, "the run before is at work, and this one is left out")
+	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0 && !r.said():
+		return reconcile.Wake(next, "the run before is at work, and stays until the status says that it has begun")
 	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && len(r.working()) > 0:
 		return reconcile.Do("the run before is at work, and this one takes its place", r.deaths(r.working())...)
 	case r.exists(name):

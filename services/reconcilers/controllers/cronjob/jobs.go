@@ -104,10 +104,9 @@ func (r *review) deaths(doomed []*batchv1.Job) []events.Command {
 }
 
 // clear deletes the oldest of the Jobs that have ended, beyond what is to be kept of
-// those that ended well and badly. Before the status says which run was the last one only
-// the Jobs, and what the last turn did, tell that it has begun: until then all are kept.
+// those that ended well and badly, once the status says which run was the last one.
 func (r *review) clear() reconcile.Decision {
-	if !r.last.Equal(r.cronJob.Status.LastScheduleTime) {
+	if !r.said() {
 		return reconcile.Decision{}
 	}
 	spec := r.cronJob.Spec

@@ -159,6 +159,10 @@ func (r *review) reach(moment time.Time) {
 	}
 }
 
+// said tells whether the status says which run was the last one. Until it does, only the Jobs
+// and what the last turn did tell that it has begun, and no Job is deleted.
+func (r *review) said() bool { return r.last.Equal(r.cronJob.Status.LastScheduleTime) }
+
 func (r *review) job(uid types.UID) (*batchv1.Job, bool) {
 	at := slices.IndexFunc(r.jobs, func(job *batchv1.Job) bool { return job.UID == uid })
 	if at < 0 {
