@@ -131,7 +131,9 @@ func deleteJob(w *World) {
 func (w *World) someCron() (events.Ref, bool) {
 	return w.someOf(kinds.CronJobs.Kind, "cron", func(name string) any {
 		policies := []batchv1.ConcurrencyPolicy{batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent}
-		return cronJob(name, w.soonAfter(), policies[w.roll(3)])
+		cron := cronJob(name, w.soonAfter(), policies[w.roll(3)])
+		cron.Spec.SuccessfulJobsHistoryLimit = new(int32(w.roll(2)))
+		return cron
 	})
 }
 

@@ -207,7 +207,7 @@ var shapes = map[string]shape{
 	}, jobs},
 	"crons, calm": {sim.Options{Changes: 16, Users: sim.Crons, Pace: -1}, crons},
 	"crons": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 16, Users: sim.Crons, Faults: 6, Trouble: slices.Concat(sim.All, slices.Repeat(sim.ClockJumps, 6)), Pace: 50 * time.Millisecond,
+		Replicas: 2, Writers: 2, Changes: 16, Users: sim.Crons, Faults: 10, Trouble: slices.Concat(sim.All, slices.Repeat(sim.ClockJumps, 24)), Pace: 50 * time.Millisecond,
 	}, crons},
 	"refusals": {sim.Options{
 		Replicas: 2, Changes: 10, Users: sim.Refusals, Last: sim.Admit, Faults: 4, Trouble: sim.All, Pace: 50 * time.Millisecond,
