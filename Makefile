@@ -27,7 +27,7 @@ DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 # The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
 LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
 # Tests that hold a promise against a clock, or the whole machine's work: one after the other.
-ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture)$$
+ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
 .PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean

@@ -51,7 +51,6 @@ type watched struct {
 
 func beginWatched(t *testing.T) *watched {
 	t.Helper()
-	t.Parallel()
 	w := &watched{Cluster: clustertest.Start(t, clustertest.Options{Nodes: -1}), store: t.TempDir()}
 	var err error
 	w.config, err = w.Config()
