@@ -142,10 +142,11 @@ func deleteStateful(w *World) {
 
 // Gather deletes the pods that were taken out of their selectors. One that was a member of a
 // StatefulSet keeps its name, and the set waits for it, as upstream's does; one that uses a
-// claim keeps that, and whatever waits for the claim.
+// claim keeps that, and whatever waits for the claim. So does one that was put back when its set
+// was on its way out already, which adopts no more.
 func Gather(w *World) {
 	for _, pod := range w.api.List(kinds.Pods.Name) {
-		if _, away := pod.GetLabels()["was"]; away {
+		if _, away := pod.GetLabels()["was"]; away || controllerOf(pod) == "" {
 			w.Delete(refOf(kinds.Pods.Name, pod), metav1.DeletePropagationBackground)
 		}
 	}
