@@ -136,8 +136,18 @@ func rollStateful(w *World) {
 
 func deleteStateful(w *World) {
 	if ref, there := w.someStateful(); there {
-		w.Delete(ref, propagations[w.roll(3)])
+		how := propagations[w.roll(3)]
+		if how == metav1.DeletePropagationForeground && slices.ContainsFunc(w.api.List(kinds.PersistentVolumeClaims.Name), ofAPod) {
+			w.guard.spare(claimsCircle)
+			how = metav1.DeletePropagationBackground
+		}
+		w.Delete(ref, how)
 	}
+}
+
+// ofAPod tells whether a claim goes with a pod, since its set became smaller.
+func ofAPod(claim metav1.Object) bool {
+	return slices.ContainsFunc(claim.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.Kind == kinds.Pods.Kind.Kind })
 }
 
 // Gather deletes the pods that were taken out of their selectors. One that was a member of a
