@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 const (
@@ -190,6 +192,15 @@ func (b *books) before(c *Change) *Object {
 	return &life[i-1].Object
 }
 
+// passesOn tells whether a claim passes between its StatefulSet and the set's pod, as its retention
+// policy says when the set becomes smaller, and larger again.
+//
+// Upstream: pkg/controller/statefulset, updateClaimOwnerRefForSetAndPod.
+func passesOn(o *Object, was, is *metav1.OwnerReference) bool {
+	between := was.Kind == "StatefulSet" && is.Kind == "Pod" || was.Kind == "Pod" && is.Kind == "StatefulSet"
+	return o.Ref.Kind == kinds.PersistentVolumeClaims.Name && between
+}
+
 // owned looks at how owners and finalizers change.
 func owned(b *books) []Violation {
 	var found []Violation
@@ -207,7 +218,7 @@ func owned(b *books) []Violation {
 		if before == nil {
 			return
 		}
-		if was, is := controllerOf(before), controllerOf(o); !c.Gone && was != nil && is != nil && was.UID != is.UID {
+		if was, is := controllerOf(before), controllerOf(o); !c.Gone && was != nil && is != nil && was.UID != is.UID && !passesOn(o, was, is) {
 			add(c, "%v went from %s to %s in one step", o.Ref, b.name(was.UID), b.name(is.UID))
 		}
 		if waits(before) && (c.Gone || !waits(o)) {
