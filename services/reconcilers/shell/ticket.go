@@ -183,9 +183,13 @@ func (d *Desk) keysOf(t *ticket) (keys []events.Key, reason string, again bool) 
 		}
 		known := owed.nothing(t.sequence) && d.held[t.ref] == 1
 		if len(set.keys) == 0 && reason == "" && !known {
-			found, err := s.reader.keys(s, k.now(t.ref))
-			if set.add(found...); err != nil {
-				reason, again = err.Error(), true
+			// Of an object that is not there, and whose end has been forgotten or never was seen,
+			// no key can be told. Desks that open ask about every key.
+			if c := k.now(t.ref); !c.was.None() || !c.now.None() {
+				found, err := s.reader.keys(s, c)
+				if set.add(found...); err != nil {
+					reason, again = err.Error(), true
+				}
 			}
 		}
 		keys = set.keys
