@@ -76,6 +76,8 @@ type Object struct {
 	Ready, EndedWell bool
 	Node, App        string
 	Index            int32
+	// Claims are the names of the claims that a pod uses, while it is active and has a node.
+	Claims []string
 	// Start is a StatefulSet's first ordinal, and Ordered true where it creates and takes
 	// away one after the other.
 	Start   int32

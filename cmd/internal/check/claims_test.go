@@ -9,6 +9,32 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
+// TestADeletedClaimMayWaitForItsPod: a claim that is deleted, and whose owner is gone, is as it
+// should be while an active pod of its namespace uses it, and only then.
+func TestADeletedClaimMayWaitForItsPod(t *testing.T) {
+	claim := Object{
+		Ref: events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: "a", Name: "data-db-0"}, UID: "claim", Deleting: true,
+		Owners: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", UID: "old"}},
+	}
+	user := Object{Ref: events.Ref{Kind: pods, Namespace: "a", Name: "db-0"}, UID: "pod", Active: true, Claims: []string{"data-db-0"}}
+	elsewhere, other, alive := user, user, claim
+	elsewhere.Ref.Namespace, other.Claims, alive.Deleting = "b", []string{"data-db-1"}, false
+	for name, c := range map[string]struct {
+		claim, pod Object
+		want       int
+	}{
+		"its pod uses it":         {claim, user, 0},
+		"a pod elsewhere":         {claim, elsewhere, 2},
+		"a pod of another claim":  {claim, other, 2},
+		"it is not deleted":       {alive, user, 1},
+		"its pod was deleted too": {claim, Object{Ref: user.Ref, UID: "pod"}, 2},
+	} {
+		if found := Converged([]Change{{Revision: 1, Object: c.claim}, {Revision: 2, Object: c.pod}}); len(found) != c.want {
+			t.Errorf("%s: %v, want %d violations", name, found, c.want)
+		}
+	}
+}
+
 // TestAClaimPassesBetweenItsSetAndItsPod, and nothing else goes from one controller to another in
 // one step.
 func TestAClaimPassesBetweenItsSetAndItsPod(t *testing.T) {

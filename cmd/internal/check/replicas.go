@@ -2,10 +2,12 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
 // bounded looks at every birth of a pod, and at every growth of a ReplicaSet. What
@@ -115,6 +117,23 @@ func (w *world) has(ref events.Ref) bool {
 	return false
 }
 
+// inUse tells whether an object is a claim that an active pod uses. Such a claim may be deleted:
+// it goes with the pod. A StatefulSet that is deleted and created again under its name takes the
+// old one's claims while the garbage collector still has to delete them.
+//
+// Upstream: updateClaimOwnerRefForSetAndPod leaves the owners of such a claim as they are.
+func (w *world) inUse(claim *Object) bool {
+	if claim.Ref.Kind != kinds.PersistentVolumeClaims.Name {
+		return false
+	}
+	for _, o := range w.objects {
+		if o.Ref.Namespace == claim.Ref.Namespace && slices.Contains(o.Claims, claim.Ref.Name) {
+			return true
+		}
+	}
+	return false
+}
+
 // missing says what an object that is at rest would not look like.
 func (w *world) missing(uid types.UID, o *Object) []string {
 	var all []string
@@ -122,6 +141,9 @@ func (w *world) missing(uid types.UID, o *Object) []string {
 		if wrong {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
+	}
+	if o.Deleting && w.inUse(o) {
+		return nil
 	}
 	say(o.Deleting, "is on its way out")
 	say(o.Empty, "lacks what belongs into it")

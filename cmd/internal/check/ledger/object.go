@@ -61,6 +61,13 @@ func pod(o *check.Object, p *corev1.Pod) {
 			o.Ready = o.Active
 		}
 	}
+	if o.Active && p.Spec.NodeName != "" {
+		for i := range p.Spec.Volumes {
+			if name, _ := events.ClaimOf(p, &p.Spec.Volumes[i]); name != "" {
+				o.Claims = append(o.Claims, name)
+			}
+		}
+	}
 	o.App, o.Node, o.Index = p.Labels["app"], node(p), -1
 	for _, text := range []string{p.Labels[appsv1.PodIndexLabel], p.Annotations[batchv1.JobCompletionIndexAnnotation]} {
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {

@@ -21,6 +21,8 @@ import (
 func TestWorkloads(t *testing.T) {
 	one := intstr.FromInt32(1)
 	ready := []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	claims := []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-2"}}}, {Name: "none"}}
 	on := func(node string) *corev1.Affinity {
 		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{node}}}}}}}}
@@ -32,12 +34,12 @@ func TestWorkloads(t *testing.T) {
 	}{
 		"a ready member": {kinds.Pods.Kind, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db", appsv1.PodIndexLabel: "2"}},
-			Spec:       corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: ready},
-		}, check.Object{Active: true, Ready: true, App: "db", Index: 2, Node: "n"}},
+			Spec:       corev1.PodSpec{NodeName: "n", Volumes: claims}, Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: ready},
+		}, check.Object{Active: true, Ready: true, App: "db", Index: 2, Node: "n", Claims: []string{"data-db-2"}}},
 		"a completion": {kinds.Pods.Kind, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: "1"}},
-			Status:     corev1.PodStatus{Phase: corev1.PodSucceeded, Conditions: ready},
-		}, check.Object{EndedWell: true, Index: 1}},
+			Spec:       corev1.PodSpec{NodeName: "n", Volumes: claims}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded, Conditions: ready},
+		}, check.Object{EndedWell: true, Index: 1, Node: "n"}},
 		"a daemon's pod": {kinds.Pods.Kind, &corev1.Pod{Spec: corev1.PodSpec{Affinity: on("n")}}, check.Object{Active: true, Node: "n", Index: -1}},
 		"a StatefulSet": {kinds.StatefulSets.Kind, &appsv1.StatefulSet{
 			Spec:   appsv1.StatefulSetSpec{Replicas: ptr.To(int32(3)), Ordinals: &appsv1.StatefulSetOrdinals{Start: 2}},
