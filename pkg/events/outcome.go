@@ -74,6 +74,41 @@ func (o Outcome) IsOf(sequence uint64, decided time.Time) bool {
 	return o.Turn == sequence && (o.Decided.IsZero() || decided.IsZero() || o.Decided.Equal(decided))
 }
 
+// apart is how far two clocks may be apart without being corrected for.
+const apart = time.Second
+
+// Ahead tells whether the outcome is dated later than a moment by which it was known: the
+// clock of the reconcilers that decided, or of the writer, was wrong, or the reader's is.
+func (o Outcome) Ahead(by time.Time) bool {
+	return o.At.After(by.Add(apart)) || o.Decided.After(by.Add(apart))
+}
+
+// KnownBy is the outcome as a reader has it that knew it at a moment of its own clock: made
+// and decided no later than that. So a wait that begins with it takes no longer than it
+// should, however far the clock was ahead that dated it. Zero leaves it as it is.
+func (o Outcome) KnownBy(by time.Time) Outcome {
+	if !by.IsZero() {
+		o.At, o.Decided = earlier(o.At, by), earlier(o.Decided, by)
+	}
+	return o
+}
+
+// Noted is a moment of which a note of the outcome tells as of one that had been: no later
+// than what wrote it was decided.
+func (o Outcome) Noted(at time.Time) time.Time {
+	if o.Decided.IsZero() {
+		return at
+	}
+	return earlier(at, o.Decided)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Result is the fate of one command.
 type Result struct {
 	// Command is the position in Turn.Commands, from 0.

@@ -82,6 +82,9 @@ type Heard struct {
 	// Answers is [Outcome.Answers]: a turn that is carried out twice may be answered in
 	// two ways, at one moment of the bus's clock.
 	Answers uint64 `json:"answers,omitempty"`
+	// By is when it was known, on the clock of Now, where it is [Outcome.Ahead] of that: the
+	// decision has it as [Outcome.KnownBy] gives it.
+	By time.Time `json:"by,omitzero"`
 }
 
 // Trigger is a message that asked for a turn.

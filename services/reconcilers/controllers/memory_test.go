@@ -53,3 +53,34 @@ func TestWhatIsRememberedIsAboutTheObject(t *testing.T) {
 		t.Errorf("only %d controllers remember anything: the test has lost its point", remembering)
 	}
 }
+
+// later are the times in views that may lie after the moment at which they were heard, and why.
+var later = map[string]string{
+	"taint-eviction-controller .stay.until":               "the pod may stay for as long after it was noted",
+	"horizontal-pod-autoscaler-controller .memory.asked":  "it tells rounds apart, and waits begin with .known",
+	"horizontal-pod-autoscaler-controller .asked":         "it tells rounds apart",
+	"horizontal-pod-autoscaler-controller .verdict.asked": "it tells rounds apart",
+}
+
+// Nothing that a turn noted, asked or did is later than it was heard, for any controller, by
+// whatever clock: no wait for it is longer than it should be.
+func TestNoClockAheadMakesAnyoneWait(t *testing.T) {
+	for _, e := range Catalog() {
+		if !e.Exists() {
+			continue
+		}
+		c := e.make(config)
+		if b, err := reconciletest.Beliefs(c); err != nil || !b.Remembers {
+			continue
+		}
+		paths, err := reconciletest.Ahead(c)
+		if err != nil {
+			t.Fatalf("%s: %v", e.Name, err)
+		}
+		for _, path := range paths {
+			if later[e.Name+" "+path] == "" {
+				t.Errorf("%s has %s of an hour ahead in its view", e.Name, path)
+			}
+		}
+	}
+}

@@ -37,7 +37,7 @@ func Beliefs(c reconcile.Any) (b Belief, err error) {
 	for _, lane := range []events.Lane{events.Act, events.Tell} {
 		believes := func(uid types.UID, version string) bool {
 			w := NewWorld().Put(own.Kind, own.Object).Remember(events.Outcome{
-				Key: key, Lane: lane, UID: uid, ResourceVersion: version, Turn: 9, At: Now, Results: everySort(lane),
+				Key: key, Lane: lane, UID: uid, ResourceVersion: version, Turn: 9, At: Now, Results: resultsOf(lane, Now),
 			})
 			with, failed := seen(c, w, key)
 			if err == nil {
@@ -98,14 +98,18 @@ func anObject(d reconcile.Description) (reconcile.Object, events.Key) {
 	return reconcile.Object{Kind: kind, Object: obj}, key
 }
 
-// everySort are results of every sort that a controller takes in.
-func everySort(lane events.Lane) []events.Result {
-	asked := Now.Add(-time.Second)
+// resultsOf are results of every sort that a controller takes in, with notes of a moment.
+func resultsOf(lane events.Lane, now time.Time) []events.Result {
+	asked := now.Add(-time.Second)
+	count := []map[string]any{{"replicas": 1, "at": asked}}
 	note := reconcile.Body(map[string]any{
-		"asked": asked, "memory": map[string]any{"asked": asked.Add(-time.Minute)}, // of an autoscaler
+		"asked": asked, "memory": map[string]any{ // of an autoscaler
+			"asked": asked.Add(-time.Minute), "recommended": count, "added": count, "removed": count,
+		},
 		"uid": "v", "occasion": "o", // of a budget
-		"since": asked, "until": Now, // of an eviction
-		"account": "default", // of a token
+		"since": asked, "until": now.Add(time.Minute), // of an eviction
+		"schedule": "@daily",  // of a CronJob, since when
+		"account":  "default", // of a token
 	})
 	if lane == events.Tell {
 		return []events.Result{

@@ -80,7 +80,7 @@ func (b *book) known(t events.Turn) (last map[events.Lane]events.Outcome, missin
 			missing = of
 			continue
 		}
-		last[of] = o
+		last[of] = o.KnownBy(heard.By)
 	}
 	return last, missing
 }
@@ -128,7 +128,7 @@ func (p *pass) heard(ctx context.Context, t *recorded) (last map[events.Lane]eve
 		if !ok {
 			return nil, Unheard, fmt.Sprintf("that of %s turn %d, of %s", of, heard.Turn, heard.At.Format(time.RFC3339Nano)), nil
 		}
-		last[of] = o
+		last[of] = o.KnownBy(heard.By)
 	}
 	return last, "", "", nil
 }

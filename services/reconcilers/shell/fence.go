@@ -31,6 +31,7 @@ type lane struct {
 	journey   journey            // of the last turn
 	figures   []reconcile.Figure // that count once its outcome is known
 	last      events.Outcome     // the newest outcome, while it is worth remembering
+	by        time.Time          // when that was known, where it is dated later; zero: it is not
 	remember  bool
 	vain      vain
 
@@ -91,7 +92,10 @@ func (d *Desk) learn(e *entry, l *lane, o events.Outcome, failures int) {
 	if delete(d.inHand, o.Turn); l.outcome >= l.turn {
 		l.repeats = 0
 	}
-	l.last, l.remember = o, true
+	l.last, l.by, l.remember = o, time.Time{}, true
+	if o.Ahead(d.now) {
+		l.by = d.now
+	}
 	d.tellFigures(l, o)
 	d.land(l, o)
 	l.dues = seen(l.dues)
@@ -376,7 +380,7 @@ func (d *Desk) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 		return events.Outcome{}, false
 	}
 	l := e.lane(of)
-	return l.last, l.remember
+	return l.last.KnownBy(l.by), l.remember
 }
 
 // lastOf is last for the turn of a key. Of other keys nothing is told: a turn
@@ -398,7 +402,7 @@ func (e *entry) heard() map[events.Lane]events.Heard {
 			if all == nil {
 				all = map[events.Lane]events.Heard{}
 			}
-			all[of] = events.Heard{Turn: l.last.Turn, At: l.last.At, Answers: l.last.Answers()}
+			all[of] = events.Heard{Turn: l.last.Turn, At: l.last.At, Answers: l.last.Answers(), By: l.by}
 		}
 	}
 	return all

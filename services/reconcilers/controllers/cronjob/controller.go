@@ -111,19 +111,20 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		v.Did = last.Results
 	}
 	if last, ok := reconcile.LastOf(s, k, events.Tell, cj); ok {
-		v.remember(last.Results)
+		v.remember(last)
 	}
 	return v, true
 }
 
 // remember takes in what the last report told and noted.
-func (v *View) remember(results []events.Result) {
-	for _, r := range results {
+func (v *View) remember(told events.Outcome) {
+	for _, r := range told.Results {
 		if r.OK() && r.Ref.Kind == kinds.Events.Name {
 			v.Told = append(v.Told, r.Ref.Name)
 		}
 		n := note{}
 		if r.Answer != nil && json.Unmarshal(r.Answer.Note, &n) == nil && n.Schedule != "" {
+			n.Since = told.Noted(n.Since)
 			v.Noted = &n
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -86,5 +87,21 @@ func TestObserve(t *testing.T) {
 	}
 	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "nobody"}); ok {
 		t.Error("it sees a CronJob that is not there")
+	}
+}
+
+// A schedule that a clock found changed that was an hour ahead was changed when that was
+// heard of: no runs of an hour are left out.
+func TestAScheduleThatWasChangedAhead(t *testing.T) {
+	heard := time.Date(2030, 1, 1, 10, 0, 0, 0, time.UTC)
+	ahead := heard.Add(time.Hour)
+	for _, c := range []struct{ since, want time.Time }{
+		{ahead.Add(-delay), heard}, {heard.Add(-time.Minute), heard.Add(-time.Minute)}, {time.Time{}, time.Time{}},
+	} {
+		told := events.Outcome{Decided: ahead, At: ahead, Results: []events.Result{{Answer: &events.Answer{Note: reconcile.Body(note{Schedule: "* * * * *", Since: c.since})}}}}
+		var v View
+		if v.remember(told.KnownBy(heard)); v.Noted == nil || !v.Noted.Since.Equal(c.want) {
+			t.Errorf("noted of %v, it was changed at %v", c.since, v.Noted)
+		}
 	}
 }

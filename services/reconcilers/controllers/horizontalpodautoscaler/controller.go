@@ -125,6 +125,8 @@ type View struct {
 	Autoscaler *autoscalingv2.HorizontalPodAutoscaler `json:"autoscaler"`
 	// Memory is what is known of the rounds that are over.
 	Memory Memory `json:"memory,omitzero"`
+	// Known is when Memory.Asked was, on the clock of who looks, where that lies ahead of it.
+	Known time.Time `json:"known,omitzero"`
 
 	// Asked is when the round began that is not over, zero where there is none: its
 	// question was answered At, or in vain.
@@ -155,7 +157,8 @@ type Tried struct {
 
 // Memory is what must not be forgotten from one round to the next.
 type Memory struct {
-	// Asked is when the last round began that is over.
+	// Asked is when the last round began that is over. It tells the rounds of an autoscaler
+	// apart, and goes on from one to the next also where the clock goes back.
 	Asked time.Time `json:"asked,omitzero"`
 	// Recommended is how many replicas there should have been, when, before that was
 	// held back: oldest first, as far as it may matter yet.
@@ -188,7 +191,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if told, ok := reconcile.LastOf(s, k, events.Tell, h); ok {
 		for _, r := range told.Results {
 			if n := noteOf(r); n != nil && n.Memory != nil {
-				v.Memory = *n.Memory
+				v.Memory = n.Memory.noted(told)
+				if known := told.Noted(v.Memory.Asked); known.Before(v.Memory.Asked) {
+					v.Known = known
+				}
 			}
 		}
 	}

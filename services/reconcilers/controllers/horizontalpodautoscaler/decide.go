@@ -34,7 +34,7 @@ func (c Config) decide(v View, now time.Time) reconcile.Decision {
 // round is the next step of the round that is under way, or begins one.
 func (c Config) round(v View, now time.Time) reconcile.Decision {
 	h := v.Autoscaler
-	next := latest(v.Memory.Asked, h.CreationTimestamp.Time).Add(c.Period)
+	next := latest(v.asked(), h.CreationTimestamp.Time).Add(c.Period)
 	_, malformed := schema.ParseGroupVersion(h.Spec.ScaleTargetRef.APIVersion)
 	switch {
 	case v.Verdict != nil && v.Tried != nil && v.again():
@@ -51,10 +51,24 @@ func (c Config) round(v View, now time.Time) reconcile.Decision {
 	case now.Before(next):
 		return reconcile.Wake(next, "its target was looked at a moment ago")
 	case malformed != nil:
-		return v.unreadable(now, specError, malformed.Error(), now).tell(v, now)
+		return v.unreadable(v.round(now), specError, malformed.Error(), now).tell(v, now)
 	default:
 		return reconcile.Do("it is time to look at its target", c.ask(v, now))
 	}
+}
+
+// asked is when the last round began that is over.
+func (v View) asked() time.Time {
+	if !v.Known.IsZero() {
+		return v.Known
+	}
+	return v.Memory.Asked
+}
+
+// round is the moment of a round that begins now: behind the last one, whose clock may have
+// been ahead.
+func (v View) round(now time.Time) time.Time {
+	return latest(now, v.Memory.Asked.Add(time.Nanosecond))
 }
 
 func latest(a, b time.Time) time.Time {
@@ -69,7 +83,7 @@ func (c Config) ask(v View, now time.Time) events.Command {
 	h := v.Autoscaler
 	ref := h.Spec.ScaleTargetRef
 	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-	command := reconcile.AskOf(h.Namespace, of, events.SubReadings, note{Asked: now})
+	command := reconcile.AskOf(h.Namespace, of, events.SubReadings, note{Asked: v.round(now)})
 	command.Body = reconcile.Body(events.ReadingsQuestion{Metrics: h.Spec.Metrics, Least: v.least(), Most: h.Spec.MaxReplicas, Zero: c.wakes(h)})
 	return command
 }

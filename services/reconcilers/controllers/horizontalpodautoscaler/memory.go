@@ -5,7 +5,23 @@ import (
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+
+	"github.com/millrace/millrace/pkg/events"
 )
+
+// noted is the memory as an outcome tells of it: nothing in it was later than that.
+func (m Memory) noted(told events.Outcome) Memory {
+	m.Recommended, m.Added, m.Removed = noted(m.Recommended, told), noted(m.Added, told), noted(m.Removed, told)
+	return m
+}
+
+func noted(counts []Count, told events.Outcome) []Count {
+	counts = slices.Clone(counts)
+	for i := range counts {
+		counts[i].At = told.Noted(counts[i].At)
+	}
+	return counts
+}
 
 // recommend remembers a recommendation, and forgets those that cannot matter any more:
 // they are older than any window, or others came after them that are as high, and others

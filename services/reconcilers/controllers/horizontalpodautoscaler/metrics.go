@@ -84,7 +84,7 @@ func (d Verdict) figures(now time.Time) (all []reconcile.Figure) {
 		did = down
 	}
 	all = append(all, reconcile.Count(reconciliations, 1, did, trouble),
-		reconcile.Figure{Metric: reconciling, Value: now.Sub(d.Asked).Seconds(), Labels: []string{did, trouble}})
+		reconcile.Figure{Metric: reconciling, Value: max(now.Sub(d.Asked), 0).Seconds(), Labels: []string{did, trouble}})
 	for _, m := range d.Computed {
 		labels := []string{m.Action, orNone(m.Trouble), m.Type}
 		all = append(all, reconcile.Count(computations, 1, labels...), reconcile.Figure{Metric: computing, Value: m.Took, Labels: labels})

@@ -101,7 +101,8 @@ func noted(o events.Outcome) *Stay {
 	for _, r := range o.Results {
 		var stay Stay
 		if r.Answer != nil && json.Unmarshal(r.Answer.Note, &stay) == nil && !stay.Until.IsZero() {
-			return &stay
+			since := o.Noted(stay.Since)
+			return &Stay{since, stay.Until.Add(since.Sub(stay.Since))}
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ var metrics = []reconcile.Metric{
 func decide(v View, now time.Time) reconcile.Decision {
 	bears, patience, limited := v.tolerates()
 	stay := v.Stay
-	if stay != nil && v.outlived() {
+	if stay != nil && v.outlived(now) {
 		stay = nil
 	}
 	switch {
@@ -78,10 +78,11 @@ func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
 }
 
 // outlived tells whether the pod has outlived its stay: all taints came after it was
-// over, so what drove the pod away then went unseen, and these are others.
-func (v View) outlived() bool {
+// over, so what drove the pod away then went unseen, and these are others. A taint that is
+// to come does not say when it came.
+func (v View) outlived(now time.Time) bool {
 	return !slices.ContainsFunc(v.Taints, func(t corev1.Taint) bool {
-		return t.TimeAdded == nil || !t.TimeAdded.After(v.Stay.Until)
+		return t.TimeAdded == nil || !t.TimeAdded.After(v.Stay.Until) || reconcile.Ahead(t.TimeAdded.Time, now)
 	})
 }
 

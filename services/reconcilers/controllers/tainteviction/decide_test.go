@@ -206,3 +206,41 @@ func TestFigures(t *testing.T) {
 		t.Errorf("the figures are %v", got)
 	}
 }
+
+// A stay that a clock noted that was an hour ahead began when it was heard of. A taint that is
+// to come does not begin it anew, and one that was added when it was over does.
+func TestStaysOfAClockThatWasAhead(t *testing.T) {
+	p := reconciletest.Pod("p", reconciletest.On("n1"))
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: ptr.To(int64(60))}}
+	ahead := now.Add(time.Hour)
+	note, err := json.Marshal(Stay{ahead, ahead.Add(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := events.Outcome{Decided: ahead, At: ahead, Results: []events.Result{{Answer: &events.Answer{Note: note}}}}
+	stay := noted(told.KnownBy(now))
+	if stay == nil || !stay.Since.Equal(now) || !stay.Until.Equal(now.Add(time.Minute)) {
+		t.Fatalf("the stay is %+v, and was heard of at %v", stay, now)
+	}
+	for _, c := range []struct {
+		what  string
+		added time.Time
+		now   time.Time
+		want  string
+	}{
+		{"added by that clock", ahead, now.Add(time.Second), "the pod tolerates its node for a while"},
+		{"added by that clock, and the time is over", ahead, now.Add(time.Minute), "the pod has tolerated its node for as long as it does"},
+		{"added before", now.Add(-time.Second), now.Add(time.Minute), "the pod has tolerated its node for as long as it does"},
+		{"added after the time was over", now.Add(2 * time.Minute), now.Add(3 * time.Minute), "the pod tolerates its node for a while"},
+		{"added just now by a clock that is a little ahead", now.Add(2*time.Minute + 10*time.Second), now.Add(2 * time.Minute), "the pod tolerates its node for a while"},
+	} {
+		at := metav1.NewTime(c.added)
+		v := View{Pod: p, Stay: stay, Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &at}}}
+		if d := decide(v, c.now); d.Because != c.want {
+			t.Errorf("%s: %s", c.what, d.Because)
+		}
+		if d := decide(v, c.now); d.WakeAt.After(c.now.Add(time.Minute)) {
+			t.Errorf("%s: it waits until %v at %v", c.what, d.WakeAt, c.now)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package reconciletest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Ahead finds the times after [Now] in what a controller sees of an object whose last turns
+// were decided, noted and carried out by clocks an hour ahead, and heard of at Now: their
+// paths in the view, but for those of notes that it has not read. A wait that begins with one of them would be an hour too long.
+//
+// Errors: as [Beliefs].
+func Ahead(c reconcile.Any) (paths []string, err error) {
+	own, key := anObject(c.Describe())
+	w := NewWorld().Put(own.Kind, own.Object)
+	ahead := Now.Add(time.Hour)
+	for _, lane := range []events.Lane{events.Act, events.Tell} {
+		told := events.Outcome{
+			Key: key, Lane: lane, UID: "u", ResourceVersion: "2", Turn: 9, Decided: ahead, At: ahead.Add(time.Second), Results: resultsOf(lane, ahead),
+		}
+		w.Remember(told.KnownBy(Now))
+	}
+	view, err := seen(c, w, key)
+	if err != nil {
+		return nil, err
+	}
+	var fields any
+	if err := json.Unmarshal(view, &fields); err != nil {
+		return nil, fmt.Errorf("read the view of %v: %w", key, err)
+	}
+	return after(fields, ""), nil
+}
+
+// after finds the times after [Now].
+func after(value any, path string) (paths []string) {
+	switch v := value.(type) {
+	case map[string]any:
+		delete(v, "note")
+		for _, name := range sorted(v) {
+			paths = append(paths, after(v[name], path+"."+name)...)
+		}
+	case []any:
+		for i, item := range v {
+			paths = append(paths, after(item, fmt.Sprintf("%s[%d]", path, i))...)
+		}
+	case string:
+		if at, err := time.Parse(time.RFC3339, v); err == nil && at.After(Now) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}

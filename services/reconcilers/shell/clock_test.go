@@ -1,0 +1,56 @@
+package shell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// An outcome that another replica's clock dates an hour ahead is of the moment at which it was
+// heard, and stays of that moment; the next turn says so, for whoever decides it again.
+func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
+	for _, how := range []string{"as it comes", "recalled"} {
+		ahead := epoch.Add(time.Hour)
+		failed := events.Result{Status: events.Failed, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
+		told := events.Outcome{Key: web, Lane: events.Act, Turn: 10, At: ahead.Add(time.Second), Results: []events.Result{failed}}
+		var o *office
+		if how == "recalled" {
+			told.Decided = ahead
+			o = open(t, Settings{Pace: -1, Hold: time.Hour})
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			o.recalled(Past{Sequence: 10, Outcome: &told, Turn: &events.Turn{Now: ahead}}, Past{})
+		} else {
+			o = begun(t, Settings{Pace: -1, Hold: time.Hour})
+			o.desk.Outcome(told)
+		}
+		o.desk.described.Remembers = true
+		heard := o.now
+		o.pass(500 * time.Millisecond) // less than the backoff
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
+		last, ok := o.desk.last(web, events.Act)
+		if want := told.KnownBy(heard); !ok || !last.At.Equal(heard) || !last.Decided.Equal(want.Decided) {
+			t.Errorf("%s: it was made at %v and decided at %v, and heard at %v", how, last.At, last.Decided, heard)
+		}
+		turn := o.take(events.Act)
+		if said := turn.Heard[events.Act]; !said.At.Equal(told.At) || !said.By.Equal(heard) {
+			t.Errorf("%s: the next turn says that it heard of %+v", how, said)
+		}
+	}
+}
+
+// One that is dated as it should be is as it was written, and the turn says no more than that.
+func TestAnOutcomeOfBeforeIsAsItWas(t *testing.T) {
+	o := begun(t, Settings{Pace: -1, Hold: time.Hour})
+	o.desk.described.Remembers = true
+	told := events.Outcome{Key: web, Lane: events.Act, Turn: 10, At: o.now.Add(time.Second), Results: []events.Result{{Status: events.Failed}}}
+	o.desk.Outcome(told)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
+	if last, _ := o.desk.last(web, events.Act); !last.At.Equal(told.At) {
+		t.Errorf("it was made at %v, want %v", last.At, told.At)
+	}
+	if said := o.take(events.Act).Heard[events.Act]; !said.By.IsZero() {
+		t.Errorf("the next turn says that it heard of %+v", said)
+	}
+}
