@@ -345,10 +345,13 @@ func (g *guard) rescaled(c *carrying, r plan.Request) {
 				back -= by
 			}
 		}
-		if same > p.Value && same <= p.Value+back {
+		switch {
+		case same <= p.Value:
+		case same <= p.Value+back:
 			g.spare(wentBack)
-		}
-		if same > p.Value+back {
+		case g.passed(c.turn, now.Sub(since)):
+			g.spare(clockAhead)
+		default:
 			g.breaks("A2", "turn %d has %s go from %d to %d, %d in %d s, where %d may, and %d went back", c.sequence, h.Name, from, to, same, p.PeriodSeconds, p.Value, back)
 		}
 	}

@@ -27,14 +27,22 @@ func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
 
 func skipSome(w *World) { w.SkipAhead() }
 
-// suspend has nothing at all happen for a while, as on machines that are suspended together. Not
-// in the moment in which a restore has been noticed and some kinds have not been told anew: what
-// is not told for that long after it is not waited for (docs/reliability.md).
-func suspend(w *World) {
+// untold tells whether a restore has been noticed and some kinds have not been told anew. Such
+// a moment may not take long: what is not told for half a minute after that is not waited for
+// (docs/reliability.md).
+func (w *World) untold() bool {
 	for _, epoch := range w.bus.epochs(maps.Keys(w.bus.kinds)) {
 		if epoch < w.era {
-			return
+			return true
 		}
+	}
+	return false
+}
+
+// suspend has nothing at all happen for a while, as on machines that are suspended together.
+func suspend(w *World) {
+	if w.untold() {
+		return
 	}
 	long := time.Duration(1+w.roll(30)) * time.Minute
 	w.note("fault: everything is suspended for %v", long)

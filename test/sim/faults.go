@@ -14,11 +14,12 @@ type Fault func(*World)
 // Crashes is what the processes, their network and their clocks may do.
 var Crashes = []Fault{
 	killReplica, killWriter, killWatcher, killAfterEffect, leaveReplica, loseAnswers, loseAnswers, storm,
-	deliverAgain, deliverAgain, loseAcks, loseRequests, timePasses,
+	deliverAgain, deliverAgain, loseAcks, loseRequests, timePasses, jumpClock,
 }
 
-// Stalls is processes that stand still for a minute and go on where they were.
-var Stalls = []Fault{stallReplica, stallWriter, stallWatcher, timePasses}
+// Stalls is processes that stand still for a minute and go on where they were, or whose clocks
+// are set meanwhile.
+var Stalls = []Fault{stallReplica, stallWriter, stallWatcher, timePasses, jumpClock}
 
 // Lags is views that are behind: of a follower of a stream that is an old copy,
 // of an API server whose watch cache stands still, of a watcher whose position
@@ -172,9 +173,13 @@ func (w *World) StallWriter(i int) {
 }
 
 // jumpClock sets the clock of one process of the reconcilers. What a process waits for goes on
-// when its clock is set back, since waits go by a clock that never is; here there is but one, so
-// one that is set back begins with a new process.
+// when its clock is set, since waits go by a clock that never is; here there is but one, so
+// one that is set back begins with a new process, and none is set ahead while kinds are waited
+// for.
 func jumpClock(w *World) {
+	if w.untold() {
+		return
+	}
 	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
 	if ahead < w.replicas[i].skew {
 		w.KillReplica(i)

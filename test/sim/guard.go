@@ -43,9 +43,10 @@ type guard struct {
 
 	missed map[string]int64 // API servers: in which version of everything they were seen to have no lease
 
-	act         map[actLane]uint64 // the last act turn of each key
-	generations map[asker]int64    // the newest that a controller acted on
-	wrong       bool               // the delete under way would hit another uid than was decided on
+	act         map[actLane]uint64    // the last act turn of each key
+	ahead       map[actLane]time.Time // when each was last decided by a clock that is ahead
+	generations map[asker]int64       // the newest that a controller acted on
+	wrong       bool                  // the delete under way would hit another uid than was decided on
 
 	logs    map[kinds.Name]*heard
 	epochs  map[uint64]time.Time // when each was first told of
@@ -109,7 +110,7 @@ func (h *heard) tells(ref events.Ref, version string) (sequence uint64, ok bool)
 func newGuard(w *World) *guard {
 	g := &guard{
 		world: w, live: map[types.UID]map[types.UID]bool{}, sets: map[types.UID]map[types.UID]int{},
-		brought: map[types.UID]bool{}, ended: map[types.UID]string{}, act: map[actLane]uint64{}, work: map[types.UID]*ledger{},
+		brought: map[types.UID]bool{}, ended: map[types.UID]string{}, act: map[actLane]uint64{}, ahead: map[actLane]time.Time{}, work: map[types.UID]*ledger{},
 		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
 		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
@@ -223,6 +224,9 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
 	w.guard.whole(t, sequence)
+	if d.replica.skew > w.options.Skew {
+		w.guard.ahead[actLane{t.Controller, t.Key}] = w.now
+	}
 	if t.Lane != events.Act {
 		if t.Repeats == 0 {
 			w.guard.judge(t, sequence, seen)
@@ -267,6 +271,13 @@ func (w *World) stored(d *desk, t events.Turn, sequence uint64, seen *look) {
 			g.breaks("I10", "turn %d of %s %v has seen %s up to %d, and not version %s that turn %d made", sequence, t.Controller, t.Key, r.Ref.Kind, seen, r.Version, before)
 		}
 	}
+}
+
+// passed tells whether a key was decided, less than so long ago, by a clock that is ahead, by
+// which more time has passed.
+func (g *guard) passed(t events.Turn, within time.Duration) bool {
+	at, ever := g.ahead[actLane{t.Controller, t.Key}]
+	return ever && g.world.now.Sub(at) <= within
 }
 
 // whole demands that what a turn rests on is of one history: all kinds in one epoch,

@@ -236,7 +236,10 @@ func (g *guard) node(old, now metav1.Object) {
 	switch {
 	case drives && k.driving.IsZero():
 		k.driving = w.now
-		if last := w.drove[k.zone]; !last.IsZero() && w.now.Sub(last) < evictEvery {
+		if last := w.drove[k.zone]; last.IsZero() || w.now.Sub(last) >= evictEvery {
+		} else if g.doing != nil && g.passed(g.doing.turn, evictEvery) {
+			g.spare(clockAhead)
+		} else {
 			g.breaks("F24", "%s is to lose its pods %v after another node of %s", n.Name, w.now.Sub(last), k.zone)
 		}
 		if w.drove == nil {
@@ -260,6 +263,10 @@ func (g *guard) guest(old, now metav1.Object) {
 	}
 	k := g.world.kubelet(before.Spec.NodeName)
 	if k == nil || !k.driven.IsZero() || !k.driving.IsZero() && g.world.now.Sub(k.driving) >= patient {
+		return
+	}
+	if g.doing != nil && g.passed(g.doing.turn, patient) {
+		g.spare(clockAhead)
 		return
 	}
 	g.breaks("F24", "%s is deleted, and its node %s has driven pods away since %v", before.Name, before.Spec.NodeName, k.driving)

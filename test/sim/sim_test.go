@@ -265,7 +265,7 @@ var shapes = map[string]shape{
 		Pace: 50 * time.Millisecond,
 	}, workloads},
 	"losses": {sim.Options{
-		Watchers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: slices.Concat(sim.Losses, sim.Lags, sim.Redeliveries), Pace: -1,
+		Watchers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: slices.Concat(sim.Losses, sim.Lags, sim.Redeliveries, sim.ClockJumps), Pace: -1,
 	}, workloads},
 	"everything": {sim.Options{
 		Replicas: 2, Writers: 2, Changes: 4, Users: sim.Everything, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond,
