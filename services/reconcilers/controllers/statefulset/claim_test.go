@@ -2,15 +2,18 @@ package statefulset
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
+	"github.com/millrace/millrace/services/reconcilers/kube/revision"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -37,6 +40,28 @@ func TestWhatOwnsAClaim(t *testing.T) {
 	}
 	if got := (View{Set: stateful("web", 2)}).holder(0); got != none {
 		t.Errorf("without a policy a claim is of holder %d", got)
+	}
+}
+
+// Where order does not matter a pod whose claims are there is created, although the claim of
+// another is not: that may be refused for good.
+//
+// Upstream: a claim that cannot be created keeps off the replicas after it only.
+func TestAPodDoesNotWaitForTheClaimsOfOthers(t *testing.T) {
+	v := View{Set: stateful("web", 2)}
+	v.Set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	r := v.revision(revision.Patch(&v.Set.Spec.Template), 1)
+	r.UID, r.ResourceVersion = "r1", "1"
+	v.Revisions = []*appsv1.ControllerRevision{r}
+	v.Claims = []*corev1.PersistentVolumeClaim{claimed("data-web-0")}
+	var created []string
+	for _, c := range decide(v, now).Commands {
+		if c.Verb == events.VerbCreate {
+			created = append(created, c.Name)
+		}
+	}
+	if want := []string{"web-0", "data-web-1"}; !slices.Equal(created, want) {
+		t.Errorf("%q are created, want %q", created, want)
 	}
 }
 

@@ -102,12 +102,15 @@ func (s stage) fill() (reconcile.Decision, bool) {
 	return d, len(d.Commands) > 0
 }
 
-// steps has claims created before the pods that need them.
+// steps has claims created before the pods that need them, and no others wait for them: a
+// claim may be refused for good.
 func (s stage) steps(claims, commands []events.Command) reconcile.Decision {
+	because := "pods are not as they should be"
 	if len(claims) > 0 {
-		return reconcile.Do("claims are not as they should be", claims[:min(len(claims), Burst)]...)
+		because = "claims are not as they should be"
 	}
-	return reconcile.Do("pods are not as they should be", commands[:min(len(commands), Burst)]...)
+	all := slices.Concat(commands, claims)
+	return reconcile.Do(because, all[:min(len(all), Burst)]...)
 }
 
 // replica is what happens at a position: creates of claims, and what may come after
