@@ -67,6 +67,8 @@ var Exemptions = []Exemption{
 	exempt("name-is-taken", "StatefulSet", ""),
 	exempt("orphan-of-a-set-that-goes", "StatefulSet", ""),
 
+	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
+
 	exempt("report-again", "DaemonSet", sameEnd),
 	exempt("daemon-revision-first", "DaemonSet", nextTurn),
 	exempt("revisions-in-order-first", "DaemonSet", nextTurn),

@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +25,18 @@ var EphemeralVolume = Pair{
 		}
 		return func() { ec.Run(ctx, 1) }, nil
 	},
-	Ours: ephemeralvolume.Controller, Alone: never, Fair: fairAsItIs,
+	Ours: ephemeralvolume.Controller, Alone: creates, Fair: claimsThenConflicts,
+}
+
+func creates(e Effect) bool { return e.Verb == create }
+
+// claimsThenConflicts leaves out what upstream tells in the sync in which it makes claims: that
+// another claim is not the pod's. Ours tells it when those are there.
+func claimsThenConflicts(_ []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	if slices.ContainsFunc(theirs, creates) {
+		theirs = lets("conflict-after-claims", theirs, only(theirs, creates))
+	}
+	return theirs, ours
 }
 
 // ClassProtection is the controller that protects classes of volumes.

@@ -175,6 +175,8 @@ func decoded(resource, body string) (object, error) {
 		obj = &batchv1.CronJob{}
 	case "poddisruptionbudgets":
 		obj = &policyv1.PodDisruptionBudget{}
+	case "persistentvolumeclaims":
+		obj = &corev1.PersistentVolumeClaim{}
 	default:
 		return nil, fmt.Errorf("the resource %q is not part of a world", resource)
 	}
@@ -206,6 +208,8 @@ func resourceOf(obj runtime.Object) string {
 		return "cronjobs"
 	case *policyv1.PodDisruptionBudget:
 		return "poddisruptionbudgets"
+	case *corev1.PersistentVolumeClaim:
+		return "persistentvolumeclaims"
 	}
 	return ""
 }

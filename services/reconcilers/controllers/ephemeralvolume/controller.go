@@ -7,6 +7,8 @@
 package ephemeralvolume
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -53,19 +55,24 @@ type View struct {
 // keysOfPod maps a pod with such volumes to itself.
 func keysOfPod(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
 	if p, ok := now.Object.(*corev1.Pod); ok && p.DeletionTimestamp == nil && len(wanted(p)) > 0 {
-		return []events.Key{{Namespace: p.Namespace, Name: p.Name}}
+		return []events.Key{keyOf(p)}
 	}
 	return nil
 }
 
+func keyOf(p *corev1.Pod) events.Key { return events.Key{Namespace: p.Namespace, Name: p.Name} }
+
 // keysOfClaim maps a claim to the pods that want one of its name, unless it is there
-// and one of them has it.
+// and one of them has it: that one has nothing to do but where another claim is not its own.
 func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	claim := now
 	if claim.None() {
 		claim = was
 	} else if ref, ok := owner.Of(claim); ok {
 		if p, there := reconcile.Get(s, kinds.Pods, claim.GetNamespace(), ref.Name); there && owner.Controls(p, claim) {
+			if v, _ := observe(s, keyOf(p)); v.conflicts() {
+				return []events.Key{keyOf(p)}
+			}
 			return nil
 		}
 	}
@@ -73,7 +80,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	for _, p := range reconcile.List(s, kinds.Pods, claim.GetNamespace()) {
 		for _, v := range wanted(p) {
 			if nameOf(p, v) == claim.GetName() {
-				keys = append(keys, events.Key{Namespace: p.Namespace, Name: p.Name})
+				keys = append(keys, keyOf(p))
 				break
 			}
 		}
@@ -114,6 +121,11 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	return v, true
+}
+
+// conflicts tells whether a claim that the pod wants is another's.
+func (v View) conflicts() bool {
+	return slices.ContainsFunc(v.Claims, func(c *corev1.PersistentVolumeClaim) bool { return !owner.Controls(v.Pod, c) })
 }
 
 // claim is the one under a name, nil when there is none.

@@ -83,15 +83,23 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 	return v
 }
 
-// A claim that is somebody else's holds up what comes after it, and is told once.
+// A claim that is another's holds up what comes after it, and is told once, when the claims
+// before it are there.
 func TestAClaimThatIsSomebodyElses(t *testing.T) {
 	v := View{Pod: pod("p", "a", "b", "c"), Claims: []*corev1.PersistentVolumeClaim{claim("p-b")}}
 	d := decide(v, now)
-	if len(d.Commands) != 2 || d.Commands[0].Name != "p-a" || d.Commands[1].OnApplied == nil {
+	if len(d.Commands) != 1 || d.Commands[0].Name != "p-a" {
 		t.Fatalf("it wants %+v", d.Commands)
 	}
+	if len(d.Figures) != 2 || d.Figures[0].Metric != created || !d.Figures[1].Failed || d.Figures[1].Of.Name != "p-a" {
+		t.Errorf("it counts %+v", d.Figures)
+	}
+	v = applied(v, d, now)
+	if d = decide(v, now); len(d.Commands) != 1 || d.Commands[0].OnApplied == nil {
+		t.Fatalf("with the claims before it, it wants %+v", d.Commands)
+	}
 	want := "ephemeral volume b: PVC default/p-b was not created for pod default/p (pod is not owner)"
-	if n := d.Commands[1].OnApplied; n.Reason != "FailedBinding" || n.Message != want {
+	if n := d.Commands[0].OnApplied; n.Reason != "FailedBinding" || n.Message != want {
 		t.Errorf("it tells %s: %s", n.Reason, n.Message)
 	}
 	v = applied(v, d, now)
@@ -101,9 +109,6 @@ func TestAClaimThatIsSomebodyElses(t *testing.T) {
 	v.Claims[0].UID = "another"
 	if d := decide(v, now); len(d.Commands) != 1 {
 		t.Errorf("of another claim it wants %+v", d.Commands)
-	}
-	if len(d.Figures) != 2 || d.Figures[0].Metric != created || !d.Figures[1].Failed || d.Figures[1].Of.Name != "p-a" {
-		t.Errorf("it counts %+v", d.Figures)
 	}
 }
 
@@ -126,9 +131,9 @@ func TestObserve(t *testing.T) {
 }
 
 func TestWhoseTurn(t *testing.T) {
-	mine, plain, leaving := pod("p", "a"), pod("plain"), pod("leaving", "a")
+	mine, plain, leaving, robbed := pod("p", "a"), pod("plain"), pod("leaving", "a"), pod("robbed", "a", "b")
 	reconciletest.Deleted[*corev1.Pod](now)(leaving)
-	world := reconciletest.NewWorld(kinds.PersistentVolumeClaims.Kind).Put(kinds.Pods.Kind, mine, plain, leaving)
+	world := reconciletest.NewWorld(kinds.PersistentVolumeClaims.Kind).Put(kinds.Pods.Kind, mine, plain, leaving, robbed).Put(kinds.PersistentVolumeClaims.Kind, claim("robbed-b"))
 	pods, claims := kinds.Pods.Kind, kinds.PersistentVolumeClaims.Kind
 	before := mine.DeepCopy()
 	before.UID = "before"
@@ -148,5 +153,8 @@ func TestWhoseTurn(t *testing.T) {
 		if want := []events.Key{{Namespace: mine.Namespace, Name: "p"}}; c.want && !slices.Equal(got, want) || !c.want && len(got) > 0 {
 			t.Errorf("%s: turns of %v", c.what, got)
 		}
+	}
+	if got := world.Keys(Controller, claims, nil, claim("robbed-a", of(robbed))); len(got) != 1 || got[0].Name != "robbed" {
+		t.Errorf("its claim, of a pod that waits for another's: turns of %v", got)
 	}
 }

@@ -26,7 +26,8 @@ var metrics = []reconcile.Metric{
 }
 
 // decide makes the claims that are missing, up to the first volume whose claim is
-// somebody else's.
+// another's. That is told when those before it are there: one that cannot be made is what
+// the pod waits for first, and users are told of that alone.
 func decide(v View, _ time.Time) reconcile.Decision {
 	if v.Pod.DeletionTimestamp != nil {
 		return reconcile.Nothing("the pod is on its way out")
@@ -41,6 +42,9 @@ func decide(v View, _ time.Time) reconcile.Decision {
 			d.Because, d.Commands = "the pod has no claim for a volume of its own", append(d.Commands, c)
 			d.Figures = append(d.Figures, reconcile.Count(created, 1), reconcile.Figure{Metric: failed, Value: 1, Of: c.Ref(), Failed: true})
 		case !owner.Controls(v.Pod, had):
+			if len(d.Commands) > 0 {
+				return d
+			}
 			return reconcile.Join(d, v.conflict(volume, had))
 		}
 	}
