@@ -17,7 +17,7 @@ import (
 func decide(v View, now time.Time) reconcile.Decision {
 	r := v.review(now)
 	run := r.run()
-	return reconcile.Join(run, r.clear(), r.report())
+	return reconcile.Join(run, r.clear(len(run.Commands) > 0 || !run.WakeAt.IsZero()), r.report())
 }
 
 // run is what becomes of the schedule.
@@ -135,10 +135,11 @@ func (r *review) exists(name string) bool {
 	return slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
 }
 
-// taken tells whether the last attempt at a run failed because of its name.
+// taken tells whether the last attempt at a run failed because of its name, which another
+// Job has. One that was gone when the writer looked has no uid: the name is free again.
 func (r *review) taken(name string) bool {
 	for _, did := range r.did {
-		if did.Status == events.Conflict && did.Ref.Name == name {
+		if did.Status == events.Conflict && did.Ref.Name == name && did.UID != "" {
 			return true
 		}
 	}

@@ -68,3 +68,40 @@ func TestTheOldestOfTheHistoryGo(t *testing.T) {
 		}
 	}
 }
+
+// A Job that cannot be deleted is tried again after each run, and never together with one:
+// a turn that fails time after time is held back, and the runs would be with it.
+func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
+	v := View{CronJob: aCronJob("u")}
+	last := metav1.NewTime(now.Truncate(time.Minute))
+	v.CronJob.Spec.Schedule, v.CronJob.Status.LastScheduleTime = "* * * * *", &last
+	v.CronJob.Spec.SuccessfulJobsHistoryLimit = new(int32)
+	old := aJobOf(v.CronJob, "old")
+	old.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	v.Jobs = append(v.Jobs, old)
+	does := func(what string, at time.Time, want ...events.Verb) {
+		t.Helper()
+		var verbs []events.Verb
+		for _, c := range decide(v, at).In(events.Act).Commands {
+			verbs = append(verbs, c.Verb)
+		}
+		if !slices.Equal(verbs, want) {
+			t.Errorf("%s: it does %v, want %v", what, verbs, want)
+		}
+	}
+	next := last.Add(time.Minute + time.Second)
+	does("a Job is too many", now, events.VerbDelete)
+	v.Did = []events.Result{{Status: events.Refused, Code: 403, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: old.Namespace, Name: old.Name}}}
+	does("it stays", now)
+	if at := decide(v, now).WakeAt; !at.Equal(last.Add(time.Minute)) {
+		t.Errorf("it stays: the next turn is at %v", at)
+	}
+	does("it stays, and the moment of a run has come", next, events.VerbCreate)
+	v.CronJob.Spec.Suspend = new(bool)
+	*v.CronJob.Spec.Suspend = true
+	does("it stays, and no run is to come", now, events.VerbDelete)
+	v.CronJob.Spec.Suspend, v.Did[0].Ref.Name = nil, nameOf(v.CronJob, last.Time)
+	does("another create was refused", now, events.VerbDelete)
+	v.Did[0].Ref.Name, v.Did[0].Status = old.Name, events.Skipped
+	does("another command was", now, events.VerbDelete)
+}

@@ -104,18 +104,26 @@ func (r *review) deaths(doomed []*batchv1.Job) []events.Command {
 }
 
 // clear deletes the oldest of the Jobs that have ended, beyond what is to be kept of
-// those that ended well and badly, once the status says which run was the last one.
-func (r *review) clear() reconcile.Decision {
+// those that ended well and badly, once the status says which run was the last one. Where a
+// run is to come, what was refused is tried again after that: a turn that fails again and
+// again is held back for ever longer, and the run would be with it.
+func (r *review) clear(runs bool) reconcile.Decision {
 	if !r.said() {
 		return reconcile.Decision{}
 	}
 	spec := r.cronJob.Spec
-	well := r.excess(batchv1.JobComplete, spec.SuccessfulJobsHistoryLimit)
-	badly := r.excess(batchv1.JobFailed, spec.FailedJobsHistoryLimit)
-	if len(well)+len(badly) == 0 {
+	ended := slices.Concat(r.excess(batchv1.JobComplete, spec.SuccessfulJobsHistoryLimit), r.excess(batchv1.JobFailed, spec.FailedJobsHistoryLimit))
+	if len(ended) == 0 || runs && slices.ContainsFunc(ended, r.stays) {
 		return reconcile.Decision{}
 	}
-	return reconcile.Do("more Jobs have ended than are kept", r.deaths(slices.Concat(well, badly))...)
+	return reconcile.Do("more Jobs have ended than are kept", r.deaths(ended)...)
+}
+
+// stays tells whether the last turn could not delete a Job.
+func (r *review) stays(job *batchv1.Job) bool {
+	return slices.ContainsFunc(r.did, func(did events.Result) bool {
+		return did.Ref.Name == job.Name && !did.OK() && did.Status != events.Skipped
+	})
 }
 
 func (r *review) excess(how batchv1.JobConditionType, kept *int32) []*batchv1.Job {
