@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +19,11 @@ import (
 const (
 	uncovered  fate = "uncovered"
 	equivalent fate = "equivalent"
+	untried    fate = "not tried" // the time of its package was over
 )
+
+// errSlow says that the tests of a package take longer than the time that it has.
+var errSlow = errors.New("the tests take too long")
 
 // outcome is what became of a generated mutant.
 type outcome struct {
@@ -34,49 +40,86 @@ var everything = []string{"./pkg/events/...", "./services/watcher/...", "./servi
 type factory struct {
 	workshop
 	jobs       int
+	each       time.Duration       // for the tests of a package by themselves; 0: no bound
 	further    map[string][]string // by package: other suites that are run, too
 	equivalent map[string]string   // by name: why it changes nothing
 	left       []string            // tests that fail by themselves, with nothing broken
 }
 
-// try tries the chosen mutants of a package.
+// try tries the chosen mutants of a package: with its own tests, and what these do not
+// notice with those of further suites. No mutant is begun after the time for a package; the
+// further suites are not bounded, as only what is hard to notice comes to them.
 //
-// Errors: the package cannot be built with its mutants, or has a test that fails without.
+// Errors: errSlow; the package cannot be built with its mutants.
 func (f *factory) try(ctx context.Context, p *operator.Package, chosen []operator.Mutant) ([]outcome, error) {
-	suites, err := f.build(ctx, p.Switched(), append([]string{p.Dir}, f.further[p.Dir]...))
+	until := time.Now().Add(cmp.Or(f.each, 365*24*time.Hour))
+	texts := p.Switched()
+	outcomes := make([]outcome, len(chosen))
+	for i, m := range chosen {
+		outcomes[i] = outcome{Mutant: m, fate: untried}
+		if _, known := f.equivalent[m.Name]; known {
+			outcomes[i].fate = equivalent
+		}
+	}
+	for i, of := range append([]string{p.Dir}, f.further[p.Dir]...) {
+		var open []*outcome
+		for i := range outcomes {
+			switch outcomes[i].fate {
+			case untried, uncovered, survived:
+				open = append(open, &outcomes[i])
+			case killed, hung, misbuilt, equivalent:
+			}
+		}
+		if len(open) == 0 {
+			break
+		}
+		if err := f.trySuite(ctx, p, texts, of, open, until); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			outcomes = slices.DeleteFunc(outcomes, func(o outcome) bool { return o.fate == untried })
+			until = time.Time{}
+		}
+	}
+	return outcomes, ctx.Err()
+}
+
+// trySuite tries mutants with one suite until the time is over; zero: never.
+func (f *factory) trySuite(ctx context.Context, p *operator.Package, texts map[string][]byte, of string, open []*outcome, until time.Time) error {
+	suites, err := f.build(ctx, texts, []string{of})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer discard(suites)
 	for _, s := range suites {
 		began := time.Now()
-		left, err := f.measure(ctx, s, len(p.Mutants))
+		left, err := f.measure(ctx, s, len(p.Mutants), f.jobs, until)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.left = append(f.left, left...)
 		fmt.Fprintf(os.Stderr, "%s: %d tests of %s in %v; %d fail by themselves\n", p.Dir, len(s.tests), s.dir, time.Since(began).Round(time.Second), len(left))
 	}
-	outcomes := make([]outcome, len(chosen))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range max(f.jobs, 1) {
 		workers.Go(func() {
 			for i := range next {
-				began := time.Now()
-				o := f.one(ctx, p, suites, chosen[i])
-				o.took = time.Since(began)
-				outcomes[i] = o
-				fmt.Fprintf(os.Stderr, "%4d/%d %-10s %5.1fs  %s  %s\n", i+1, len(chosen), o.fate, o.took.Seconds(), o.Name, o.by)
+				began, o := time.Now(), open[i]
+				f.one(ctx, p, suites, o)
+				o.took += time.Since(began)
+				fmt.Fprintf(os.Stderr, "%4d/%d %-10s %5.1fs  %s  %s\n", i+1, len(open), o.fate, o.took.Seconds(), o.Name, o.by)
 			}
 		})
 	}
-	for i := range chosen {
-		next <- i
+	for i := range open {
+		if until.IsZero() || time.Now().Before(until) {
+			next <- i
+		}
 	}
 	close(next)
 	workers.Wait()
-	return outcomes, ctx.Err()
+	return ctx.Err()
 }
 
 func discard(suites []*suite) {
@@ -85,31 +128,25 @@ func discard(suites []*suite) {
 	}
 }
 
-// one tries one mutant.
-func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite, m operator.Mutant) outcome {
-	o := outcome{Mutant: m, fate: uncovered}
-	if _, known := f.equivalent[m.Name]; known {
-		o.fate = equivalent
-		return o
+// one tries one mutant with suites.
+func (f *factory) one(ctx context.Context, p *operator.Package, suites []*suite, o *outcome) {
+	if o.fate == untried {
+		o.fate = uncovered
 	}
 	for _, s := range suites {
-		on := m.ID()
-		if !m.Switched() {
-			built, err := f.alone(ctx, p, s, m)
+		on := o.ID()
+		if !o.Switched() {
+			built, err := f.alone(ctx, p, s, o.Mutant)
 			if err != nil {
 				o.fate, o.by = misbuilt, strings.ReplaceAll(err.Error(), "\n", " ")
-				return o
+				return
 			}
 			s, on = built, 0 // nothing is switched in it, and every test reaches what is the 0th there
 		}
-		if f.ask(ctx, p, s, on, &o); !m.Switched() {
+		if f.ask(ctx, p, s, on, o); !o.Switched() {
 			discard([]*suite{s})
 		}
-		if o.fate != survived && o.fate != uncovered {
-			break
-		}
 	}
-	return o
 }
 
 // ask runs those tests of a suite that reach a mutant until one notices.
@@ -179,7 +216,7 @@ func readTable(root, name string) (map[string]string, error) {
 
 // newFactory reads what is known of generated mutants.
 func newFactory(root, scratch string, o options) (*factory, error) {
-	f := &factory{workshop: workshop{root, scratch, o.limit}, jobs: o.jobs, further: map[string][]string{}}
+	f := &factory{workshop: workshop{root, scratch, o.limit}, jobs: o.jobs, each: o.each, further: map[string][]string{}}
 	further, err := readTable(root, "further.tsv")
 	for dir, dirs := range further {
 		f.further[dir] = strings.Fields(dirs)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -167,11 +168,13 @@ func TestFatesOfMutants(t *testing.T) {
 	if len(f.left) != 1 || !strings.HasSuffix(f.left[0], ":TestThatFailsByItself") {
 		t.Errorf("left out: %v", f.left)
 	}
-	if each, all := rows(outcomes); len(each) != 1 || all != (row{Mutants: 11, Killed: 7, Hung: 1, Survived: 1, Uncovered: 1, Equivalent: 1, Score: 80}) {
+	var made proof
+	made.add(p.Dir, outcomes, 12, 20, 90)
+	if all := made.All; len(made.Rows) != 1 || made.Exit != 1 || all != (row{Of: 20, NotTried: 1, Mutants: 11, Killed: 7, Hung: 1, Survived: 1, Uncovered: 1, Equivalent: 1, Score: 80}) {
 		t.Errorf("the score is %+v", all)
 	}
 	var out bytes.Buffer
-	tell(&out, outcomes)
+	made.tell(&out, outcomes)
 	for _, line := range []string{"tiny.go:Cap:number:1 survived, line 6:\n-10\n+11\n", "tiny.go:Unused:negate:1 uncovered, line 19:"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("%q is missing in\n%s", line, out.String())
@@ -191,7 +194,7 @@ func TestWhatWasKilledSurvives(t *testing.T) {
 		outcomes = append(outcomes, o)
 	}
 	made := proof{Commit: "c0ffee"}
-	made.record(outcomes, 90)
+	made.add(p.Dir, outcomes, len(outcomes), len(outcomes), 90)
 	text, err := json.Marshal(made)
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +250,7 @@ func TestASampleIsDrawnByItsSeed(t *testing.T) {
 		}
 	}
 	names := func(seed uint64) (drawn []string) {
-		for _, mutants := range draw(all, 7, seed) {
+		for _, mutants := range draw(all, 7, 4, seed) {
 			for _, m := range mutants {
 				drawn = append(drawn, m.Name)
 			}
@@ -263,5 +266,113 @@ func TestASampleIsDrawnByItsSeed(t *testing.T) {
 	}
 	if got := today(time.Date(2027, 3, 9, 23, 0, 0, 0, time.UTC)); got != 20270309 {
 		t.Errorf("the seed of a day is %d", got)
+	}
+}
+
+// A sample of all packages has some of each, and more of the larger ones.
+func TestASampleOfAllPackages(t *testing.T) {
+	all := map[*operator.Package][]operator.Mutant{}
+	for dir, n := range map[string]int{"tiny": 3, "small": 40, "large": 400, "larger": 800} {
+		p := &operator.Package{Dir: dir}
+		for i := range n {
+			all[p] = append(all[p], operator.Mutant{Name: fmt.Sprint(dir, i), Dir: dir})
+		}
+	}
+	names := func(seed uint64) (drawn []string, of map[string]int) {
+		of = map[string]int{}
+		for p, mutants := range drawFromAll(all, 100, seed) {
+			of[p.Dir] = len(mutants)
+			for _, m := range mutants {
+				drawn = append(drawn, m.Name)
+			}
+		}
+		slices.Sort(drawn)
+		return slices.Compact(drawn), of
+	}
+	a, of := names(1)
+	if want := map[string]int{"tiny": 3, "small": 5, "large": 32, "larger": 64}; !maps.Equal(of, want) || len(a) != 104 {
+		t.Errorf("%d mutants are drawn, of each package %v, want %v", len(a), of, want)
+	}
+	if b, _ := names(1); !slices.Equal(a, b) {
+		t.Errorf("one seed draws %v and %v", a, b)
+	}
+	if b, _ := names(2); slices.Equal(a, b) {
+		t.Errorf("two seeds draw %v", a)
+	}
+}
+
+// Suites of other packages are asked only for what the own tests do not notice.
+func TestFurtherTestsAreAskedLast(t *testing.T) {
+	f, p := tinyFactory(t)
+	further := filepath.Join(f.root, "further")
+	if err := os.Mkdir(further, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := "package further\n\nimport (\n\t\"testing\"\n\n\t\"tiny\"\n)\n\n" +
+		"func TestUnused(t *testing.T) {\n\tif !tiny.Unused(true) || tiny.Cap(20) != 10 {\n\t\tt.Error(\"not so\")\n\t}\n}\n"
+	if err := os.WriteFile(filepath.Join(further, "further_test.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.further = map[string][]string{p.Dir: {"further"}}
+	outcomes, err := f.try(t.Context(), p, p.Mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, o := range outcomes {
+		got[strings.TrimPrefix(o.Name, "tiny.go:")] = strings.TrimSpace(string(o.fate) + " " + o.by)
+	}
+	for name, want := range map[string]string{"Unused:negate:1": "killed further TestUnused", "Cap:negate:1": "killed TestCap", "Cap:number:1": "survived"} {
+		if got[name] != want {
+			t.Errorf("%s is %s, want %s", name, got[name], want)
+		}
+	}
+}
+
+// A package whose tests take longer than it has is not tried, and said to be so; no mutant
+// of it counts.
+func TestASlowPackageIsNotTried(t *testing.T) {
+	f, p := tinyFactory(t)
+	f.each = time.Nanosecond
+	if outcomes, err := f.try(t.Context(), p, p.Mutants); !errors.Is(err, errSlow) || len(outcomes) > 0 {
+		t.Errorf("it is tried: %v, %v", outcomes, err)
+	}
+	var made proof
+	err := f.tryAll(t.Context(), map[*operator.Package][]operator.Mutant{p: p.Mutants}, map[*operator.Package][]operator.Mutant{p: p.Mutants}, &made, options{time: time.Hour})
+	if err != nil || !slices.Equal(made.TooSlow, []string{p.Dir}) || len(made.Rows) > 0 {
+		t.Errorf("the evidence has %+v, %v", made, err)
+	}
+}
+
+// A run that was stopped goes on where it was, at the same commit and with the same sample
+// only.
+func TestARunGoesOn(t *testing.T) {
+	before := proof{Commit: "c0ffee", Sample: 10, Seed: 7}
+	before.add("a", []outcome{{Mutant: operator.Mutant{Name: "a.go:F:drop:1", File: "a.go"}, fate: killed, by: "TestF"}}, 1, 3, 90)
+	file := filepath.Join(t.TempDir(), "mutants.json")
+	text, err := json.Marshal(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		run proof
+		has bool
+	}{
+		{proof{Commit: "c0ffee", Sample: 10, Seed: 7}, true}, {proof{Commit: "c0ffee", Sample: 10, Seed: 8}, false},
+		{proof{Commit: "c0ffee", Sample: 11, Seed: 7}, false}, {proof{Commit: "decaf", Sample: 10, Seed: 7}, false},
+	} {
+		run := c.run
+		if err := run.goOn(file); err != nil || run.has("a") != c.has {
+			t.Errorf("%+v goes on with what was tried: %v, %v", c.run, run.has("a"), err)
+		}
+		if run.add("b", nil, 0, 2, 90); c.has && (run.All.Killed != 1 || run.All.Of != 5) {
+			t.Errorf("the score is %+v", run.All)
+		}
+	}
+	if run := (proof{}); run.goOn(filepath.Join(t.TempDir(), "none")) != nil || len(run.Rows) > 0 {
+		t.Errorf("of nothing %+v", run)
 	}
 }

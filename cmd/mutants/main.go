@@ -23,10 +23,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -49,9 +51,11 @@ type options struct {
 
 	generated bool
 	sample    int
+	packages  int
 	seed      uint64
 	since     string
 	time      time.Duration
+	each      time.Duration
 	evidence  string
 }
 
@@ -66,10 +70,12 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.generated, "generated", false, "try the mutants that operators make, of the packages that are named as arguments (./services/writer/...) or of all, instead of those that are written down")
 	flag.IntVar(&o.sample, "sample", 0, "try only so many of the generated mutants, drawn at random; 0 means all")
+	flag.IntVar(&o.packages, "packages", 4, "draw the sample from so many packages only, as each must be built; 0 means all, of each its share and five at least")
 	flag.Uint64Var(&o.seed, "seed", 0, "what the sample is drawn by; 0 means the date")
 	flag.StringVar(&o.since, "since", "", "try generated mutants that earlier runs killed, according to the files of evidence that match this pattern, such as docs/evidence/mutants*.json, and fail where one survives now")
 	flag.DurationVar(&o.time, "time", 24*time.Hour, "begin no package, and with --since no mutant, after so long")
-	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none")
+	flag.DurationVar(&o.each, "each", 0, "for a package whose own tests take long: begin no more of its mutants after so long; 0 means no bound")
+	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none. If it has a run of generated mutants of this commit, drawn the same way, that run goes on")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -142,9 +148,14 @@ func runGenerated(ctx context.Context, root, scratch, commit string, o options, 
 		}
 		some = before.comparable(some)
 	}
-	if o.sample > 0 {
+	possible := some
+	switch {
+	case o.sample > 0 && o.packages == 0:
+		fmt.Printf("a sample of %d of all packages, drawn by the seed %d\n", o.sample, o.seed)
+		some = drawFromAll(some, o.sample, o.seed)
+	case o.sample > 0:
 		fmt.Printf("a sample of %d, drawn by the seed %d\n", o.sample, o.seed)
-		some = draw(some, o.sample, o.seed)
+		some = draw(some, o.sample, o.packages, o.seed)
 	}
 	if len(some) == 0 {
 		return fmt.Errorf("no mutant matches %q in %v; --list shows all", o.only, patterns)
@@ -160,21 +171,29 @@ func runGenerated(ctx context.Context, root, scratch, commit string, o options, 
 		}
 		return nil
 	}
-	made := &proof{Commit: commit, Only: o.only, Patterns: patterns, Sample: o.sample}
+	made := &proof{Commit: commit, Only: o.only, Patterns: patterns, Sample: o.sample, Each: int(o.each.Seconds())}
 	if o.sample > 0 {
-		made.Seed = o.seed
+		made.Seed, made.Packages = o.seed, o.packages
 	}
-	return f.tryAll(ctx, packages, some, made, o)
+	if err := made.goOn(o.evidence); err != nil {
+		return err
+	}
+	return f.tryAll(ctx, possible, some, made, o)
 }
 
-// tryAll tries the chosen mutants, package after package, and writes evidence after each.
+// tryAll tries the chosen mutants, package after package, those with the fewest first, and
+// writes evidence after each.
 //
 // Errors: errSurvived; a package cannot be tried.
-func (f *factory) tryAll(ctx context.Context, packages []*operator.Package, some map[*operator.Package][]operator.Mutant, made *proof, o options) error {
-	began := time.Now()
+func (f *factory) tryAll(ctx context.Context, possible, some map[*operator.Package][]operator.Mutant, made *proof, o options) error {
+	began, before := time.Now(), made.Seconds
 	var all []outcome
+	packages := slices.SortedFunc(maps.Keys(some), func(a, b *operator.Package) int {
+		return cmp.Or(cmp.Compare(len(possible[a]), len(possible[b])), byDir(a, b))
+	})
+	made.NotTried = nil
 	for i, p := range packages {
-		if len(some[p]) == 0 {
+		if made.has(p.Dir) {
 			continue
 		}
 		if time.Since(began) > o.time {
@@ -182,13 +201,19 @@ func (f *factory) tryAll(ctx context.Context, packages []*operator.Package, some
 			continue
 		}
 		outcomes, err := f.try(ctx, p, some[p])
-		if err != nil {
+		switch {
+		case errors.Is(err, errSlow):
+			made.TooSlow = append(made.TooSlow, p.Dir)
+			fmt.Fprintf(os.Stderr, "%d/%d %s: its tests alone take longer than %v; not tried\n", i+1, len(packages), p.Dir, o.each)
+		case err != nil:
 			return err
+		default:
+			all = append(all, outcomes...)
+			made.add(p.Dir, outcomes, len(some[p]), len(possible[p]), o.least)
+			fmt.Fprintf(os.Stderr, "%d/%d %s\n", i+1, len(packages), made.Rows[len(made.Rows)-1].line())
 		}
-		all = append(all, outcomes...)
-		made.Seconds, made.LeftOut = int(time.Since(began).Seconds()), f.left
-		made.record(all, o.least)
-		fmt.Fprintf(os.Stderr, "%d/%d %s\n", i+1, len(packages), made.Rows[len(made.Rows)-1].line())
+		made.Seconds, made.LeftOut = before+int(time.Since(began).Seconds()), append(made.LeftOut, f.left...)
+		f.left = nil
 		if o.evidence != "" {
 			if err := evidence.Write(ctx, o.evidence, made); err != nil {
 				return err
@@ -200,7 +225,7 @@ func (f *factory) tryAll(ctx context.Context, packages []*operator.Package, some
 			return err
 		}
 	}
-	if tell(os.Stdout, all); made.Exit != 0 {
+	if made.tell(os.Stdout, all); made.Exit != 0 {
 		return errSurvived
 	}
 	return nil

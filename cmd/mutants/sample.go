@@ -24,12 +24,29 @@ func today(now time.Time) uint64 {
 	return n
 }
 
-// packagesInSample is the most packages that a sample is drawn from: each must be built.
-const packagesInSample = 4
+// fewest is what a sample of all packages has at least of each, if there are so many.
+const fewest = 5
 
-// draw takes n mutants at random. They are of a few packages only, which are drawn first,
-// each as likely as it has mutants.
-func draw(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*operator.Package][]operator.Mutant {
+// drawFromAll takes about n mutants at random: of each package its share, and the fewest.
+func drawFromAll(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*operator.Package][]operator.Mutant {
+	dice := rand.New(rand.NewPCG(seed, 0))
+	total := 0
+	for _, mutants := range all {
+		total += len(mutants)
+	}
+	drawn := map[*operator.Package][]operator.Mutant{}
+	for _, p := range slices.SortedFunc(maps.Keys(all), byDir) {
+		pool := slices.Clone(all[p])
+		dice.Shuffle(len(pool), func(i, j int) { pool[i], pool[j] = pool[j], pool[i] })
+		share := (n*len(pool) + total/2) / total
+		drawn[p] = pool[:min(max(share, fewest), len(pool))]
+	}
+	return drawn
+}
+
+// draw takes n mutants at random. They are of so many packages only, which are drawn first,
+// each as likely as it has mutants; each must be built.
+func draw(all map[*operator.Package][]operator.Mutant, n, packagesDrawn int, seed uint64) map[*operator.Package][]operator.Mutant {
 	dice := rand.New(rand.NewPCG(seed, 0))
 	packages := slices.SortedFunc(maps.Keys(all), byDir)
 	var urn []*operator.Package
@@ -37,7 +54,7 @@ func draw(all map[*operator.Package][]operator.Mutant, n int, seed uint64) map[*
 		urn = append(urn, slices.Repeat([]*operator.Package{p}, len(all[p]))...)
 	}
 	from := map[*operator.Package]bool{}
-	for range packagesInSample {
+	for range packagesDrawn {
 		if len(urn) > 0 {
 			from[urn[dice.IntN(len(urn))]] = true
 		}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +18,8 @@ import (
 // row is the score of a package, or of all.
 type row struct {
 	Package    string  `json:"package,omitempty"`
+	Of         int     `json:"of,omitempty"`       // how many mutants there are to draw from
+	NotTried   int     `json:"notTried,omitempty"` // drawn, and not begun when the package's time was over
 	Mutants    int     `json:"mutants"`
 	Killed     int     `json:"killed"`
 	Hung       int     `json:"hung"`
@@ -36,11 +41,29 @@ func (r *row) count(f fate) {
 		r.Uncovered++
 	case equivalent:
 		r.Equivalent++
-	case misbuilt:
-		return // no mutant
+	case misbuilt, untried:
+		return // no mutant, or not known
 	}
 	r.Mutants++
+	r.rate()
+}
+
+// rate reckons the score.
+func (r *row) rate() {
 	r.Score = math.Floor(1000*float64(r.Killed+r.Hung)/float64(max(r.Mutants-r.Equivalent, 1))) / 10
+}
+
+// plus adds the counts of another row.
+func (r *row) plus(o row) {
+	r.Of += o.Of
+	r.NotTried += o.NotTried
+	r.Mutants += o.Mutants
+	r.Killed += o.Killed
+	r.Hung += o.Hung
+	r.Survived += o.Survived
+	r.Uncovered += o.Uncovered
+	r.Equivalent += o.Equivalent
+	r.rate()
 }
 
 func (r row) line() string {
@@ -48,39 +71,27 @@ func (r row) line() string {
 		r.Package, r.Mutants, r.Killed, r.Hung, r.Survived, r.Uncovered, r.Equivalent, r.Score)
 }
 
-// rows are the scores by package, and that of all.
-func rows(all []outcome) (each []row, whole row) {
-	whole.Package = ""
-	for _, o := range all {
-		i := slices.IndexFunc(each, func(r row) bool { return r.Package == o.Dir })
-		if i < 0 {
-			i = len(each)
-			each = append(each, row{Package: o.Dir})
-		}
-		each[i].count(o.fate)
-		whole.count(o.fate)
-	}
-	return each, whole
-}
-
-// tell prints what was not noticed, and the scores.
-func tell(to io.Writer, all []outcome) {
+// tell prints what was not noticed of some outcomes, and the scores of all.
+func (p *proof) tell(to io.Writer, all []outcome) {
 	for _, o := range all {
 		switch o.fate {
 		case survived, uncovered:
 			fmt.Fprintf(to, "\n%s %s, line %d:\n-%s\n+%s\n", o.Name, o.fate, o.Line, o.Before, o.After)
 		case misbuilt:
 			fmt.Fprintf(to, "\n%s does not build: %s\n", o.Name, o.by)
-		case killed, hung, equivalent:
+		case killed, hung, equivalent, untried:
 		}
 	}
-	each, whole := rows(all)
 	fmt.Fprintln(to)
-	for _, r := range each {
+	for _, r := range p.Rows {
 		fmt.Fprintln(to, r.line())
 	}
+	whole := p.All
 	whole.Package = "all"
 	fmt.Fprintln(to, whole.line())
+	if p.Sample > 0 {
+		fmt.Fprintf(to, "%.1f %% if each package counts by the number of its mutants; %d packages not tried\n", p.Weighted, len(p.TooSlow)+len(p.NotTried))
+	}
 }
 
 // proof is what docs/evidence has of a run over generated mutants.
@@ -89,15 +100,22 @@ type proof struct {
 	Only     string   `json:"only,omitempty"`
 	Patterns []string `json:"patterns"`
 	Sample   int      `json:"sample,omitempty"`
+	Packages int      `json:"packagesDrawn,omitempty"` // 0: all
 	Seed     uint64   `json:"seed,omitempty"`
+	Each     int      `json:"secondsForEachPackage,omitempty"`
 	Seconds  int      `json:"seconds"`
 	Exit     int      `json:"exitCode"`
 	All      row      `json:"all"`
-	Rows     []row    `json:"packages"`
+	// Weighted is the score if what was not drawn of each package that was tried is like
+	// what was.
+	Weighted float64 `json:"weighted"`
+	Rows     []row   `json:"packages"`
 	// LeftOut are tests that failed with nothing broken, and were not run.
 	LeftOut []string `json:"testsLeftOut,omitempty"`
-	// NotTried are packages that there was no time for.
+	// NotTried are packages that there was no time for, and TooSlow those whose tests take
+	// longer than the time for each.
 	NotTried  []string          `json:"notTried,omitempty"`
+	TooSlow   []string          `json:"tooSlow,omitempty"`
 	Survived  []string          `json:"survived"`
 	Uncovered []string          `json:"uncovered"`
 	Hung      []string          `json:"hung"`
@@ -108,14 +126,61 @@ type proof struct {
 // <function>@<sum of its text> and test, the mutants as <operator>:<number>.
 type bodies map[string]map[string]string
 
-// record sorts outcomes into a proof; least is the score that is asked for.
-func (p *proof) record(all []outcome, least float64) {
-	p.Rows, p.All = rows(all)
+// has says that a package has been tried.
+func (p *proof) has(dir string) bool {
+	return slices.Contains(p.TooSlow, dir) || slices.ContainsFunc(p.Rows, func(r row) bool { return r.Package == dir })
+}
+
+// goOn takes over what a run of the same commit found that drew the same mutants, if the
+// file has one.
+//
+// Errors: the file cannot be read.
+func (p *proof) goOn(file string) error {
+	text, err := os.ReadFile(file)
+	if file == "" || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var before proof
+	if err == nil {
+		err = json.Unmarshal(text, &before)
+	}
+	if err != nil {
+		return fmt.Errorf("read the run to go on with from %s: %w", file, err)
+	}
+	same := before.Commit == p.Commit && !strings.HasSuffix(p.Commit, "changes") && before.Only == p.Only && slices.Equal(before.Patterns, p.Patterns) &&
+		before.Sample == p.Sample && before.Packages == p.Packages && before.Seed == p.Seed
+	if same {
+		before.Each = max(before.Each, p.Each)
+		*p = before
+	}
+	return nil
+}
+
+// add sorts the outcomes of a package of which so many mutants were drawn of so many into
+// the proof; least is the score that is asked for.
+func (p *proof) add(dir string, all []outcome, drawn, of int, least float64) {
+	r := row{Package: dir, Of: of, NotTried: drawn - len(all)}
+	for _, o := range all {
+		r.count(o.fate)
+	}
+	p.Rows = append(p.Rows, r)
+	p.All = row{}
+	noticed, weights := 0.0, 0.0
+	for _, r := range p.Rows {
+		p.All.plus(r)
+		if counted := r.Mutants - r.Equivalent; counted > 0 {
+			noticed += float64(r.Of) * float64(r.Killed+r.Hung) / float64(counted)
+			weights += float64(r.Of)
+		}
+	}
+	p.Weighted = math.Floor(1000*noticed/max(weights, 1)) / 10
 	p.Exit = 0
 	if p.All.Score < least {
 		p.Exit = 1
 	}
-	p.Survived, p.Uncovered, p.Hung, p.Killed = nil, nil, nil, map[string]bodies{}
+	if p.Killed == nil {
+		p.Killed = map[string]bodies{}
+	}
 	for _, o := range all {
 		switch o.fate {
 		case survived:
@@ -135,7 +200,7 @@ func (p *proof) record(all []outcome, least float64) {
 				of[body] = map[string]string{}
 			}
 			of[body][o.by] = strings.TrimSpace(of[body][o.by] + " " + short(o.Name))
-		case misbuilt, equivalent:
+		case misbuilt, equivalent, untried:
 		}
 	}
 }

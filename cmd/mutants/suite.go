@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/cmd/mutants/operator"
@@ -123,40 +125,67 @@ func (w *workshop) run(ctx context.Context, s *suite, tests []string, env []stri
 
 var testName = regexp.MustCompile(`(?m)^(Test|Fuzz|Example)\S*$`)
 
-// measure runs each test of a suite by itself with nothing broken, and notes how long it
-// takes and what it reaches. Tests that fail so, twice, are left out and returned.
-func (w *workshop) measure(ctx context.Context, s *suite, mutants int) (left []string, err error) {
+// measure runs each test of a suite by itself with nothing broken, so many at a time, and
+// notes how long it takes and what it reaches. Tests that fail so, twice, are left out and
+// returned.
+//
+// Errors: errSlow, where tests are left when the time is over; zero: it never is.
+func (w *workshop) measure(ctx context.Context, s *suite, mutants, jobs int, until time.Time) (left []string, err error) {
 	out, err := supervised(ctx, filepath.Join(w.root, s.dir), nil, time.Minute, []string{s.binary, "-test.list=" + s.only})
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", s.dir, err, out)
 	}
-	seen := filepath.Join(filepath.Dir(s.binary), "seen")
-	for _, name := range testName.FindAllString(out, -1) {
-		t := test{name: name}
-		for range 2 {
-			if err := os.WriteFile(seen, make([]byte, max(mutants, 1)), 0o600); err != nil {
-				return nil, fmt.Errorf("make room for what is reached: %w", err)
+	names := testName.FindAllString(out, -1)
+	tests, errs := make([]test, len(names)), make([]error, len(names))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for i := range next {
+				tests[i], errs[i] = w.measureTest(ctx, s, names[i], mutants)
 			}
-			began := time.Now()
-			if _, err = w.run(ctx, s, []string{name}, []string{operator.EnvSeen + "=" + seen}, 20*time.Minute); err == nil {
-				t.took = time.Since(began)
-				break
-			}
+		})
+	}
+	slow := false
+	for i := range names {
+		if slow = !until.IsZero() && time.Now().After(until); slow {
+			break
 		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if slow || ctx.Err() != nil {
+		return nil, cmp.Or(ctx.Err(), errSlow)
+	}
+	for i, err := range errs {
 		if err != nil {
-			left = append(left, s.dir+":"+name)
+			left = append(left, s.dir+":"+names[i])
 			continue
 		}
-		if t.reaches, err = os.ReadFile(seen); err != nil {
-			return nil, fmt.Errorf("read what is reached: %w", err)
-		}
-		s.tests = append(s.tests, t)
+		s.tests = append(s.tests, tests[i])
 	}
 	slices.SortStableFunc(s.tests, func(a, b test) int { return int(a.took - b.took) })
 	return left, nil
+}
+
+// measureTest runs one test with nothing broken.
+//
+// Errors: it fails, twice.
+func (w *workshop) measureTest(ctx context.Context, s *suite, name string, mutants int) (t test, err error) {
+	seen := filepath.Join(filepath.Dir(s.binary), "seen."+name)
+	for range 2 {
+		if err := os.WriteFile(seen, make([]byte, max(mutants, 1)), 0o600); err != nil {
+			return t, fmt.Errorf("make room for what is reached: %w", err)
+		}
+		began := time.Now()
+		if _, err = w.run(ctx, s, []string{name}, []string{operator.EnvSeen + "=" + seen}, 20*time.Minute); err == nil {
+			t = test{name: name, took: time.Since(began)}
+			t.reaches, err = os.ReadFile(seen)
+			break
+		}
+	}
+	return t, err
 }
 
 // reaching are the tests that come to the place of a mutant, the quickest first, in two
