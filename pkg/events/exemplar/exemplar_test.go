@@ -45,3 +45,13 @@ func TestOnlySampledTracesAreExamples(t *testing.T) {
 		}
 	}
 }
+
+// What keeps no examples is told the value all the same.
+func TestAnObserverWithoutExamples(t *testing.T) {
+	var got []float64
+	to := prometheus.ObserverFunc(func(v float64) { got = append(got, v) })
+	exemplar.Observe(to, 0.5, events.Trace{Parent: "00-" + traceID + "-" + spanID + "-01"})
+	if len(got) != 1 || got[0] != 0.5 {
+		t.Errorf("observed is %v", got)
+	}
+}

@@ -2,6 +2,7 @@ package template_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,5 +35,19 @@ func TestPod(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the pod of a template (-want +got):\n%s", diff)
+	}
+}
+
+// A promise to create pods of a template leaves open what each controller adds, and nothing
+// else of the pod.
+func TestThePromiseToCreateOfATemplate(t *testing.T) {
+	w := template.Creates([]string{".spec.nodeName", ".metadata.labels.hash"}, []string{"tracking"})
+	open := map[string]string{}
+	for _, c := range w.Copies {
+		open[c.To] = strings.Join(append(c.But, c.Plus...), " ")
+	}
+	want := map[string]string{".metadata.labels": ".hash", ".metadata.annotations": "", ".spec": ".nodeName", ".metadata.finalizers": "tracking"}
+	if diff := cmp.Diff(want, open); diff != "" {
+		t.Errorf("left open are other parts (-want +got):\n%s", diff)
 	}
 }

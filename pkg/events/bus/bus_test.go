@@ -1,0 +1,20 @@
+package bus_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+)
+
+// Servers stamp messages by clocks that may be a second apart: only what lies further apart
+// is certainly in order.
+func TestWhatIsCertainlyBefore(t *testing.T) {
+	at := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
+	for after, want := range map[time.Duration]bool{-time.Hour: false, 0: false, time.Second: false, time.Second + 1: true, time.Hour: true} {
+		if got := bus.Before(events.Message{Time: at}, events.Message{Time: at.Add(after)}); got != want {
+			t.Errorf("before what is stored %v later: %v, want %v", after, got, want)
+		}
+	}
+}

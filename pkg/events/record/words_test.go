@@ -1,0 +1,172 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+func TestAGapIsWritten(t *testing.T) {
+	at := time.Date(2026, 11, 21, 15, 0, 0, 0, time.UTC)
+	for want, g := range map[string]record.Gap{
+		"changes of pods between 2026-11-21T14:00:00Z and 2026-11-21T15:00:00Z may be missing: away": {Kind: "pods", Reason: "away", Since: at.Add(-time.Hour), Until: at},
+		"changes of pods between an unknown time and 2026-11-21T15:00:00Z may be missing: away":      {Kind: "pods", Reason: "away", Until: at},
+	} {
+		if g.String() != want {
+			t.Errorf("it is written as %s, want %s", g, want)
+		}
+	}
+}
+
+// A state is of the moment that was asked for, and of what was gone then it is said since when.
+func TestTheMomentOfAState(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is(pod("a"), "x", nil)
+		w.is(pod("b"), "x", nil)
+		w.say(w.delta(pod("a"), events.Gone, "x", nil))
+		ended := time.Now()
+		w.wait(time.Minute)
+		later := record.Moment{Time: ended.Add(10 * time.Second)}
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", later)
+		w.must(err)
+		one, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("b"), later)
+		w.must(err)
+		if !s.Time.Equal(later.Time) || !one.Time.Equal(later.Time) {
+			w.Errorf("the states are of %v and %v, want %v", s.Time, one.Time, later.Time)
+		}
+		for want, at := range map[string]record.Moment{"is gone since " + ended.Format(time.RFC3339): {}, "was gone at " + later.String() + ", since " + ended.Format(time.RFC3339): later} {
+			if _, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("a"), at); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), want) {
+				w.Errorf("of what is gone: %v, want %q", err, want)
+			}
+		}
+		if _, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("never"), record.Moment{}); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), "no delta of it is kept") {
+			w.Errorf("of what never was: %v", err)
+		}
+	})
+}
+
+// Labels that a manager wrote say what is wanted; those that a controller of ours wrote for
+// itself do not.
+func TestWhoseLabelsAreAWish(t *testing.T) {
+	tell(t, func(w *world) {
+		label := func(by, value string) string {
+			d := w.delta(web, events.Is, by, func(o metav1.Object) { o.SetLabels(map[string]string{"a": value}) })
+			d.Proven = true
+			w.say(d)
+			return d.ResourceVersion
+		}
+		w.is(web, "kubectl-create", nil)
+		wish := label("kubectl-label", "1")
+		last := label(events.FieldManager, "2")
+		c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
+		w.must(err)
+		if c.Version.ResourceVersion != wish || c.Last == nil || c.Last.ResourceVersion != last {
+			w.Errorf("explained is version %s with the last %+v, want %s and %s", c.Version.ResourceVersion, c.Last, wish, last)
+		}
+	})
+}
+
+// An outcome in which a command failed is marked, with what the API server said; what cannot
+// be read is left out.
+func TestAFailureIsInTheChronicle(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		key := events.Key{Namespace: "shop", Name: "web-1"}
+		o := events.Outcome{Controller: replicaSets, Key: key, Lane: events.Act, Turn: 1, At: time.Now(), Results: []events.Result{
+			{Status: events.Applied, Ref: pod("a")}, {Command: 1, Status: events.Refused, Ref: pod("b"), Reason: "Forbidden", Message: "exceeded quota"},
+		}}
+		m, err := events.EncodeJSON(o, events.Trace{})
+		w.must(err)
+		m.Subject = subject.Outcome(replicaSets, events.Act, key)
+		_, err = w.bus.Put(w.Context(), m, "refused")
+		w.must(err)
+		for _, at := range []string{subject.Turn(replicaSets, events.Act, key), subject.Outcome(replicaSets, events.Act, key)} {
+			_, err = w.bus.Put(w.Context(), events.Message{Subject: at, Data: []byte("no JSON")}, at)
+			w.must(err)
+		}
+		c, err := w.record.Chronicle(w.Context(), record.Filter{Controllers: []string{replicaSets}}, record.Span{}, 100)
+		w.must(err)
+		var got []string
+		for _, h := range c.Items {
+			got = append(got, fmt.Sprintf("%s %v %s", h.Noun, h.Failed, h.What))
+		}
+		want := "outcome true of turn 1: 1 applied 1 refused: exceeded quota|outcome false of turn 1: 1 applied|turn false act: too few Pods (1 × create)"
+		if strings.Join(got, "|") != want {
+			w.Errorf("it has\n%s\nwant\n%s", strings.Join(got, "|"), want)
+		}
+		s, err := w.record.Running(w.Context())
+		w.must(err)
+		if s.Replicas != 0 {
+			w.Errorf("of nothing reported: %+v", s)
+		}
+		_, err = w.bus.Put(w.Context(), events.Message{Subject: subject.StatusSubject, Data: []byte("no JSON")}, "report")
+		w.must(err)
+		if s, err = w.record.Running(w.Context()); err != nil || s.Replicas != 0 {
+			w.Errorf("a report that cannot be read: %+v, %v", s, err)
+		}
+	})
+}
+
+// What asked and is not kept any more is left out of an explanation; and a turn about a key
+// without an object was wanted by what asked alone.
+func TestWhyGoesByWhatIsKept(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		asked := w.is(pod("x"), "kubectl-create", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		none := events.Ref{Kind: webSet.Kind, Namespace: "shop", Name: "b"}
+		w.done(replicaSets, none, w.decide(replicaSets, none, "it is wanted", []events.Command{create(pod("b"))}, trigger(pod("x"), asked), trigger(pod("x"), 10_000)), made)
+		w.say(made)
+		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
+		w.must(err)
+		if got, want := draw(c, ""), "pods:shop/b created by replicaset-controller: it is wanted\n  asked by pods:shop/x created by "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {
+			w.Errorf("the pod was made\n%swant\n%s", got, want)
+		}
+	})
+}
+
+// A controller whose keys span kinds is asked for the object's key with its kind.
+func TestAKeyWithItsKindStands(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is(webSet, "x", nil)
+		key := events.Key(webSet)
+		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Because: "its owner is gone"}, events.Trace{})
+		w.must(err)
+		m.Subject = subject.Turn(replicaSets, events.Act, key)
+		_, err = w.bus.Put(w.Context(), m, "spanning")
+		w.must(err)
+		s, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
+		w.must(err)
+		if s.Key != key || len(s.Turns) != 1 || s.Turns[0].Because != "its owner is gone" {
+			w.Errorf("it stands at %+v", s)
+		}
+		got, err := w.record.Decided(w.Context(), webSet, time.Time{})
+		w.must(err)
+		if lines(got) != "turn web-1" {
+			w.Errorf("decided about it was %s", lines(got))
+		}
+	})
+}
+
+// What the handler of a tail says ends it.
+func TestAHandlerEndsATail(t *testing.T) {
+	tell(t, func(w *world) {
+		broken := errors.New("the pipe is closed")
+		err := w.record.TailFrom(w.Context(), record.Filter{}, func() error { w.is(pod("a"), "x", nil); return nil }, func(record.Happening) error { return broken })
+		if !errors.Is(err, broken) {
+			w.Errorf("it ends with %v", err)
+		}
+		synctest.Wait()
+	})
+}
