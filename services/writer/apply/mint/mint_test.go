@@ -3,6 +3,7 @@ package mint_test
 import (
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -106,7 +107,12 @@ func TestBadKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, text := range map[string][]byte{
+		"neither RSA nor ECDSA":       block(t, "PRIVATE KEY")(x509.MarshalPKCS8PrivateKey(edwards)),
 		"no private key in PEM":       []byte("canary-key"),
 		"it is no private key in PEM": block(t, "RSA PRIVATE KEY")([]byte("canary-key"), nil),
 		"its curve is P-224":          block(t, "EC PRIVATE KEY")(x509.MarshalECPrivateKey(small)),
