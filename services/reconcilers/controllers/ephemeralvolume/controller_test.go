@@ -91,7 +91,7 @@ func TestAClaimThatIsSomebodyElses(t *testing.T) {
 	if len(d.Commands) != 1 || d.Commands[0].Name != "p-a" {
 		t.Fatalf("it wants %+v", d.Commands)
 	}
-	if len(d.Figures) != 2 || d.Figures[0].Metric != created || !d.Figures[1].Failed || d.Figures[1].Of.Name != "p-a" {
+	if len(d.Figures) != 2 || d.Figures[0].Metric != created || d.Figures[0].Value != 1 || !d.Figures[1].Failed || d.Figures[1].Of.Name != "p-a" {
 		t.Errorf("it counts %+v", d.Figures)
 	}
 	v = applied(v, d, now)

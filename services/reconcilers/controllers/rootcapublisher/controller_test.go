@@ -45,7 +45,7 @@ func TestObserve(t *testing.T) {
 		t.Error("there is a view of a namespace that is gone")
 	}
 	world.Put(kinds.Namespaces.Kind, namespace("shop", corev1.NamespaceActive))
-	if v, _ := controller.Observe(world, key); v.Bundle != "CERTIFICATE" || v.Published != nil || v.Terminating {
+	if v, ok := controller.Observe(world, key); !ok || v.Bundle != "CERTIFICATE" || v.Published != nil || v.Terminating {
 		t.Errorf("the view is %+v, want the bundle and nothing published", v)
 	}
 	world.Put(kinds.Namespaces.Kind, namespace("shop", corev1.NamespaceTerminating))

@@ -201,3 +201,21 @@ func TestRepackedApart(t *testing.T) {
 		}
 	}
 }
+
+// The last of a set is handed out, too.
+func TestASetOfOne(t *testing.T) {
+	s := endpoint.NewSet([]discoveryv1.Endpoint{at("a", true)})
+	if got := addresses(s.Take(1)); !slices.Equal(got, []string{"a"}) || s.Len() != 0 {
+		t.Errorf("took %v, %d left", got, s.Len())
+	}
+}
+
+// A subset without an address is not published: clients would find a port that leads nowhere.
+func TestNothingIsPublishedOfNoAddresses(t *testing.T) {
+	ports := []corev1.EndpointPort{{Port: 80}}
+	full := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 81}}, Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}}}
+	got := endpoint.Repacked([]corev1.EndpointSubset{{Ports: ports}, full})
+	if len(got) != 1 || len(got[0].Ports) != 1 || got[0].Ports[0].Port != 81 {
+		t.Errorf("published is %+v", got)
+	}
+}

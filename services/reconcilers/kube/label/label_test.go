@@ -19,8 +19,12 @@ func TestSelector(t *testing.T) {
 		ok       bool
 		matches  bool // app=web
 	}{
-		"matching":  {&metav1.LabelSelector{MatchLabels: web}, true, true},
-		"other":     {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, true, false},
+		"matching": {&metav1.LabelSelector{MatchLabels: web}, true, true},
+		"other":    {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, true, false},
+		"of both forms": {&metav1.LabelSelector{
+			MatchLabels:      web,
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpExists}},
+		}, true, false},
 		"none":      {nil, false, false},
 		"empty":     {&metav1.LabelSelector{}, false, false},
 		"malformed": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}, false, false},

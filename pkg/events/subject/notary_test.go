@@ -1,0 +1,19 @@
+package subject_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// A notary vouches for what happened and what was decided, and not for what is made of that.
+func TestWhatANotaryVouchesFor(t *testing.T) {
+	for stream, want := range map[string]bool{
+		subject.LogStream("pods"): true, subject.TurnStream("c"): true, subject.OutcomeStream("c"): true, subject.ShadowStream("c"): true,
+		subject.StateStream("pods"): false, subject.WakeStream: false, subject.StatusStream: false, subject.NotaryStream: false, "": false,
+	} {
+		if got := subject.Notarized(stream); got != want {
+			t.Errorf("of %q it is said %v", stream, got)
+		}
+	}
+}
