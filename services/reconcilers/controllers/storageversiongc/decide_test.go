@@ -157,3 +157,47 @@ func TestObserve(t *testing.T) {
 		}
 	}
 }
+
+// When a server is gone, what the others agree on is said, and since when: anew where that,
+// or whether they agree, is other than before.
+func TestWhatIsLeftAgrees(t *testing.T) {
+	since := metav1.NewTime(now.Add(-time.Hour))
+	for name, c := range map[string]struct {
+		was      []string // versions of the servers a, b and c, of which c goes
+		agreed   string
+		is       string
+		status   apiserverinternalv1alpha1.ConditionStatus
+		sinceNow bool
+	}{
+		"as before":          {[]string{"v1", "v1", "v1"}, "v1", "v1", apiserverinternalv1alpha1.ConditionTrue, false},
+		"on another version": {[]string{"v2", "v2", "v1"}, "v1", "v2", apiserverinternalv1alpha1.ConditionTrue, true},
+		"at last":            {[]string{"v1", "v1", "v2"}, "", "v1", apiserverinternalv1alpha1.ConditionTrue, true},
+		"no longer":          {[]string{"v1", "v2", "v1"}, "v1", "", apiserverinternalv1alpha1.ConditionFalse, true},
+		"still not":          {[]string{"v1", "v2", "v3"}, "", "", apiserverinternalv1alpha1.ConditionFalse, false},
+	} {
+		v := View{StorageVersion: written("a", "b", "c"), Unseen: []string{"c"}, Leases: map[string]bool{"c": false}, At: now}
+		status := &v.StorageVersion.Status
+		for i := range status.StorageVersions {
+			status.StorageVersions[i].EncodingVersion = c.was[i]
+		}
+		said := apiserverinternalv1alpha1.StorageVersionCondition{
+			Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, LastTransitionTime: since,
+		}
+		if c.agreed != "" {
+			status.CommonEncodingVersion, said.Status = &c.agreed, apiserverinternalv1alpha1.ConditionTrue
+		}
+		status.Conditions = []apiserverinternalv1alpha1.StorageVersionCondition{said}
+		left := applied(v, Controller.Decide(v, now), now).StorageVersion.Status
+		if len(left.StorageVersions) != 2 || len(left.Conditions) != 1 {
+			t.Fatalf("%s: left is %+v", name, left)
+		}
+		is := ""
+		if left.CommonEncodingVersion != nil {
+			is = *left.CommonEncodingVersion
+		}
+		got := left.Conditions[0]
+		if is != c.is || got.Status != c.status || got.LastTransitionTime.Equal(&since) == c.sinceNow {
+			t.Errorf("%s: they agree on %q: %s since %v", name, is, got.Status, got.LastTransitionTime)
+		}
+	}
+}

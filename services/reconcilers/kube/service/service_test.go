@@ -101,3 +101,30 @@ func TestHostname(t *testing.T) {
 		t.Errorf("its name is %q, %v", name, ok)
 	}
 }
+
+// A pod that has an address of either form may answer, until it has ended.
+func TestReachable(t *testing.T) {
+	for name, c := range map[string]struct {
+		status corev1.PodStatus
+		want   bool
+	}{
+		"no address":      {corev1.PodStatus{}, false},
+		"one address":     {corev1.PodStatus{PodIP: "10.0.0.1"}, true},
+		"several":         {corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}, true},
+		"an ended pod":    {corev1.PodStatus{PodIP: "10.0.0.1", Phase: corev1.PodSucceeded}, false},
+		"a failed pod":    {corev1.PodStatus{PodIP: "10.0.0.1", Phase: corev1.PodFailed}, false},
+		"a pod that runs": {corev1.PodStatus{PodIP: "10.0.0.1", Phase: corev1.PodRunning}, true},
+	} {
+		if got := service.Reachable(&corev1.Pod{Status: c.status}); got != c.want {
+			t.Errorf("%s: reachable is %v", name, got)
+		}
+	}
+}
+
+func TestHeadless(t *testing.T) {
+	for address, want := range map[string]bool{corev1.ClusterIPNone: true, "": true, "10.0.0.1": false} {
+		if got := service.Headless(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: address}}); got != want {
+			t.Errorf("with the address %q a service is headless: %v", address, got)
+		}
+	}
+}
