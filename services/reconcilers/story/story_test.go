@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/story"
@@ -57,11 +54,12 @@ func TestADecisionIsWritten(t *testing.T) {
 	command := func(verb events.Verb, name, subresource, body string) events.Command {
 		return events.Command{Verb: verb, Kind: "pods", Namespace: "shop", Name: name, Subresource: subresource, Body: json.RawMessage(body)}
 	}
-	record := events.Command{Verb: events.VerbRecord, Note: json.RawMessage(`{"seen":1}`), OnApplied: &events.Notice{
-		About: corev1.ObjectReference{Kind: "Pod", Name: "a"}, Type: "Normal", Reason: "Made", Message: "made it",
-	}}
+	record := events.Command{Verb: events.VerbRecord, Note: json.RawMessage(`{"seen":1}`), OnApplied: &events.Notice{Type: "Normal", Reason: "Made", Message: "made it"}}
+	record.OnApplied.About.Kind, record.OnApplied.About.Name = "Pod", "a"
 	child := command(events.VerbCreate, "a", "", `{"spec":1}`)
-	child.Of = &metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", UID: "u"}
+	if err := json.Unmarshal([]byte(`{"of":{"apiVersion":"v1","kind":"Pod","uid":"u"}}`), &child); err != nil {
+		t.Fatal(err)
+	}
 	got, err := story.Render(reconcile.Decision{Because: "so", Commands: []events.Command{
 		child, command(events.VerbCreate, "b", "", `{"spec":1}`), command(events.VerbUpdate, "c", "status", `{"spec":1,"status":2}`),
 		command(events.VerbDelete, "d", "", ""), record,

@@ -119,12 +119,13 @@ func (r *review) child(job *batchv1.Job, begin time.Time) {
 	if at := job.Status.CompletionTime; over && end.Type == batchv1.JobComplete && at != nil && (r.well == nil || at.After(r.well.Time)) {
 		r.well = at
 	}
-	if slices.ContainsFunc(r.cronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }) {
-		return
-	}
+	listed := slices.ContainsFunc(r.cronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 	moment, ours := momentOf(r.cronJob, job)
-	switch {
-	case ours && moment.After(begin) && r.reached(moment):
+	switch news := ours && moment.After(begin) && r.reached(moment); {
+	case listed && news:
+		r.reach(moment) // another program has changed the status
+	case listed:
+	case news:
 		r.take(job, moment)
 	case !over && !r.deleted(job.UID) && !r.replaced(job):
 		r.hints = append(r.hints, hint{name: "UnexpectedJob " + string(job.UID), notice: r.notice(corev1.EventTypeWarning,
