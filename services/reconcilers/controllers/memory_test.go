@@ -17,8 +17,9 @@ var heirs = map[string]string{
 // timeless are controllers that believe an answer about an older version of their object, and
 // why.
 var timeless = map[string]string{
-	"namespace-controller":  "the question is what is in it; a namespace that is being deleted stays so",
-	"disruption-controller": "the question is who controls its pods; the occasion in the note tells which pods",
+	"horizontal-pod-autoscaler-controller": "nothing of the answer counts but when its round began",
+	"namespace-controller":                 "the question is what is in it; a namespace that is being deleted stays so",
+	"disruption-controller":                "the question is who controls its pods; the occasion in the note tells which pods",
 }
 
 // What became of a turn about another object of the same name is believed by no controller,
@@ -58,6 +59,7 @@ func TestWhatIsRememberedIsAboutTheObject(t *testing.T) {
 var later = map[string]string{
 	"taint-eviction-controller .stay.until":               "the pod may stay for as long after it was noted",
 	"horizontal-pod-autoscaler-controller .memory.asked":  "it tells rounds apart, and waits begin with .known",
+	"horizontal-pod-autoscaler-controller .begun":         "it tells rounds apart",
 	"horizontal-pod-autoscaler-controller .asked":         "it tells rounds apart",
 	"horizontal-pod-autoscaler-controller .verdict.asked": "it tells rounds apart",
 }

@@ -59,3 +59,20 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 		t.Errorf("a round without a question is %+v of %v", d, remembered.Asked)
 	}
 }
+
+// The question of a round that another replica may have ended already, unheard, begins another
+// round: it is behind that one, also in the same moment, and its scale is remembered.
+func TestTwoRoundsOfOneMoment(t *testing.T) {
+	key := events.Key{Namespace: reconciletest.Namespace, Name: "web"}
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "h", ResourceVersion: "2"}}
+	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
+	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(events.Readings{Failure: "away"})}}
+	world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
+	world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "h", ResourceVersion: "1", Decided: now, At: now, Results: []events.Result{answer}})
+	v, _ := observe(world, key)
+	d := Config{}.filled().decide(v, now)
+	var asked note
+	if len(d.Commands) != 1 || json.Unmarshal(d.Commands[0].Note, &asked) != nil || !asked.Asked.After(now) {
+		t.Errorf("the round after that of %v is of %v: %+v", now, asked.Asked, d)
+	}
+}

@@ -127,6 +127,9 @@ type View struct {
 	Memory Memory `json:"memory,omitzero"`
 	// Known is when Memory.Asked was, on the clock of who looks, where that lies ahead of it.
 	Known time.Time `json:"known,omitzero"`
+	// Begun is the round of the last question or write, where none is known to be over that
+	// began then or later, whether it counts any more or not.
+	Begun time.Time `json:"begun,omitzero"`
 
 	// Asked is when the round began that is not over, zero where there is none: its
 	// question was answered At, or in vain.
@@ -222,6 +225,9 @@ func noteOf(r events.Result) *note {
 // of the target then.
 func (v *View) hear(r events.Result, at time.Time, current bool) {
 	n := noteOf(r)
+	if n != nil && n.Asked.After(v.Memory.Asked) {
+		v.Begun = n.Asked
+	}
 	nobody := r.Status == events.Skipped || r.Status == events.Refused && r.Code == 0
 	if n == nil || nobody || !n.Asked.After(v.Memory.Asked) {
 		return

@@ -65,10 +65,10 @@ func (v View) asked() time.Time {
 	return v.Memory.Asked
 }
 
-// round is the moment of a round that begins now: behind the last one, whose clock may have
-// been ahead.
+// round is the moment of a round that begins now: behind the last one, which may be of this
+// very moment, or of a clock that was ahead, and may be over without being known to be.
 func (v View) round(now time.Time) time.Time {
-	return latest(now, v.Memory.Asked.Add(time.Nanosecond))
+	return latest(now, latest(v.Memory.Asked, v.Begun).Add(time.Nanosecond))
 }
 
 func latest(a, b time.Time) time.Time {
