@@ -173,15 +173,12 @@ func (w *World) StallWriter(i int) {
 }
 
 // jumpClock sets the clock of one process of the reconcilers. What a process waits for goes on
-// when its clock is set, since waits go by a clock that never is; here there is but one, so
-// one that is set back begins with a new process, and none is set ahead while kinds are waited
-// for.
+// when its clock is set, since waits go by a clock that never is. Here there is but one, so
+// one begins with a new process that is set back, or ahead while it may wait for kinds to be
+// of one epoch.
 func jumpClock(w *World) {
-	if w.untold() {
-		return
-	}
 	i, ahead := w.roll(len(w.replicas)), []time.Duration{0, 10 * time.Minute, time.Hour}[w.roll(3)]
-	if ahead < w.replicas[i].skew {
+	if r := w.replicas[i]; ahead < r.skew || w.era > 0 && (w.untold() || r.behind()) {
 		w.KillReplica(i)
 	}
 	r := w.replicas[i]

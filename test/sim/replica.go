@@ -70,6 +70,11 @@ func (r *replica) hear() {
 	}
 }
 
+// behind tells whether the replica has not read all that is there.
+func (r *replica) behind() bool {
+	return slices.ContainsFunc(r.followers, func(f *follower) bool { return f.folded < f.stream.end() })
+}
+
 // leave ends a replica in good order: it hands back its tickets.
 func (r *replica) leave() {
 	for _, d := range r.desks {
