@@ -78,6 +78,7 @@ test: build $(GOTESTSUM) ## everything but the slow levels: unit, laws, oracle, 
 	@rm -rf $(TESTS)
 	$(MAKE) --no-print-directory promises
 	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target $(LEVELS)
+	@echo "played again, in all tests: $$(cat $(TESTS)/*.json | grep -cE 'once more(, the [0-9]+\. of at most| after [0-9]+ of at most)')"
 	@echo 'the slowest ten tests:' && cat $(TESTS)/*.json | $(GOTESTSUM) tool slowest --num=10
 
 $(GOTESTSUM): tools/tests/go.mod
