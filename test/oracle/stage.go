@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	goruntime "runtime"
 	"slices"
 	"sync"
 	"time"
@@ -16,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -35,6 +38,9 @@ type Stage struct {
 	Writes, Told []string
 	// Refuse, when set, refuses a request that writes.
 	Refuse func(plan.Request) *plan.Response
+	// Informers, when set, are upstream's: each write of its controller waits until they have
+	// seen it. Else it is chance whether the rest of a sync sees it.
+	Informers informers.SharedInformerFactory
 
 	kinds   []kinds.Kind
 	mu      sync.Mutex
@@ -202,10 +208,37 @@ func (s *Stage) react(action clienttesting.Action, seen func(kinds.Kind, metav1.
 	if answer.Code < 200 || answer.Code > 299 {
 		return true, nil, errorOf(answer)
 	}
-	if now := s.API.Get(ref); now != nil {
+	now := s.API.Get(ref)
+	if s.Informers != nil && request.Verb != plan.Look {
+		if err := s.await(k, ref, now); err != nil {
+			return true, nil, err
+		}
+	}
+	if now != nil {
 		was = now
 	}
 	return true, seen(k, was), nil
+}
+
+// await waits until upstream's informer of a kind shows an object as it is now; nil: not at
+// all.
+func (s *Stage) await(k kinds.Kind, ref events.Ref, now metav1.Object) error {
+	i, err := s.Informers.ForResource(k.GVR())
+	if err != nil {
+		return fmt.Errorf("find the informer of %s: %w", k.Name, err)
+	}
+	key := cache.ObjectName{Namespace: ref.Namespace, Name: ref.Name}.String()
+	for i.Informer().HasSynced() { // else the controller does not watch this kind
+		shown, there, err := i.Informer().GetStore().GetByKey(key)
+		if err != nil {
+			return fmt.Errorf("look up %s: %w", key, err)
+		}
+		if there == (now != nil) && (!there || shown.(metav1.Object).GetResourceVersion() == now.GetResourceVersion()) {
+			break
+		}
+		goruntime.Gosched()
+	}
+	return nil
 }
 
 // request is an action of a fake client as a request, without its kind; the zero request
