@@ -52,6 +52,8 @@ var Exemptions = []Exemption{
 	exempt("words-of-the-last-set", "Deployment", ""),
 	exempt("revision-is-no-number", "Deployment", ""),
 	exempt("refused-second-write", "Deployment", "an API server refuses upstream's second write of one version, and it looks again"),
+	exempt("taken-is-told", "Deployment, StatefulSet", ""),
+	exempt("reported-all-the-same", "Deployment", ""),
 	exempt("event-again", "Deployment", "equal Events are one, which counts"),
 
 	exempt("twins-among-pods", "ReplicaSet, ReplicationController", chance),
@@ -66,6 +68,11 @@ var Exemptions = []Exemption{
 	exempt("claim-that-leaves", "StatefulSet", ""),
 	exempt("name-is-taken", "StatefulSet", ""),
 	exempt("orphan-of-a-set-that-goes", "StatefulSet", ""),
+	exempt("claim-told-twice", "StatefulSet", ""),
+	exempt("owner-refused", "StatefulSet", ""),
+	exempt("first-failure", "StatefulSet", ""),
+	exempt("history-lost", "StatefulSet", ""),
+	exempt("available-by-the-clock", "StatefulSet", ""),
 
 	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
 
@@ -76,6 +83,8 @@ var Exemptions = []Exemption{
 	exempt("any-old-daemon", "DaemonSet", chance),
 	exempt("twin-revision", "DaemonSet", ""),
 	exempt("failed-one-by-one", "DaemonSet", nextTurn),
+	exempt("old-revisions-go", "DaemonSet", ""),
+	exempt("pods-claimed-first", "DaemonSet", ""),
 
 	exempt("held-pod", "pod garbage collector", "it has been deleted with no time left, and what holds it is not the controller's"),
 	exempt("failed-first", "pod garbage collector", nextTurn),

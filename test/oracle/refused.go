@@ -27,7 +27,9 @@ import (
 // Refusal is what an API server refuses: requests with a verb, of the status only or of all
 // else, a number of times.
 type Refusal struct {
-	Verb   plan.Verb
+	Verb plan.Verb
+	// Kind, when set, is the only kind of which requests are refused.
+	Kind   kinds.Name
 	Status bool
 	Times  int
 	Answer plan.Response
@@ -73,14 +75,14 @@ func Passing(verb plan.Verb, r plan.Response) bool {
 
 // String is the refusal on one line.
 func (r Refusal) String() string {
-	return fmt.Sprintf("%s, status: %v, %d times: %d %s %s", r.Verb, r.Status, r.Times, r.Answer.Code, r.Answer.Reason, r.Answer.Cause)
+	return fmt.Sprintf("%s %s, status: %v, %d times: %d %s %s", r.Verb, r.Kind, r.Status, r.Times, r.Answer.Code, r.Answer.Reason, r.Answer.Cause)
 }
 
 // refuses makes what refuses on a stage.
 func (r Refusal) refuses() func(plan.Request) *plan.Response {
 	times := 0
 	return func(q plan.Request) *plan.Response {
-		if q.Verb != r.Verb || (q.Subresource == "status") != r.Status || times == r.Times {
+		if q.Verb != r.Verb || r.Kind != "" && q.Kind != r.Kind || (q.Subresource == "status") != r.Status || times == r.Times {
 			return nil
 		}
 		times++
@@ -95,6 +97,8 @@ type Rest struct {
 	Theirs Build
 	Ours   reconcile.Any
 	Kinds  []kinds.Kind
+	// Fair takes out of what both came to what they do differently on purpose; nil: nothing.
+	Fair func(world []runtime.Object, refusal Refusal, theirs, ours []Effect) ([]Effect, []Effect)
 }
 
 // resting is for how long both are left alone: what was refused has been tried again by then.
@@ -107,7 +111,7 @@ func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (di
 	// Upstream waits until the versions of its own writes come back; what a fake client deletes
 	// has none.
 	failed := under(gate.Set{
-		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false, "StaleControllerConsistencyJob": false,
+		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false, "StaleControllerConsistencyDaemonSet": false, "StaleControllerConsistencyJob": false,
 	}, func() { synctest.Test(t, func(*testing.T) { theirs, err = c.theirs(world, refusal) }) })
 	err = errors.Join(failed, err)
 	if err != nil {
@@ -117,8 +121,11 @@ func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (di
 	if err != nil {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
-	theirs, ours = refusal.comparable(theirs), refusal.comparable(ours)
-	return Diff(effectsIn(theirs), effectsIn(ours)), nil
+	a, b := effectsIn(refusal.comparable(theirs)), effectsIn(refusal.comparable(ours))
+	if c.Fair != nil {
+		a, b = c.Fair(world, refusal, a, b)
+	}
+	return Diff(a, b), nil
 }
 
 // combined is how a client begins the message of the eleventh Event that is like others.
@@ -127,6 +134,9 @@ const combined = "(combined from similar events): "
 // taken is what the writer says of a name that was taken and is free again.
 const taken = "the name was taken a moment ago"
 
+// moved is what the writer says of an object that has changed since it was seen.
+const moved = "the object has changed"
+
 // comparable are lines without what may differ on purpose:
 //
 //   - What fails in passing is tried again by the writer, and told when it is given up.
@@ -134,12 +144,12 @@ const taken = "the name was taken a moment ago"
 //   - Of a create in a namespace that is being terminated nothing is told. Upstream tells it
 //     of pods of a StatefulSet and of claims.
 //   - Of many Events that are alike a client tells the last ones as one.
-//   - In which words a name is taken that is free again.
+//   - In which words a name is taken that is free again, or an object has changed that has not.
 func (r Refusal) comparable(lines []string) (left []string) {
 	passes := (r.Answer.Code == 429 || r.Answer.Code >= 500) && r.Times < spentTries
 	for _, line := range lines {
-		line = strings.Replace(strings.Replace(line, combined, "", 1), taken, r.Answer.Message, 1)
-		if (passes || r.Answer.Cause != "") && strings.Contains(line, " "+corev1.EventTypeWarning+" Failed") || slices.Contains(left, line) && strings.HasPrefix(line, event) {
+		line = strings.NewReplacer(combined, "", taken, r.Answer.Message, moved, r.Answer.Message).Replace(line)
+		if (passes || r.Answer.Cause != "") && strings.Contains(line, " "+corev1.EventTypeWarning+" ") && strings.Contains(line, " Failed") || slices.Contains(left, line) && strings.HasPrefix(line, event) {
 			continue
 		}
 		left = append(left, line)
@@ -203,6 +213,7 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, e
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	f := informers.NewSharedInformerFactory(client, 0)
+	s.Informers = f
 	run, err := c.Theirs(ctx, f, client)
 	if err != nil {
 		return nil, err

@@ -19,35 +19,54 @@ import (
 func TestRefusedWritesEndAsUpstreams(t *testing.T) {
 	fewer(t, 10)
 	pods, sets := kinds.Pods.Kind, kinds.ReplicaSets.Kind
-	for _, c := range []struct {
-		name   string
-		pair   oracle.Pair
-		worlds func(*rapid.T) []runtime.Object
-		kinds  []kinds.Kind
-		spared func(oracle.Refusal) bool
-	}{
-		{"replicaset", oracle.ReplicaSet, wellSetWorld, []kinds.Kind{sets, pods, kinds.Deployments.Kind}, claimsForGood},
-		{"replicationcontroller", oracle.ReplicationController, func(t *rapid.T) []runtime.Object { return oracle.Older(wellSetWorld(t)) }, []kinds.Kind{kinds.ReplicationControllers.Kind, pods}, claimsForGood},
-		{"pvprotection", oracle.VolumeProtection, volumeWorld, []kinds.Kind{kinds.PersistentVolumes.Kind}, nil},
-		{"pvcprotection", oracle.ClaimProtection, claimWorld, []kinds.Kind{kinds.PersistentVolumeClaims.Kind, pods}, nil},
+	for _, c := range []refused{
+		{"replicaset", oracle.ReplicaSet, wellSetWorld, []kinds.Kind{sets, pods, kinds.Deployments.Kind}, false, claimsForGood, nil},
+		{"replicationcontroller", oracle.ReplicationController, func(t *rapid.T) []runtime.Object { return oracle.Older(wellSetWorld(t)) }, []kinds.Kind{kinds.ReplicationControllers.Kind, pods}, false, claimsForGood, nil},
+		{"pvprotection", oracle.VolumeProtection, volumeWorld, []kinds.Kind{kinds.PersistentVolumes.Kind}, false, nil, nil},
+		{"pvcprotection", oracle.ClaimProtection, claimWorld, []kinds.Kind{kinds.PersistentVolumeClaims.Kind, pods}, false, nil, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			rest := oracle.Rest{Theirs: c.pair.Theirs, Ours: c.pair.Ours, Kinds: c.kinds}
-			rapid.Check(t, func(r *rapid.T) {
-				world, refusal := c.worlds(r), anyRefusal(r)
-				if c.spared != nil && c.spared(refusal) {
-					refusal.Times = 0
-				}
-				diff, err := rest.Compare(t, world, refusal)
-				if err != nil {
-					r.Fatalf("%v: %v\n%s", refusal, err, page(r, world))
-				}
-				if diff != "" {
-					r.Fatalf("upstream (-) and we (+) come to different ends where is refused: %v\n%s\n%s", refusal, diff, page(r, world))
-				}
-			})
-		})
+		c.endsAlike(t)
 	}
+}
+
+// refused is a controller whose writes are refused.
+type refused struct {
+	name   string
+	pair   oracle.Pair
+	worlds func(*rapid.T) []runtime.Object
+	kinds  []kinds.Kind
+	// byKind tells that requests of one kind only are refused: which of several is the first
+	// goes by the order in which a controller writes them.
+	byKind bool
+	// spared tells which refusals are left out in a world; nil: none.
+	spared func([]runtime.Object, oracle.Refusal) bool
+	fair   func(world []runtime.Object, refusal oracle.Refusal, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect)
+}
+
+func (c refused) rest() oracle.Rest {
+	return oracle.Rest{Theirs: c.pair.Theirs, Ours: c.pair.Ours, Kinds: c.kinds, Fair: c.fair}
+}
+
+// endsAlike has upstream's controller and ours come to the same end.
+func (c refused) endsAlike(t *testing.T) {
+	t.Run(c.name, func(t *testing.T) {
+		rapid.Check(t, func(r *rapid.T) {
+			world, refusal := c.worlds(r), anyRefusal(r)
+			if c.byKind {
+				refusal.Kind = rapid.SampledFrom(c.kinds).Draw(r, "kind").Name
+			}
+			if c.spared != nil && c.spared(world, refusal) {
+				refusal.Times = 0
+			}
+			diff, err := c.rest().Compare(t, world, refusal)
+			if err != nil {
+				r.Fatalf("%v: %v\n%s", refusal, err, page(r, world))
+			}
+			if diff != "" {
+				r.Fatalf("upstream (-) and we (+) come to different ends where is refused: %v\n%s\n%s", refusal, diff, page(r, world))
+			}
+		})
+	})
 }
 
 func anyRefusal(t *rapid.T) oracle.Refusal {
@@ -97,4 +116,6 @@ func wellSetWorld(t *rapid.T) []runtime.Object {
 }
 
 // claimsForGood is where pods can never be adopted or released. Ours goes on reporting.
-func claimsForGood(r oracle.Refusal) bool { return r.Verb == plan.Patch && r.Times > 2 }
+func claimsForGood(_ []runtime.Object, r oracle.Refusal) bool {
+	return r.Verb == plan.Patch && r.Times > 2
+}

@@ -1,0 +1,196 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/controller/daemon/util"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// FairStatefulEnd leaves of the ends of a StatefulSet what both tell:
+//
+//   - Not that a pod is updated, where nothing of it changes.
+//   - Not the same claim a second time, as an Event about its pod.
+//   - Of a pod that was created and of whose claim the owner could not be written, not the
+//     former, which upstream keeps to itself; and not the latter of a pod that is to go.
+//   - Not that a name is taken, which upstream keeps to itself.
+//   - Of several that fail alike, those of which both tell: upstream may come to another one
+//     first, and stops there.
+func FairStatefulEnd(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
+	theirs, ours = lets("pod-updated-without-effect", theirs, only(theirs, not("SuccessfulUpdate"))), only(ours, not("SuccessfulUpdate"))
+	theirs = lets("claim-told-twice", theirs, only(theirs, not("failed to create PVC")))
+	set := world[0].(*appsv1.StatefulSet)
+	wanted, refused := wantedOf(world, set), r.Verb == plan.Update && r.Kind == kinds.PersistentVolumeClaims.Name
+	leftOut := func(id string, which func(Effect) bool) {
+		ours = lets(id, ours, only(ours, func(e Effect) bool { return slices.Contains(theirs, e) || !which(e) }))
+	}
+	leftOut("owner-refused", func(e Effect) bool {
+		_, stays := wanted[podIn(e)]
+		return refused && says("SuccessfulCreate Create Pod ")(e) || says(ownerFailed)(e) && !stays
+	})
+	if r.Answer.Reason == string(metav1.StatusReasonAlreadyExists) {
+		leftOut("taken-is-told", says("FailedCreate"))
+	}
+	if slices.ContainsFunc(theirs, says(ownerFailed)) {
+		leftOut("first-failure", says(ownerFailed))
+	}
+	if set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement && slices.ContainsFunc(ours, says("FailedCreate")) {
+		theirs = lets("first-failure", theirs, only(theirs, func(e Effect) bool { return slices.Contains(ours, e) || !says("FailedCreate")(e) }))
+	}
+	return theirs, ours
+}
+
+// ownerFailed is told where the owner of a claim could not be written.
+const ownerFailed = "could not update claim"
+
+// says tells which Events say something.
+func says(what string) func(Effect) bool {
+	return func(e Effect) bool { return e.Verb == event && strings.Contains(e.Body, what) }
+}
+
+func not(what string) func(Effect) bool { return func(e Effect) bool { return !says(what)(e) } }
+
+// FairDaemonEnd leaves of the ends of a DaemonSet what both do:
+//
+//   - Not what a pod says of those that failed before it.
+//   - Not which of several old pods were replaced, where upstream goes by the order of a map.
+//   - Not old revisions that upstream keeps while something is refused.
+func FairDaemonEnd(world []runtime.Object, _ Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
+	ours = lets("successor-at-once", ours, rewritten(ours, func(e Effect) Effect {
+		e.Body = strings.Replace(e.Body, strings.TrimPrefix(noted, `{"metadata":{`), "", 1)
+		return e
+	}))
+	theirs = lets("old-revisions-go", theirs, only(theirs, func(e Effect) bool {
+		return e.Resource != "controllerrevisions" || slices.ContainsFunc(ours, func(o Effect) bool { return o.head() == e.head() })
+	}))
+	names := namesOfOld(world)
+	return lets("any-old-daemon", theirs, alikeEnds(names, theirs, ours)), alikeEnds(names, ours, theirs)
+}
+
+// namesOfOld are the names of the pods of a set that is rolled, and of their nodes.
+func namesOfOld(world []runtime.Object) map[string]bool {
+	set, names := world[0].(*appsv1.DaemonSet), map[string]bool{}
+	for _, obj := range world {
+		p, ok := obj.(*corev1.Pod)
+		if !ok || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+			continue
+		}
+		if node, err := util.GetTargetNodeName(p); err == nil {
+			names[p.Name], names[node] = true, true
+		}
+	}
+	return names
+}
+
+// alikeEnds gives one name to those of which a rollout may take any, where only one of both
+// has come to it: whether it is being deleted, that it was, and the pod in its place.
+func alikeEnds(names map[string]bool, effects, others []Effect) []Effect {
+	return rewritten(effects, func(e Effect) Effect {
+		if slices.Contains(others, e) {
+			return e
+		}
+		for name := range names {
+			switch {
+			case e.Resource == "pods" && e.Name == name:
+				e.Name, e.Body = "one of them", fmt.Sprintf(`{"leaves": %t}`, strings.Contains(e.Body, "deletionTimestamp"))
+			case e.Verb == event && strings.HasSuffix(e.Body, "Deleted pod: "+name):
+				e.Body = "one of them is deleted"
+			case e.Resource == "pods":
+				e.Body = strings.Replace(e.Body, `["`+name+`"]`, `["one of them"]`, 1)
+			}
+		}
+		return e
+	})
+}
+
+// FairDeploymentEnd leaves of the ends of a Deployment what both do:
+//
+//   - One Event of several steps of a set.
+//   - Where sets are refused, of the status only the progress: upstream reports nothing else,
+//     and nothing at all in a namespace that is being terminated.
+//   - Of the condition Progressing, that it is so, where ours says that there is a new set and
+//     upstream has said so and gone on, or could not say it.
+func FairDeploymentEnd(_ []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
+	theirs, ours = lets("scaled-in-one-event", theirs, joined(theirs)), joined(ours)
+	theirs, ours = rewritten(theirs, conditionsInOrder), rewritten(ours, conditionsInOrder)
+	isNew := func(e Effect) bool {
+		return e.Resource == "deployments" && (strings.Contains(e.Body, `"reason":"NewReplicaSetCreated"`) || strings.Contains(e.Body, `"reason":"FoundNewReplicaSet"`))
+	}
+	if slices.ContainsFunc(ours, isNew) || r.Status && slices.ContainsFunc(theirs, isNew) {
+		theirs, ours = lets("told-of-new-set", theirs, rewritten(theirs, progressing)), rewritten(ours, progressing)
+	}
+	if r.Kind == kinds.ReplicaSets.Name && r.Times > 0 {
+		of := progressOnly(r.Answer.Cause == "")
+		theirs, ours = lets("reported-all-the-same", theirs, rewritten(theirs, of)), rewritten(ours, of)
+	}
+	return theirs, ours
+}
+
+// progressOnly makes Deployments of whose status only the condition Progressing is left, or not
+// even that.
+func progressOnly(kept bool) func(Effect) Effect {
+	return func(e Effect) Effect {
+		if e.Resource != "deployments" {
+			return e
+		}
+		left := []any{}
+		withConditions(e, func(conditions []any) []any {
+			for _, c := range conditions {
+				if kept && typeOf(c) == string(appsv1.DeploymentProgressing) {
+					left = append(left, c)
+				}
+			}
+			return conditions
+		})
+		d := tree(e.Body).(map[string]any)
+		d["status"] = left
+		e.Body = text(d)
+		return e
+	}
+}
+
+// conditionsInOrder is a Deployment with its conditions in order: which of them stands first is
+// which was changed last.
+func conditionsInOrder(e Effect) Effect {
+	return withConditions(e, func(conditions []any) []any {
+		slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(typeOf(a), typeOf(b)) })
+		return conditions
+	})
+}
+
+// progressing is a Deployment of whose progress is said only whether there is any.
+func progressing(e Effect) Effect {
+	return withConditions(e, func(conditions []any) []any {
+		for i, c := range conditions {
+			if typeOf(c) == string(appsv1.DeploymentProgressing) {
+				conditions[i] = map[string]any{"type": typeOf(c), "status": c.(map[string]any)["status"]}
+			}
+		}
+		return conditions
+	})
+}
+
+func typeOf(condition any) string { return fmt.Sprint(condition.(map[string]any)["type"]) }
+
+// withConditions is a Deployment with other conditions.
+func withConditions(e Effect, as func([]any) []any) Effect {
+	if e.Resource != "deployments" {
+		return e
+	}
+	d := tree(e.Body).(map[string]any)
+	if status, ok := d["status"].(map[string]any); ok {
+		if conditions, ok := status["conditions"].([]any); ok {
+			status["conditions"] = as(conditions)
+		}
+	}
+	e.Body = text(d)
+	return e
+}

@@ -1,0 +1,162 @@
+package oracle_test
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/oracle"
+)
+
+// TestRefusedWritesOfWorkloadsEndAsUpstreams has an API server refuse what the controllers of
+// Deployments, DaemonSets and StatefulSets write.
+func TestRefusedWritesOfWorkloadsEndAsUpstreams(t *testing.T) {
+	fewer(t, 10)
+	for _, c := range workloads() {
+		c.endsAlike(t)
+	}
+}
+
+// workloads are the controllers of Deployments, DaemonSets and StatefulSets.
+func workloads() []refused {
+	pods, revisions := kinds.Pods.Kind, kinds.ControllerRevisions.Kind
+	return []refused{
+		{"statefulset", oracle.StatefulSet, wellStatefulSetWorld, []kinds.Kind{kinds.StatefulSets.Kind, revisions, pods, kinds.PersistentVolumeClaims.Kind}, true, sparedStateful, oracle.FairStatefulEnd},
+		{"daemonset", oracle.DaemonSet, daemonSetWorld, []kinds.Kind{kinds.DaemonSets.Kind, revisions, pods, kinds.Nodes.Kind}, true, sparedDaemons, oracle.FairDaemonEnd},
+		{"deployment", oracle.Deployment, wellDeploymentWorld, []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, pods}, true, sparedDeployments, oracle.FairDeploymentEnd},
+	}
+}
+
+// sparedStateful is where upstream's controller stops at what is refused and ours goes on.
+func sparedStateful(world []runtime.Object, r oracle.Refusal) bool {
+	set := world[0].(*appsv1.StatefulSet)
+	switch {
+	case r.Times == 0 || r.Status:
+		return false
+	case r.Verb == plan.Update && r.Kind == kinds.Pods.Name:
+		oracle.Uses("pod-updated-without-effect")
+		return true
+	case r.Verb == plan.Update && r.Kind == kinds.PersistentVolumeClaims.Name && r.Times > 2:
+		oracle.Uses("first-failure")
+		return true
+	case set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement:
+	case r.Verb == plan.Delete || r.Verb == plan.Update:
+		oracle.Uses("first-failure")
+		return true
+	case r.Verb == plan.Create:
+		oracle.Uses("one-step")
+		noneHasEnded(world)
+	}
+	if r.Verb == plan.Create || r.Verb == plan.Update {
+		asNewest(world, set)
+	}
+	return false
+}
+
+// asNewest gives a set the template of its newest revision, so that no revision is written.
+func asNewest(world []runtime.Object, set *appsv1.StatefulSet) {
+	for _, obj := range world {
+		if r, ok := obj.(*appsv1.ControllerRevision); ok {
+			oracle.Uses("history-lost")
+			set.Spec.Template = template(int(r.Revision))
+		}
+	}
+}
+
+// sparedDaemons is where upstream's controller does not come to what ours does first.
+func sparedDaemons(world []runtime.Object, r oracle.Refusal) bool {
+	switch {
+	case r.Verb == plan.Patch && r.Times > 2:
+		oracle.Uses("pods-claimed-first")
+		return true
+	case r.Verb == plan.Delete && r.Times > 0:
+		oracle.Uses("successor-at-once")
+		noneHasEnded(world)
+	}
+	return false
+}
+
+// noneHasEnded lets the pods of a world run.
+func noneHasEnded(world []runtime.Object) {
+	for _, obj := range world {
+		if p, ok := obj.(*corev1.Pod); ok && (p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded) {
+			p.Status.Phase = corev1.PodRunning
+		}
+	}
+}
+
+// wellStatefulSetWorld is a StatefulSet of which both come to the same end where nothing is
+// refused: it is not being deleted, and where its claims have owners and order matters, its
+// pods that run are ready.
+func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
+	world := statefulSetWorld(t)
+	set := world[0].(*appsv1.StatefulSet)
+	if set.DeletionTimestamp != nil {
+		oracle.Uses("no-report-in-between")
+		set.DeletionTimestamp, set.Finalizers = nil, nil
+	}
+	if set.Spec.MinReadySeconds > 0 {
+		oracle.Uses("available-by-the-clock")
+		set.Spec.MinReadySeconds = 0
+	}
+	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && len(set.Spec.VolumeClaimTemplates) > 0 {
+		oracle.Uses("claims-first") // the status may say meanwhile that the rollout is complete
+		u.Partition = ptr(int32(0))
+	}
+	if set.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement || len(set.Spec.VolumeClaimTemplates) == 0 {
+		return world
+	}
+	for _, obj := range world {
+		if p, ok := obj.(*corev1.Pod); ok && p.Status.Phase == corev1.PodRunning {
+			oracle.Uses("owner-at-once")
+			p.DeletionTimestamp, p.Finalizers = nil, nil
+			since := metav1.NewTime(oracle.Now.Add(-100 * time.Second).Truncate(time.Second))
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: since}}
+		}
+	}
+	return world
+}
+
+// sparedDeployments is where ours says more, or what was done before a rollback counts.
+func sparedDeployments(world []runtime.Object, r oracle.Refusal) bool {
+	switch d := world[0].(*appsv1.Deployment); {
+	case r.Answer.Reason == string(metav1.StatusReasonAlreadyExists):
+		oracle.Uses("taken-is-told")
+		return true
+	case r.Status && r.Times > 2:
+		oracle.Uses("reported-all-the-same")
+		return true
+	case r.Verb == plan.Update:
+		oracle.Uses("rolled-back-first")
+		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	}
+	return false
+}
+
+// wellDeploymentWorld is a Deployment that says nothing of how it fares, whose sets do not note
+// its size.
+func wellDeploymentWorld(t *rapid.T) []runtime.Object {
+	world := deploymentWorld(t)
+	d := world[0].(*appsv1.Deployment)
+	oracle.Uses("words-of-the-last-set")
+	d.Status.Conditions, d.Status.ObservedGeneration = nil, d.Generation-1
+	if d.Spec.Paused {
+		oracle.Uses("kept-while-it-grows")
+		*d.Spec.RevisionHistoryLimit = 4
+	}
+	oracle.Uses("recreates-given-sets")
+	oracle.Uses("note-of-size")
+	for _, obj := range world {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
+			delete(rs.Annotations, "deployment.kubernetes.io/desired-replicas")
+		}
+	}
+	return world
+}
