@@ -33,12 +33,16 @@ type Actor struct {
 
 	due      map[events.Key]time.Time
 	failures map[course]int
+	// until is when a lane may act again that has failed, unless another program changes
+	// something before; the other lane goes on.
+	until    map[course]time.Time
+	acts     bool
 	sequence uint64
 }
 
 // Begin shows the actor all that there is, and the changes from now on.
 func (a *Actor) Begin(watched ...kinds.Kind) {
-	a.due, a.failures = map[events.Key]time.Time{}, map[course]int{}
+	a.due, a.failures, a.until = map[events.Key]time.Time{}, map[course]int{}, map[course]time.Time{}
 	a.See = reconciletest.NewWorld(watched...)
 	if a.Shown == nil {
 		a.Shown = func(_ kinds.Kind, obj metav1.Object) metav1.Object { return obj }
@@ -75,7 +79,10 @@ func (a *Actor) Begin(watched ...kinds.Kind) {
 
 func (a *Actor) wake(keys ...events.Key) {
 	for _, key := range keys {
-		a.due[key] = a.Now
+		if a.due[key] = a.Now; !a.acts {
+			delete(a.until, course{key, events.Act})
+			delete(a.until, course{key, events.Tell})
+		}
 	}
 }
 
@@ -143,6 +150,10 @@ func (a *Actor) turn(key events.Key) error {
 		if len(part.Commands) == 0 {
 			continue
 		}
+		if until := a.until[course{key, lane}]; until.After(a.Now) {
+			a.wakeAt(key, until)
+			continue
+		}
 		if err := promised(a.Controller.Describe(), key, a.See, part); err != nil {
 			return err
 		}
@@ -150,10 +161,16 @@ func (a *Actor) turn(key events.Key) error {
 			return err
 		}
 	}
-	if at, due := a.due[key]; !d.WakeAt.IsZero() && (!due || d.WakeAt.Before(at)) {
-		a.due[key] = d.WakeAt
+	if !d.WakeAt.IsZero() {
+		a.wakeAt(key, d.WakeAt)
 	}
 	return nil
+}
+
+func (a *Actor) wakeAt(key events.Key, at time.Time) {
+	if due, ok := a.due[key]; !ok || at.Before(due) {
+		a.due[key] = at
+	}
 }
 
 // carry carries out a part of a decision, and remembers what came of it.
@@ -164,6 +181,8 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 	}
 	t.Pack()
 	p, tries := plan.New(t, plan.Options{}), map[int]int{}
+	a.acts = true
+	defer func() { a.acts = false }()
 	results, done := p.Results()
 	for ; !done; results, done = p.Results() {
 		for _, r := range p.Next() {
@@ -188,7 +207,8 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 		return nil
 	}
 	a.failures[at]++
-	a.due[key] = a.Now.Add(min(time.Second<<min(a.failures[at]-1, 9), 5*time.Minute))
+	a.until[at] = a.Now.Add(min(time.Second<<min(a.failures[at]-1, 9), 5*time.Minute))
+	a.wakeAt(key, a.until[at])
 	return nil
 }
 

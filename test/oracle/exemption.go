@@ -115,6 +115,8 @@ var Exemptions = []Exemption{
 	exempt("every-with-deadline", "CronJob", ""),
 	exempt("run-unknown-to-status", "CronJob", ""),
 	exempt("cleared-before-it-is-seen", "CronJob", ""),
+	exempt("told-of-taken-name", "CronJob", ""),
+	exempt("cleared-at-the-next-look", "CronJob", ""),
 
 	exempt("several-autoscalers", "HorizontalPodAutoscaler", "upstream notices when it has looked at both, in any order"),
 	exempt("scaled-meanwhile", "HorizontalPodAutoscaler", "upstream's clock goes on between its attempts; ours has one moment"),

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,8 +98,12 @@ type Rest struct {
 	Theirs Build
 	Ours   reconcile.Any
 	Kinds  []kinds.Kind
-	// Fair takes out of what both came to what they do differently on purpose; nil: nothing.
-	Fair func(world []runtime.Object, refusal Refusal, theirs, ours []Effect) ([]Effect, []Effect)
+	// Long is for how long both are left alone; 0: [resting].
+	Long time.Duration
+	// Lines takes out of the lines of both ends what is different on purpose, and Fair out of
+	// the effects that they stand for; nil: nothing.
+	Lines func(refusal Refusal, theirs, ours []string) ([]string, []string)
+	Fair  func(world []runtime.Object, refusal Refusal, theirs, ours []Effect) ([]Effect, []Effect)
 }
 
 // resting is for how long both are left alone: what was refused has been tried again by then.
@@ -121,7 +126,11 @@ func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (di
 	if err != nil {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
-	a, b := effectsIn(refusal.comparable(theirs)), effectsIn(refusal.comparable(ours))
+	theirs, ours = refusal.comparable(theirs), refusal.comparable(ours)
+	if c.Lines != nil {
+		theirs, ours = c.Lines(refusal, theirs, ours)
+	}
+	a, b := effectsIn(theirs), effectsIn(ours)
 	if c.Fair != nil {
 		a, b = c.Fair(world, refusal, a, b)
 	}
@@ -194,7 +203,7 @@ func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err
 		return nil, err
 	}
 	a.Begin(c.Kinds...)
-	if err := a.Until(Now.Add(resting)); err != nil {
+	if err := a.Until(Now.Add(cmp.Or(c.Long, resting))); err != nil {
 		return nil, fmt.Errorf("%w:\n%s", err, strings.Join(a.Stage.Writes[max(0, len(a.Stage.Writes)-20):], "\n"))
 	}
 	return a.Stage.rest(), nil
@@ -222,7 +231,7 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, e
 	synctest.Wait()
 	done := make(chan struct{})
 	go func() { defer close(done); run() }()
-	time.Sleep(resting)
+	time.Sleep(cmp.Or(c.Long, resting))
 	synctest.Wait()
 	s.Do(func(*sim.API) { lines = s.rest() })
 	cancel()

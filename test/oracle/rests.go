@@ -1,0 +1,57 @@
+package oracle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// gcPeriods is several of the periods after which upstream looks again for pods to end.
+const gcPeriods = 3 * time.Minute
+
+// Controllers that are left alone on an API server that refuses some of what they write.
+var (
+	CronJobAtRest = Rest{Theirs: CronJob.Theirs, Ours: CronJob.Ours, Kinds: served(kinds.CronJobs.Kind, kinds.Jobs.Kind), Lines: fairCronJobEnds}
+	PodGCAtRest   = Rest{Theirs: PodGC.Theirs, Ours: PodGC.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
+	// EndedPodsAtRest is the same controller, which ends the pods that have ended and are too many.
+	EndedPodsAtRest       = Rest{Theirs: EndedPods.Theirs, Ours: EndedPods.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
+	EphemeralVolumeAtRest = Rest{Theirs: EphemeralVolume.Theirs, Ours: EphemeralVolume.Ours, Kinds: served(kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind)}
+)
+
+func served(all ...kinds.Kind) []kinds.Kind { return all }
+
+// fairCronJobEnds leaves out that ours tells that the name of a run was taken.
+func fairCronJobEnds(refusal Refusal, theirs, ours []string) ([]string, []string) {
+	if refusal.Answer.Reason != string(metav1.StatusReasonAlreadyExists) {
+		return theirs, ours
+	}
+	return theirs, letLines("told-of-taken-name", ours, func(line string) string {
+		if strings.Contains(line, " FailedCreate ") {
+			return ""
+		}
+		return line
+	})
+}
+
+// letLines counts the use of an exemption by which there are other lines than before.
+func letLines(id string, lines []string, as func(string) string) []string {
+	after := relined(lines, as)
+	if !slices.Equal(lines, after) {
+		Uses(id)
+	}
+	return after
+}
+
+// relined are lines in another form, without those that become empty.
+func relined(lines []string, as func(string) string) (out []string) {
+	for _, line := range lines {
+		if line = as(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
