@@ -15,6 +15,7 @@ import (
 // The requests that controllers make, of which some are refused.
 var (
 	creates       = oracle.Refusal{Verb: plan.Create}
+	updates       = oracle.Refusal{Verb: plan.Update}
 	reports       = oracle.Refusal{Verb: plan.Update, Status: true}
 	statusPatches = oracle.Refusal{Verb: plan.Patch, Status: true}
 	deletes       = oracle.Refusal{Verb: plan.Delete}

@@ -1,10 +1,12 @@
 package oracle
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -20,6 +22,8 @@ var (
 	// EndedPodsAtRest is the same controller, which ends the pods that have ended and are too many.
 	EndedPodsAtRest       = Rest{Theirs: EndedPods.Theirs, Ours: EndedPods.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
 	EphemeralVolumeAtRest = Rest{Theirs: EphemeralVolume.Theirs, Ours: EphemeralVolume.Ours, Kinds: served(kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind)}
+
+	EndpointsAtRest = Rest{Theirs: Endpoints.Theirs, Ours: Endpoints.Ours, Kinds: served(kinds.Services.Kind, kinds.Pods.Kind, kinds.Endpoints.Kind), Lines: fairEndpointsEnds}
 )
 
 func served(all ...kinds.Kind) []kinds.Kind { return all }
@@ -36,6 +40,17 @@ func fairCronJobEnds(refusal Refusal, theirs, ours []string) ([]string, []string
 		return line
 	})
 }
+
+// fairEndpointsEnds leaves out since when a change was to be
+// published: upstream remembers of a change that it has not published that it has seen it.
+func fairEndpointsEnds(_ Refusal, theirs, ours []string) ([]string, []string) {
+	return letLines("remembered-times", theirs, sinceEver), relined(ours, sinceEver)
+}
+
+// sinceNote is what published objects say of since when they were to be so.
+var sinceNote = regexp.MustCompile(`("annotations":\{)?"` + regexp.QuoteMeta(corev1.EndpointsLastChangeTriggerTime) + `":"[^"]*"(\},)?,?`)
+
+func sinceEver(line string) string { return sinceNote.ReplaceAllString(line, "") }
 
 // letLines counts the use of an exemption by which there are other lines than before.
 func letLines(id string, lines []string, as func(string) string) []string {
