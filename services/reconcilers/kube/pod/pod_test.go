@@ -74,3 +74,25 @@ func TestAvailable(t *testing.T) {
 		}
 	}
 }
+
+// A controller that waits for pods to be available wakes for the first of them.
+func TestTheNextToBeAvailable(t *testing.T) {
+	second := func(n int) time.Time { return now.Add(time.Duration(n) * time.Second) }
+	starting := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	for name, c := range map[string]struct {
+		pods []*corev1.Pod
+		min  int32
+		want time.Time
+	}{
+		"none":              {nil, 10, time.Time{}},
+		"none to wait for":  {[]*corev1.Pod{ready(second(-10)), ready(second(-60)), starting}, 10, time.Time{}},
+		"one":               {[]*corev1.Pod{starting, ready(second(-4))}, 10, second(6)},
+		"the first of two":  {[]*corev1.Pod{ready(second(-9)), ready(second(-4))}, 10, second(1)},
+		"the second of two": {[]*corev1.Pod{ready(second(-4)), ready(second(-9)), ready(second(-11))}, 10, second(1)},
+		"at once":           {[]*corev1.Pod{ready(second(-4))}, 0, time.Time{}},
+	} {
+		if got := pod.NextAvailable(c.pods, c.min, now); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
