@@ -108,6 +108,9 @@ func (f *factory) trySuite(ctx context.Context, p *operator.Package, texts map[s
 				began, o := time.Now(), open[i]
 				f.one(ctx, p, suites, o)
 				o.took += time.Since(began)
+				if ctx.Err() != nil {
+					continue // what was cut short says nothing of the mutant
+				}
 				fmt.Fprintf(os.Stderr, "%4d/%d %-10s %5.1fs  %s  %s\n", i+1, len(open), o.fate, o.took.Seconds(), o.Name, o.by)
 			}
 		})
