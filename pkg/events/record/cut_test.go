@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -134,80 +135,93 @@ func (w *world) eventful() {
 	w.report(events.Report{Replica: "a", Controllers: []string{deployments, replicaSets}})
 }
 
+type question func(r *record.Record) error
+
+// whys are questions for causes.
+func whys(ctx context.Context) map[string]question {
+	return map[string]question{
+		"why": func(r *record.Record) error {
+			_, err := r.Why(ctx, kinds.Pods.Kind, pod("b"), record.Question{})
+			return err
+		},
+		"why it ended": func(r *record.Record) error {
+			_, err := r.Why(ctx, kinds.Pods.Kind, pod("a"), record.Question{})
+			return err
+		},
+		"why a fight": func(r *record.Record) error {
+			_, err := r.Why(ctx, kinds.Deployments.Kind, web, record.Question{At: record.Moment{Time: time.Now()}})
+			return err
+		},
+		"why a field": func(r *record.Record) error {
+			_, err := r.Why(ctx, kinds.ReplicaSets.Kind, webSet, record.Question{Field: "spec.replicas"})
+			return err
+		},
+	}
+}
+
+// questions are all others, about what has been since a moment.
+func questions(ctx context.Context, begun time.Time) map[string]question {
+	middle := begun.Add(4 * time.Second)
+	errBegun := errors.New("begun")
+	return map[string]question{
+		"history": func(r *record.Record) error { _, err := r.History(ctx, kinds.Pods.Kind, pod("a"), 0); return err },
+		"chronicle": func(r *record.Record) error {
+			_, err := r.Chronicle(ctx, record.Filter{}, record.Span{}, 100)
+			return err
+		},
+		"span": func(r *record.Record) error {
+			_, err := r.Chronicle(ctx, record.Filter{}, record.Span{From: begun, To: middle}, 100)
+			return err
+		},
+		"decided": func(r *record.Record) error { _, err := r.Decided(ctx, web, middle); return err },
+		"state":   func(r *record.Record) error { _, err := r.At(ctx, kinds.Pods.Kind, "", record.Moment{}); return err },
+		"state of a time": func(r *record.Record) error {
+			_, err := r.At(ctx, kinds.Deployments.Kind, "", record.Moment{Time: middle})
+			return err
+		},
+		"state of a version": func(r *record.Record) error {
+			_, err := r.At(ctx, kinds.Deployments.Kind, "", record.Moment{Version: "103"})
+			return err
+		},
+		"one": func(r *record.Record) error {
+			_, err := r.One(ctx, kinds.Pods.Kind, pod("b"), record.Moment{})
+			return err
+		},
+		"standing": func(r *record.Record) error {
+			_, err := r.Standing(ctx, kinds.ReplicaSets.Kind, webSet, replicaSets)
+			return err
+		},
+		"parked":  func(r *record.Record) error { _, err := r.Parked(ctx); return err },
+		"kept":    func(r *record.Record) error { _, err := r.Retention(ctx); return err },
+		"running": func(r *record.Record) error { _, err := r.Running(ctx); return err },
+		"gaps":    func(r *record.Record) error { _, err := r.Gaps(ctx, "pods", begun); return err },
+		"shadow": func(r *record.Record) error {
+			_, err := r.Parities(ctx, []string{replicaSets}, record.Compared{Show: events.Agreements, Most: 1})
+			return err
+		},
+		"tail": func(r *record.Record) error {
+			err := r.TailFrom(ctx, record.Filter{}, func() error { return errBegun }, nil)
+			if errors.Is(err, errBegun) {
+				return nil
+			}
+			return err
+		},
+	}
+}
+
 // TestHalfAnAnswerIsNone: where a part of an answer cannot be read, the question is answered
 // with that error, whichever part it is. Half an answer looks like a whole one.
 func TestHalfAnAnswerIsNone(t *testing.T) {
 	tell(t, func(w *world) {
 		begun := time.Now()
 		w.eventful()
-		ctx := w.Context()
-		middle := begun.Add(4 * time.Second)
-		errBegun := errors.New("begun")
-		questions := map[string]func(r *record.Record) error{
-			"why": func(r *record.Record) error {
-				_, err := r.Why(ctx, kinds.Pods.Kind, pod("b"), record.Question{})
-				return err
-			},
-			"why it ended": func(r *record.Record) error {
-				_, err := r.Why(ctx, kinds.Pods.Kind, pod("a"), record.Question{})
-				return err
-			},
-			"why a fight": func(r *record.Record) error {
-				_, err := r.Why(ctx, kinds.Deployments.Kind, web, record.Question{At: record.Moment{Time: time.Now()}})
-				return err
-			},
-			"why a field": func(r *record.Record) error {
-				_, err := r.Why(ctx, kinds.ReplicaSets.Kind, webSet, record.Question{Field: "spec.replicas"})
-				return err
-			},
-			"history": func(r *record.Record) error { _, err := r.History(ctx, kinds.Pods.Kind, pod("a"), 0); return err },
-			"chronicle": func(r *record.Record) error {
-				_, err := r.Chronicle(ctx, record.Filter{}, record.Span{}, 100)
-				return err
-			},
-			"span": func(r *record.Record) error {
-				_, err := r.Chronicle(ctx, record.Filter{}, record.Span{From: begun, To: middle}, 100)
-				return err
-			},
-			"decided": func(r *record.Record) error { _, err := r.Decided(ctx, web, middle); return err },
-			"state":   func(r *record.Record) error { _, err := r.At(ctx, kinds.Pods.Kind, "", record.Moment{}); return err },
-			"state of a time": func(r *record.Record) error {
-				_, err := r.At(ctx, kinds.Deployments.Kind, "", record.Moment{Time: middle})
-				return err
-			},
-			"state of a version": func(r *record.Record) error {
-				_, err := r.At(ctx, kinds.Deployments.Kind, "", record.Moment{Version: "103"})
-				return err
-			},
-			"one": func(r *record.Record) error {
-				_, err := r.One(ctx, kinds.Pods.Kind, pod("b"), record.Moment{})
-				return err
-			},
-			"standing": func(r *record.Record) error {
-				_, err := r.Standing(ctx, kinds.ReplicaSets.Kind, webSet, replicaSets)
-				return err
-			},
-			"parked":  func(r *record.Record) error { _, err := r.Parked(ctx); return err },
-			"kept":    func(r *record.Record) error { _, err := r.Retention(ctx); return err },
-			"running": func(r *record.Record) error { _, err := r.Running(ctx); return err },
-			"gaps":    func(r *record.Record) error { _, err := r.Gaps(ctx, "pods", begun); return err },
-			"shadow": func(r *record.Record) error {
-				_, err := r.Parities(ctx, []string{replicaSets}, record.Compared{Show: events.Agreements, Most: 1})
-				return err
-			},
-			"tail": func(r *record.Record) error {
-				err := r.TailFrom(ctx, record.Filter{}, func() error { return errBegun }, nil)
-				if errors.Is(err, errBegun) {
-					return nil
-				}
-				return err
-			},
-		}
-		for name, ask := range questions {
+		all := questions(w.Context(), begun)
+		maps.Copy(all, whys(w.Context()))
+		for name, ask := range all {
 			w.cutEverywhere(name, func(b *cut) error { return ask(record.New(b)) })
 		}
 		// When the newest message of a stream was stored is told where it is known.
-		w.cutEverywhere("lags", func(b *cut) error { _, err := record.New(withoutAt{b}).Lags(ctx); return err })
+		w.cutEverywhere("lags", func(b *cut) error { _, err := record.New(withoutAt{b}).Lags(w.Context()); return err })
 	})
 }
 

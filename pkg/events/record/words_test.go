@@ -170,3 +170,45 @@ func TestAHandlerEndsATail(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+func TestAHandIsWritten(t *testing.T) {
+	for want, h := range map[string]record.Hand{
+		"c": {Controller: "c", Manager: "m", User: "u"}, "m (status)": {Manager: "m", Subresource: "status", User: "u"}, "m": {Manager: "m", User: "u"},
+		"u": {User: "u"}, "unknown": {Unknown: "it does not say"},
+	} {
+		if got := h.String(); got != want {
+			t.Errorf("%+v is written as %s", h, got)
+		}
+	}
+}
+
+// The authors of a state's objects are those that their histories name.
+func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
+	tell(t, func(w *world) {
+		w.scaled()
+		for i := range 25 { // more than the turns are looked for
+			d := w.delta(pod(fmt.Sprint("x", i)), events.Is, []string{"kubectl", events.FieldManager}[i%2], nil)
+			d.Proven = true
+			w.say(d)
+		}
+		w.is(pod("x1"), "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" })
+		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
+		w.must(err)
+		hands, err := w.record.Authors(w.Context(), kinds.Pods.Kind, s.Entries)
+		w.must(err)
+		for i, e := range s.Entries {
+			h, err := w.record.History(w.Context(), kinds.Pods.Kind, e.Ref, 1)
+			w.must(err)
+			if by := h.Versions[0].By; hands[i].String() != by.String() || hands[i].Turn != by.Turn || hands[i].Unknown != by.Unknown {
+				w.Errorf("%v is of %+v, and its history says %+v", e.Ref, hands[i], by)
+			}
+		}
+		if len(hands) != 26 {
+			w.Errorf("%d authors are named", len(hands))
+		}
+		w.wait(time.Second)
+		if _, err := record.New(&cut{Archive: w.bus, at: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, errCut) {
+			w.Errorf("with the connection cut: %v", err)
+		}
+	})
+}
