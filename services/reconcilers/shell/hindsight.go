@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -76,11 +78,13 @@ func NewHindsight(most int) *Hindsight {
 }
 
 // Begin begins with a kind behind a message of its log, 0 for the beginning, from
-// what was there then; whole tells whether that is everything.
+// what was there then, in any order; whole tells whether that is everything.
 func (h *Hindsight) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bool) {
 	h.memory.Follow(kind)
 	t := &track{kind: h.memory.kinds[kind.Name], whole: whole, head: sequence}
 	h.tracks[kind.Name] = t
+	// In the order of the log: what is told of the kind itself is told by the last message.
+	there = slices.SortedStableFunc(slices.Values(there), func(a, b Fact) int { return cmp.Compare(a.sequence, b.sequence) })
 	for _, f := range there {
 		h.memory.fold(t.kind, f.fact)
 	}

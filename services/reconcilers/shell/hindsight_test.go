@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -145,6 +146,30 @@ func TestHindsightKnowsWhatItLacks(t *testing.T) {
 	}
 	if from, head, ok := h.Known("pods"); !ok || head != 40 || from < 20 || from > 36 {
 		t.Errorf("of 40 messages %d to %d are remembered", from, head)
+	}
+}
+
+// For how long a kind was heard is as its last message says, in whatever order what was there
+// is told.
+func TestHindsightBeginsWithTheLastSight(t *testing.T) {
+	at := func(sequence uint64, until time.Time) Fact {
+		d := events.Delta{
+			Kind: kinds.Leases.Name, Ref: events.Ref{Kind: kinds.Leases.Name, Namespace: "kube-node-lease", Name: fmt.Sprint("node-", sequence)}, Op: events.Is,
+			UID: types.UID(fmt.Sprint(sequence)), ResourceVersion: fmt.Sprint(sequence), At: until, Sight: events.Sight{Since: epoch, Until: until},
+		}
+		return ReadDelta(kinds.Leases.Kind, sequence, d)
+	}
+	early, late := at(7, epoch.Add(time.Minute)), at(9, epoch.Add(time.Minute+7*time.Second))
+	for _, there := range [][]Fact{{early, late}, {late, early}} {
+		h := NewHindsight(0)
+		h.Begin(kinds.Leases.Kind, 9, there, true)
+		s, err := h.See(events.Position{kinds.Leases.Name: 9}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Sight(kinds.Leases.Name).Until; !got.Equal(epoch.Add(time.Minute + 7*time.Second)) {
+			t.Errorf("it was heard until %v", got)
+		}
 	}
 }
 
