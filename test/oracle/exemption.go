@@ -72,7 +72,7 @@ var Exemptions = []Exemption{
 	exempt("owner-refused", "StatefulSet", ""),
 	exempt("first-failure", "StatefulSet", ""),
 	exempt("history-lost", "StatefulSet", ""),
-	exempt("available-by-the-clock", "StatefulSet", ""),
+	exempt("available-by-the-clock", "DaemonSet, StatefulSet", ""),
 
 	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
 
@@ -84,7 +84,7 @@ var Exemptions = []Exemption{
 	exempt("twin-revision", "DaemonSet", ""),
 	exempt("failed-one-by-one", "DaemonSet", nextTurn),
 	exempt("old-revisions-go", "DaemonSet", ""),
-	exempt("pods-claimed-first", "DaemonSet", ""),
+	exempt("pods-claimed-first", "DaemonSet, StatefulSet", ""),
 
 	exempt("held-pod", "pod garbage collector", "it has been deleted with no time left, and what holds it is not the controller's"),
 	exempt("failed-first", "pod garbage collector", nextTurn),

@@ -62,15 +62,19 @@ func not(what string) func(Effect) bool { return func(e Effect) bool { return !s
 //
 //   - Not what a pod says of those that failed before it.
 //   - Not which of several old pods were replaced, where upstream goes by the order of a map.
-//   - Not old revisions that upstream keeps while something is refused.
+//   - Not old revisions that upstream keeps while something is refused, nor of which an old
+//     pod is left in one of both only.
 func FairDaemonEnd(world []runtime.Object, _ Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	ours = lets("successor-at-once", ours, rewritten(ours, func(e Effect) Effect {
 		e.Body = strings.Replace(e.Body, strings.TrimPrefix(noted, `{"metadata":{`), "", 1)
 		return e
 	}))
-	theirs = lets("old-revisions-go", theirs, only(theirs, func(e Effect) bool {
-		return e.Resource != "controllerrevisions" || slices.ContainsFunc(ours, func(o Effect) bool { return o.head() == e.head() })
-	}))
+	also := func(others []Effect) func(Effect) bool {
+		return func(e Effect) bool {
+			return e.Resource != "controllerrevisions" || slices.ContainsFunc(others, func(o Effect) bool { return o.head() == e.head() })
+		}
+	}
+	theirs, ours = lets("old-revisions-go", theirs, only(theirs, also(ours))), lets("any-old-daemon", ours, only(ours, also(theirs)))
 	names := namesOfOld(world)
 	return lets("any-old-daemon", theirs, alikeEnds(names, theirs, ours)), alikeEnds(names, ours, theirs)
 }
@@ -114,21 +118,21 @@ func alikeEnds(names map[string]bool, effects, others []Effect) []Effect {
 // FairDeploymentEnd leaves of the ends of a Deployment what both do:
 //
 //   - One Event of several steps of a set.
-//   - Where sets are refused, of the status only the progress: upstream reports nothing else,
-//     and nothing at all in a namespace that is being terminated.
-//   - Of the condition Progressing, that it is so, where ours says that there is a new set and
-//     upstream has said so and gone on, or could not say it.
+//   - Where sets are refused, no status, which upstream does not report then; where they cannot
+//     be created and the namespace is not being terminated, the progress.
+//   - Of the condition Progressing, that it is so, where one says that there is a new set and
+//     the other has gone on, or could not say it.
 func FairDeploymentEnd(_ []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 	theirs, ours = lets("scaled-in-one-event", theirs, joined(theirs)), joined(ours)
 	theirs, ours = rewritten(theirs, conditionsInOrder), rewritten(ours, conditionsInOrder)
 	isNew := func(e Effect) bool {
 		return e.Resource == "deployments" && (strings.Contains(e.Body, `"reason":"NewReplicaSetCreated"`) || strings.Contains(e.Body, `"reason":"FoundNewReplicaSet"`))
 	}
-	if slices.ContainsFunc(ours, isNew) || r.Status && slices.ContainsFunc(theirs, isNew) {
+	if slices.ContainsFunc(ours, isNew) || slices.ContainsFunc(theirs, isNew) {
 		theirs, ours = lets("told-of-new-set", theirs, rewritten(theirs, progressing)), rewritten(ours, progressing)
 	}
 	if r.Kind == kinds.ReplicaSets.Name && r.Times > 0 {
-		of := progressOnly(r.Answer.Cause == "")
+		of := progressOnly(r.Verb == plan.Create && r.Answer.Cause == "")
 		theirs, ours = lets("reported-all-the-same", theirs, rewritten(theirs, of)), rewritten(ours, of)
 	}
 	return theirs, ours

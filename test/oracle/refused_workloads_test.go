@@ -29,7 +29,7 @@ func workloads() []refused {
 	pods, revisions := kinds.Pods.Kind, kinds.ControllerRevisions.Kind
 	return []refused{
 		{"statefulset", oracle.StatefulSet, wellStatefulSetWorld, []kinds.Kind{kinds.StatefulSets.Kind, revisions, pods, kinds.PersistentVolumeClaims.Kind}, true, sparedStateful, oracle.FairStatefulEnd},
-		{"daemonset", oracle.DaemonSet, daemonSetWorld, []kinds.Kind{kinds.DaemonSets.Kind, revisions, pods, kinds.Nodes.Kind}, true, sparedDaemons, oracle.FairDaemonEnd},
+		{"daemonset", oracle.DaemonSet, wellDaemonSetWorld, []kinds.Kind{kinds.DaemonSets.Kind, revisions, pods, kinds.Nodes.Kind}, true, sparedDaemons, oracle.FairDaemonEnd},
 		{"deployment", oracle.Deployment, wellDeploymentWorld, []kinds.Kind{kinds.Deployments.Kind, kinds.ReplicaSets.Kind, pods}, true, sparedDeployments, oracle.FairDeploymentEnd},
 	}
 }
@@ -40,6 +40,9 @@ func sparedStateful(world []runtime.Object, r oracle.Refusal) bool {
 	switch {
 	case r.Times == 0 || r.Status:
 		return false
+	case r.Verb == plan.Patch && r.Kind == kinds.ControllerRevisions.Name && r.Times > 2:
+		oracle.Uses("pods-claimed-first")
+		return true
 	case r.Verb == plan.Update && r.Kind == kinds.Pods.Name:
 		oracle.Uses("pod-updated-without-effect")
 		return true
@@ -48,6 +51,9 @@ func sparedStateful(world []runtime.Object, r oracle.Refusal) bool {
 		return true
 	case set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement:
 	case r.Verb == plan.Delete || r.Verb == plan.Update:
+		oracle.Uses("first-failure")
+		return true
+	case r.Verb == plan.Create && r.Kind == kinds.Pods.Name:
 		oracle.Uses("first-failure")
 		return true
 	case r.Verb == plan.Create:
@@ -81,6 +87,14 @@ func sparedDaemons(world []runtime.Object, r oracle.Refusal) bool {
 		noneHasEnded(world)
 	}
 	return false
+}
+
+// wellDaemonSetWorld is a DaemonSet whose pods are available as soon as they are ready.
+func wellDaemonSetWorld(t *rapid.T) []runtime.Object {
+	world := daemonSetWorld(t)
+	oracle.Uses("available-by-the-clock")
+	world[0].(*appsv1.DaemonSet).Spec.MinReadySeconds = 0
+	return world
 }
 
 // noneHasEnded lets the pods of a world run.
