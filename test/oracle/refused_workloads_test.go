@@ -56,9 +56,6 @@ func sparedStateful(world []runtime.Object, r oracle.Refusal) bool {
 	case r.Verb == plan.Create && r.Kind == kinds.Pods.Name:
 		oracle.Uses("first-failure")
 		return true
-	case r.Verb == plan.Create:
-		oracle.Uses("one-step")
-		noneHasEnded(world)
 	}
 	if r.Verb == plan.Create || r.Verb == plan.Update {
 		asNewest(world, set)
@@ -79,7 +76,7 @@ func asNewest(world []runtime.Object, set *appsv1.StatefulSet) {
 // sparedDaemons is where upstream's controller does not come to what ours does first.
 func sparedDaemons(world []runtime.Object, r oracle.Refusal) bool {
 	switch {
-	case r.Verb == plan.Patch && r.Times > 2:
+	case r.Times > 2 && (r.Verb == plan.Patch || r.Verb == plan.Create && r.Kind == kinds.ControllerRevisions.Name):
 		oracle.Uses("pods-claimed-first")
 		return true
 	case r.Verb == plan.Delete && r.Times > 0:
@@ -107,8 +104,8 @@ func noneHasEnded(world []runtime.Object) {
 }
 
 // wellStatefulSetWorld is a StatefulSet of which both come to the same end where nothing is
-// refused: it is not being deleted, and where its claims have owners and order matters, its
-// pods that run are ready.
+// refused: it is not being deleted, where order does not matter none of its pods has ended, and
+// where it does and claims have owners, its pods that run are ready.
 func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
 	world := statefulSetWorld(t)
 	set := world[0].(*appsv1.StatefulSet)
@@ -119,6 +116,10 @@ func wellStatefulSetWorld(t *rapid.T) []runtime.Object {
 	if set.Spec.MinReadySeconds > 0 {
 		oracle.Uses("available-by-the-clock")
 		set.Spec.MinReadySeconds = 0
+	}
+	if set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		oracle.Uses("one-step")
+		noneHasEnded(world)
 	}
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && len(set.Spec.VolumeClaimTemplates) > 0 {
 		oracle.Uses("claims-first") // the status may say meanwhile that the rollout is complete
