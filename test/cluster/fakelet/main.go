@@ -58,13 +58,25 @@ func main() {
 
 	for port := range strings.SplitSeq(*podPorts, ",") {
 		if port != "" {
-			go func() { log.Print(http.ListenAndServe(net.JoinHostPort("0.0.0.0", port), http.HandlerFunc(f.podHTTP))) }()
+			l := open(net.JoinHostPort("0.0.0.0", port))
+			go func() { log.Fatal(http.Serve(l, http.HandlerFunc(f.podHTTP))) }()
 		}
 	}
 	if *metrics != "" {
-		go func() { log.Print(http.ListenAndServeTLS(*metrics, *cert, *key, http.HandlerFunc(f.metrics))) }()
+		l := open(*metrics)
+		go func() { log.Fatal(http.ServeTLS(l, http.HandlerFunc(f.metrics), *cert, *key)) }()
 	}
 	log.Fatal(http.ListenAndServeTLS(*listen, *cert, *key, f.kubelet()))
+}
+
+// open listens on an address of pods or nodes. Those are the same in each cluster, so that
+// another one would answer for the pods of this one.
+func open(address string) net.Listener {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		log.Fatalf("answer for pods and nodes: %v; is there another cluster with --e2e on this machine, or another server on this port? Stop it first", err)
+	}
+	return l
 }
 
 // watch starts to follow pods, claims and volumes, and returns once it has seen
