@@ -258,14 +258,35 @@ func has(obj metav1.Object, finalizer string) bool {
 	return obj != nil && slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// cleans looks at a pod that is about to be deleted because nobody else would.
-func (g *guard) cleans(pod *corev1.Pod) {
+// cleans looks at a pod that is about to be deleted because nobody else would. Its node may be
+// back in service since that was decided.
+func (g *guard) cleans(c *carrying, pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" || !g.world.lives(pod.Spec.NodeName) {
 		return
 	}
-	if pod.DeletionTimestamp == nil || !silenced(g.world.api.Get(nodeRef(pod.Spec.NodeName))) {
+	if pod.DeletionTimestamp == nil || !silenced(g.world.api.Get(nodeRef(pod.Spec.NodeName))) && !silenced(g.objectOf(c.turn, kinds.Nodes.Kind, nodeRef(pod.Spec.NodeName))) {
 		g.breaks("I4", "pod %s is deleted although its node %s lives", pod.Name, pod.Spec.NodeName)
 	}
+}
+
+// objectOf is an object as a turn saw it; nil where it saw none, or the log has lost it.
+func (g *guard) objectOf(t events.Turn, kind kinds.Kind, ref events.Ref) metav1.Object {
+	log := g.world.bus.kinds[kind.Name].log
+	for i := min(int(t.Seen[kind.Name]), len(log)) - 1; i >= 0; i-- {
+		d := log[i].delta
+		if d.Ref != ref {
+			continue
+		}
+		if d.Op != events.Is {
+			return nil
+		}
+		obj, err := kinds.Decode(kind, d.ContentType, d.Body)
+		if err != nil {
+			return nil
+		}
+		return obj
+	}
+	return nil
 }
 
 // tended tells whether nodes, volumes, claims, roles and pods are as they should be.

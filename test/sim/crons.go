@@ -88,10 +88,12 @@ func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool)
 	return time.Time{}, false
 }
 
-// taken tells whether a Job of another owner has the name of a run.
+// taken tells whether a Job of another owner has the name of a run, or had it when the run was
+// to be started.
 func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
-	job := w.api.Get(jobRef(fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)))
-	return job != nil && controllerOf(job) != cron.UID
+	name := fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
+	job := w.api.Get(jobRef(name))
+	return job != nil && controllerOf(job) != cron.UID || w.guard.names[name]
 }
 
 // runsMade tells whether the last moment of each CronJob has had its run. Of several that were

@@ -47,4 +47,5 @@ func suspend(w *World) {
 	long := time.Duration(1+w.roll(30)) * time.Minute
 	w.note("fault: everything is suspended for %v", long)
 	w.advance(w.now.Add(long))
+	w.stirred = w.now
 }

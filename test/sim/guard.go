@@ -57,6 +57,7 @@ type guard struct {
 
 	writes  map[events.Ref]int      // since something else than a controller did something
 	begun   map[run]bool            // the moments of CronJobs that have had their run
+	names   map[string]bool         // of Jobs that were refused since another had the name
 	other   map[types.UID]time.Time // when a CronJob was given another schedule
 	batches map[*carrying]*batch    // what became of the creates of a turn
 }
@@ -115,7 +116,7 @@ func newGuard(w *World) *guard {
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
 		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
 		writes: map[events.Ref]int{}, batches: map[*carrying]*batch{},
-		begun: map[run]bool{}, other: map[types.UID]time.Time{},
+		begun: map[run]bool{}, other: map[types.UID]time.Time{}, names: map[string]bool{},
 	}
 	for _, k := range w.served {
 		g.logs[k.Name] = &heard{told: map[events.Ref][]telling{}}
@@ -156,6 +157,7 @@ func (g *guard) changed(ref events.Ref, old, now metav1.Object) {
 	case kinds.EndpointSlices.Name:
 		g.sliced(now)
 	case kinds.PersistentVolumeClaims.Name, kinds.PersistentVolumes.Name:
+		g.world.dirty = true // a pod may have waited for it
 		g.unguarded(old, now)
 	case kinds.Nodes.Name:
 		g.world.dirty = true

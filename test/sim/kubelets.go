@@ -127,6 +127,7 @@ func freeze(w *World) {
 		w.advance(w.now.Add(renewEvery))
 		w.beat()
 	}
+	w.stirred = w.now // the others have only now begun to see what has become
 }
 
 // beat has the kubelets say how they are, and the API server that it is there.

@@ -247,6 +247,6 @@ func (g *guard) tends(c *carrying, obj metav1.Object) {
 	case *batchv1.Job:
 		g.expires(c, o)
 	case *corev1.Pod:
-		g.cleans(o)
+		g.cleans(c, o)
 	}
 }
