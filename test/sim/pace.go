@@ -95,9 +95,12 @@ func (g *guard) unanswered(t *durable, d time.Duration, controller string) {
 	}
 }
 
+// farApart is how far clocks are apart that have been set, and not only begun apart.
+const farApart = 5 * time.Minute
+
 // clocksDiffer tells whether the clocks of reconcilers have been set so that one says that a
 // deadline is over and another that it is not.
 func (w *World) clocksDiffer() bool {
 	first := w.replicas[0].skew
-	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return (r.skew - first).Abs() >= time.Minute })
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return (r.skew - first).Abs() >= farApart })
 }

@@ -240,6 +240,9 @@ func (w *World) Run() error {
 			return nil
 		}
 		w.stir()
+		if w.faults == 0 && w.changes == 0 {
+			w.setClocks()
+		}
 		if !w.step() {
 			if err := w.rest(); err != nil {
 				return w.failure(err)
