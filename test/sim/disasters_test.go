@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,7 +11,21 @@ import (
 // Whatever else goes wrong, restores, lost turns, outcomes and positions, and a cluster that is
 // suspended break nothing. Each day plays other worlds.
 func TestDisasters(t *testing.T) {
-	worlds := min(*n, 60)
+	inTrouble(t, min(*n, 60), func([]sim.Fault) []sim.Fault { return sim.Worst })
+}
+
+// The clocks of reconcilers are set again and again, and nothing breaks: what one that was
+// ahead has dated keeps no other waiting. Each day plays other worlds.
+func TestClocksAreSet(t *testing.T) {
+	inTrouble(t, min(*n, 40), func(usual []sim.Fault) []sim.Fault {
+		return slices.Concat(usual, slices.Repeat(sim.ClockJumps, 24))
+	})
+}
+
+// inTrouble plays worlds of each shape in which everything goes wrong, with other trouble than
+// theirs.
+func inTrouble(t *testing.T, worlds uint64, trouble func(usual []sim.Fault) []sim.Fault) {
+	test := t.Name()
 	for name, s := range shapes {
 		if len(s.options.Trouble) < len(sim.All) {
 			continue // it has troubles of its own
@@ -19,10 +34,10 @@ func TestDisasters(t *testing.T) {
 			t.Parallel()
 			for at := *seed; at < *seed+worlds; at++ {
 				options := s.options
-				options.Seed, options.Mute, options.Trouble = at, true, sim.Worst
+				options.Seed, options.Mute, options.Trouble = at, true, trouble(s.options.Trouble)
 				if sim.New(options, s.controllers()).Run() != nil {
 					options.Mute = false // once more, with the transcript
-					t.Fatalf("%v\nagain: go test ./test/sim -run 'TestDisasters/%s$' -sim.seed=%d -sim.n=1", sim.New(options, s.controllers()).Run(), strings.ReplaceAll(name, " ", "_"), at)
+					t.Fatalf("%v\nagain: go test ./test/sim -run '%s/%s$' -sim.seed=%d -sim.n=1", sim.New(options, s.controllers()).Run(), test, strings.ReplaceAll(name, " ", "_"), at)
 				}
 			}
 		})
