@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -55,11 +56,12 @@ func main() {
 	before := flag.String("earlier", "", "another build of millrace, for the contender earlier: what became slower between the two")
 	proof := flag.String("evidence", "", "file for the numbers with the commits that they are of, such as docs/evidence/speed.json")
 	turns := flag.Int("turns", 1, "how often each contender takes part, one after the other; of every number the median is told")
+	export := flag.String("export", "", "export what millrace has recorded at the end of its last turn to this `file`")
 	profile := flag.String("profile", "", "file for a profile of what millrace's processes did, for go build -pgo, such as cmd/millrace/work.pgo")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	b := &bench{work: full, scenarios: words(*chosen), binary: *binary, earlier: *before, turns: *turns}
+	b := &bench{work: full, scenarios: words(*chosen), binary: *binary, earlier: *before, turns: *turns, export: *export}
 	if *few {
 		b.work = small
 	}
@@ -89,6 +91,7 @@ type bench struct {
 	earlier   string // the program of the contender of that name
 	turns     int
 	profiler  *profiler
+	export    string // a file for the record, or empty
 	results   results
 }
 
@@ -176,7 +179,20 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 			b.results.add(s.name, who.name(), m)
 		}
 	}
-	return f.dismiss()
+	return errors.Join(b.exported(ctx, f), f.dismiss())
+}
+
+// exported writes what Millrace, which still runs, has recorded to the file that is asked for.
+func (b *bench) exported(ctx context.Context, f *field) error {
+	m, is := f.who.(millrace)
+	if b.export == "" || !is || len(f.units) == 0 {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, m.binary, "export", b.export, "--overwrite").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("export the record: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // within bounds what is done by a time.

@@ -36,6 +36,7 @@ type options struct {
 	limit  time.Duration
 	all    bool
 	resume bool
+	export string
 	record string
 	page   bool
 }
@@ -52,6 +53,7 @@ func main() {
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "each test's limit; with nobody it is a minute more than the test takes with kube-controller-manager")
 	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, and those of controllers that Millrace does not have, too; kcm always does")
 	flag.BoolVar(&o.resume, "resume", false, "go on with a run that was interrupted: with the tests that it has no result of, on a new cluster, by the same build")
+	flag.StringVar(&o.export, "export", "", "export the record of the run to this `file` when the tests have ended; for millrace and shadow")
 	flag.StringVar(&o.record, "record", "", "run nothing, and take over this results.tsv of a whole run by --by into test/e2e and docs/conformance.md")
 	flag.BoolVar(&o.page, "page", false, "run nothing, and write docs/conformance.md from test/e2e")
 	flag.Parse()
@@ -80,6 +82,9 @@ func run(ctx context.Context, o options) error {
 	case o.record != "":
 		return record(root, o)
 	}
+	if o.export != "" && o.by != "millrace" && o.by != "shadow" {
+		return fmt.Errorf("--export=%s: nothing is recorded by %s; say --by=millrace or --by=shadow", o.export, o.by)
+	}
 	o.complete(root)
 	s, err := prepare(ctx, root, o)
 	if err != nil {
@@ -91,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	}
 	err = s.play(ctx, cluster)
 	different := cluster.agreement(ctx, os.Stdout, o)
-	if err := errors.Join(err, cluster.Stop(), s.file.close()); err != nil {
+	if err := errors.Join(err, cluster.export(ctx, o), cluster.Stop(), s.file.close()); err != nil {
 		return err
 	}
 	return errors.Join(report(os.Stdout, s.tests, s.outcome), different)
@@ -182,6 +187,7 @@ func (o *options) complete(root string) {
 		{&o.list, ""},
 		{&o.out, filepath.Join(root, ".millrace", "e2e-"+o.by)},
 		{&o.binary, filepath.Join(root, "bin", "millrace")},
+		{&o.export, ""},
 	} {
 		if *path.of == "" {
 			*path.of = path.missing

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -111,6 +112,18 @@ func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.Us
 		return err
 	}
 	return p.Ready(ctx, "http://"+s.health+"/readyz")
+}
+
+// export writes what Millrace has recorded to the file that is asked for.
+func (s *stage) export(ctx context.Context, o options) error {
+	if o.export == "" {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, o.binary, "export", o.export, "--overwrite", "--nats-url=nats://"+s.nats).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("export the record: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // alive says which process ended by itself: what came of the tests after that is no

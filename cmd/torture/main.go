@@ -45,6 +45,7 @@ type options struct {
 	evidence string
 	plan     bool
 	judge    string
+	export   string
 }
 
 func main() {
@@ -63,6 +64,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "a `directory` for logs, streams and books, which is kept; empty takes one that goes when all is well")
 	flag.StringVar(&o.report, "report", "", "a `file` for the report in JSON; empty writes none")
 	flag.StringVar(&o.evidence, "evidence", "", "a `file` for the figures, such as docs/evidence/torture.json; empty writes none")
+	flag.StringVar(&o.export, "export", "", "export the record to this `file` before it is judged, as millrace export does; empty exports none")
 	flag.BoolVar(&o.plan, "plan", false, "print the schedule, and do nothing")
 	flag.StringVar(&o.judge, "judge", "", "judge the books that an earlier run has left in this `file`, history.json.gz, and do nothing else")
 	flag.Parse()

@@ -17,6 +17,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/crowd"
 	"github.com/millrace/millrace/cmd/internal/wire"
+	"github.com/millrace/millrace/pkg/events/archive"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
@@ -289,5 +291,24 @@ func (s *session) read(ctx context.Context, h *check.History) ([]check.Violation
 			return nil, fmt.Errorf("look for the canary: %w", err)
 		}
 	}
+	if err := s.export(ctx, b); err != nil {
+		return nil, err
+	}
 	return s.replay(ctx, b)
+}
+
+// export writes the record to the file that is asked for.
+func (s *session) export(ctx context.Context, from bus.Archive) error {
+	if s.options.export == "" {
+		return nil
+	}
+	out, err := os.Create(s.options.export)
+	if err != nil {
+		return fmt.Errorf("export the record: %w", err)
+	}
+	_, err = archive.Export(ctx, from, out, archive.Selection{Program: "torture"})
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("export the record to %s: %w", s.options.export, err)
+	}
+	return nil
 }
