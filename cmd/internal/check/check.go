@@ -40,6 +40,9 @@ type History struct {
 	// Since is when what is judged begins: not before a storage that was restored, or a
 	// record that was lost, and what had been begun before it. Zero: with the record.
 	Since time.Time
+
+	// earlier are the objects that turns before Since create, which may be stored later.
+	earlier map[events.Ref]bool
 }
 
 // Change is one revision of the storage.

@@ -3,6 +3,7 @@ package check
 import (
 	"slices"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -16,9 +17,16 @@ func (h *History) cut() *History {
 	}
 	short := *h
 	past := map[place]bool{}
+	short.earlier = map[events.Ref]bool{}
 	short.Turns = slices.DeleteFunc(slices.Clone(h.Turns), func(t Turn) bool {
 		past[t.place()] = past[t.place()] || t.At.Before(h.Since)
-		return past[t.place()] || t.Repeats != 0 && past[place{t.Controller, t.Repeats}]
+		left := past[t.place()] || t.Repeats != 0 && past[place{t.Controller, t.Repeats}]
+		for _, c := range t.Commands {
+			if left && c.Verb == events.VerbCreate {
+				short.earlier[c.Ref()] = true
+			}
+		}
+		return left
 	})
 	kept := map[place]bool{}
 	for _, t := range short.Turns {

@@ -163,7 +163,7 @@ func (b *books) unwritten() []Violation {
 		if !c.Object.Created || c.Gone || !b.judged(c) || controllerOf(&c.Object) == nil || c.Object.Ref.Kind != pods && c.Object.Ref.Kind != replicaSets {
 			continue
 		}
-		if b.by[edition{c.Object.UID, c.Revision}] == nil && !asked[c.Object.Ref] {
+		if b.by[edition{c.Object.UID, c.Revision}] == nil && !asked[c.Object.Ref] && !b.earlier[c.Object.Ref] {
 			found = append(found, violation(b.evidence(nil, c), "%v was born, and nobody wrote it", c.Object.Ref))
 		}
 	}

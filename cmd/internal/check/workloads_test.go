@@ -257,6 +257,11 @@ func TestWhatIsJudgedBeginsSince(t *testing.T) {
 	if _, found := Judge(h); len(found) > 0 {
 		t.Errorf("what is past is judged: %v", found)
 	}
+	h.Since = h.Turns[len(h.Turns)-1].At.Add(1)
+	if _, found := Judge(h); len(found) > 0 {
+		t.Errorf("what a turn of before has created since is judged: %v", found)
+	}
+	h.Since = s.tick()
 	s.turn(setter, "t", deed{events.VerbDelete, "v", s.dying("v")})
 	s.remove("v")
 	if _, found := Judge(&s.h); !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == "I4" }) {

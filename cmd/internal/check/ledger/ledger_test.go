@@ -62,19 +62,21 @@ func TestChanges(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "a", UID: "p"}}
 	dying := pod.DeepCopy()
 	dying.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	storage := gateway(t, 14,
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "db-1", Namespace: "a", UID: "r"}}
+	storage := gateway(t, 15,
 		put(t, "/registry/deployments/a/web", kinds.Deployments.Kind, d, 10, 10),
 		map[string]any{"kv": map[string]any{"key": []byte("/registry/leases/a/b"), "value": []byte("k8s"), "create_revision": "11", "mod_revision": "11"}},
 		put(t, "/registry/pods/a/web-1", kinds.Pods.Kind, pod, 12, 12),
 		put(t, "/registry/pods/a/web-1", kinds.Pods.Kind, dying, 12, 13),
 		map[string]any{"type": "DELETE", "kv": map[string]any{"key": []byte("/registry/pods/a/web-1"), "mod_revision": "14"}},
+		put(t, "/registry/controllerrevisions/a/db-1", kinds.ControllerRevisions.Kind, revision, 15, 15),
 	)
 	changes, err := storage.Changes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(changes) != 4 {
-		t.Fatalf("%d changes, want 4: %+v", len(changes), changes)
+	if len(changes) != 5 {
+		t.Fatalf("%d changes, want 5: %+v", len(changes), changes)
 	}
 	if o := changes[0].Object; o.Replicas != 5 || o.Surge != 2 || !o.Created || o.UID != "d" || o.Generation != 2 || changes[0].Revision != 10 {
 		t.Errorf("the deployment is %+v", changes[0])
@@ -85,6 +87,10 @@ func TestChanges(t *testing.T) {
 	want := events.Ref{Kind: "pods", Namespace: "a", Name: "web-1"}
 	if c := changes[3]; !c.Gone || c.Revision != 14 || c.Object.UID != "p" || c.Object.Ref != want {
 		t.Errorf("the pod's end is %+v", c)
+	}
+	// Controllers create revisions, and an API server that is killed may not have logged it.
+	if c := changes[4]; c.Object.UID != "r" || c.Object.Ref.Kind != "controllerrevisions.apps" || !c.Object.Created {
+		t.Errorf("the revision is %+v", c)
 	}
 }
 

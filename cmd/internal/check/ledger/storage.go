@@ -23,6 +23,7 @@ var stored = map[string]kinds.Kind{
 	"deployments":            kinds.Deployments.Kind,
 	"statefulsets":           kinds.StatefulSets.Kind,
 	"daemonsets":             kinds.DaemonSets.Kind,
+	"controllerrevisions":    kinds.ControllerRevisions.Kind,
 	"jobs":                   kinds.Jobs.Kind,
 	"cronjobs":               kinds.CronJobs.Kind,
 	"controllers":            kinds.ReplicationControllers.Kind,
