@@ -11,12 +11,16 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 )
 
 const (
-	// reach is how long the API server may take to answer at start-up, and to allow what
-	// it forbids: one that has just come up does not know the roles yet.
+	// reach is how long one request at start-up may take, and how long the API server may
+	// forbid it: one that has just come up does not know the roles yet.
 	reach = 10 * time.Second
+	// absence is how long the API server may fail to answer at start-up. A service that is
+	// started while the API server restarts does not have to be started twice.
+	absence = 30 * time.Second
 	// reachPoll is how often it is asked meanwhile.
 	reachPoll = 250 * time.Millisecond
 )
@@ -43,20 +47,38 @@ func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
 		return nil, fmt.Errorf("read the cluster's address and credentials: %w", err)
 	}
 	ask := func() error { return client.RESTClient().Get().AbsPath("/api").Do(ctx).Error() }
-	err = ask()
-	for end := time.Now().Add(reach); apierrors.IsForbidden(err) && time.Now().Before(end) && ctx.Err() == nil; err = ask() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(reachPoll):
-		}
-	}
-	switch {
+	switch err = reached(ctx, config.Host, ask); {
 	case err == nil:
 		return config, nil
 	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("the API server at %s refuses our credentials: %w; check the user in --kubeconfig", config.Host, err)
 	default:
 		return nil, fmt.Errorf("the API server at %s does not answer: %w; check the address in --kubeconfig and that it is running", config.Host, err)
+	}
+}
+
+// reached asks the API server until it answers and allows it, as long as that may take.
+func reached(ctx context.Context, host string, ask func() error) error {
+	began, told := time.Now(), false
+	for {
+		err := ask()
+		limit := absence
+		switch {
+		case err == nil || apierrors.IsUnauthorized(err):
+			return err
+		case apierrors.IsForbidden(err):
+			limit = reach
+		case !told:
+			told = true
+			klog.FromContext(ctx).Info("Waiting for the API server, which does not answer", "host", host, "for", absence, "err", err)
+		}
+		if time.Since(began) >= limit || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(reachPoll):
+		}
 	}
 }
 

@@ -1,0 +1,45 @@
+package command
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A service that is started while the API server is away waits for it, and no longer than
+// it is said; credentials that are refused are told at once.
+func TestTheAPIServerIsWaitedFor(t *testing.T) {
+	down := errors.New("connection refused")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no role yet"))
+	for name, c := range map[string]struct {
+		err   error
+		until time.Duration // when it answers; 0: never
+		takes time.Duration
+		fails bool
+	}{
+		"it restarts":           {down, 20 * time.Second, 20 * time.Second, false},
+		"it is not there":       {down, 0, absence, true},
+		"it learns of the role": {forbidden, 5 * time.Second, 5 * time.Second, false},
+		"it forbids it":         {forbidden, 0, reach, true},
+		"it knows us not":       {apierrors.NewUnauthorized("who?"), 0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				err := reached(t.Context(), "https://127.0.0.1:6443", func() error {
+					if c.until > 0 && time.Since(began) >= c.until {
+						return nil
+					}
+					return c.err
+				})
+				if took := time.Since(began); (err != nil) != c.fails || took != c.takes {
+					t.Errorf("after %v: %v", took, err)
+				}
+			})
+		})
+	}
+}
