@@ -37,6 +37,10 @@ const (
 	Apart Why = "what the turn saw is of no one moment of the logs"
 	// Unheard: an outcome that the turn knew is kept no more.
 	Unheard Why = "an outcome that the turn knew is not on record"
+	// Earlier: this code decides something else, and asked when an object was heard that
+	// had changed without a sign of life. A reader that began with that version knew of no
+	// earlier sign, and where a reader began is not on record.
+	Earlier Why = "when an object was last heard depends on where the reader began"
 	// Older: a version decided that did not record which outcomes it knew, and with
 	// those that it may have known this code decides something else.
 	Older Why = "the version that decided did not record what it knew"

@@ -44,6 +44,7 @@ type pending struct {
 	Case
 	recorded *recorded
 	decide   func(now time.Time) reconcile.Decision
+	earlier  bool          // see [shell.Sight]
 	done     chan struct{} // nil: nobody has it in hand
 }
 
@@ -151,7 +152,7 @@ func (p *pass) judge(ctx context.Context, t *recorded) error {
 	if why != "" {
 		return p.unjudged(c, why, detail)
 	}
-	p.ask(c, controller, sight.Snapshot)
+	p.ask(c, controller, sight)
 	return nil
 }
 
@@ -168,8 +169,9 @@ func (p *pass) unjudged(c *pending, why Why, detail string) error {
 
 // ask has the controller look. What it has seen stays as it is: it decides, and is
 // compared, while the memory goes on.
-func (p *pass) ask(c *pending, controller reconcile.Any, s reconcile.Snapshot) {
+func (p *pass) ask(c *pending, controller reconcile.Any, s shell.Sight) {
 	c.guard(func() { c.decide, _ = controller.Look(s, c.Turn.Key) })
+	c.earlier = *s.Earlier
 	if p.options.Views && c.Broken == "" {
 		c.guard(func() { c.view(controller, s) })
 	}

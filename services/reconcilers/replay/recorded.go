@@ -123,6 +123,8 @@ func (c *pending) compare(d reconcile.Decision) {
 		c.Verdict = Same
 	case c.Turn.Digest == 0:
 		c.Verdict, c.Why, c.Now = Unjudged, Older, now
+	case c.earlier:
+		c.Verdict, c.Why, c.Now = Unjudged, Earlier, now
 	default:
 		c.Verdict, c.Now = Differs, now
 	}

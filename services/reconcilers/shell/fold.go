@@ -161,7 +161,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 	if t, dead := k.gone[d.UID]; dead && !newer(d, t.epoch, t.version) {
 		return change{}, false
 	}
-	c, heard := change{ref: d.Ref, now: f.object}, d.At
+	c, heard, without := change{ref: d.Ref, now: f.object}, d.At, false
 	if old, ok := k.objects[at]; ok {
 		if !newer(d, old.epoch, old.version) {
 			return change{}, false
@@ -170,10 +170,10 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 			// Its end was overwritten in the state stream by the newcomer.
 			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
 		} else if silent(old.object, f.object) {
-			heard = old.heard
+			heard, without = old.heard, true
 		}
 	}
-	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard}})
+	m.put(k, at, &held{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard, without}})
 	return c, true
 }
 

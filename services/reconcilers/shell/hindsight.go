@@ -226,6 +226,10 @@ type Sight struct {
 	Digest uint64
 	// Lacking are the kinds of which something is known to be missing, in no order.
 	Lacking []kinds.Name
+	// Earlier becomes true when a controller asks when an object was heard that has
+	// changed without a sign of life since. A reader that began with the newest versions
+	// took the change for one.
+	Earlier *bool
 }
 
 // See gives what there was at positions: of the kinds that are named there, and of no
@@ -234,7 +238,7 @@ type Sight struct {
 // Errors: a position is further back than is remembered, or of a kind that nothing
 // has begun with.
 func (h *Hindsight) See(seen events.Position, last func(events.Key, events.Lane) (events.Outcome, bool)) (Sight, error) {
-	s := Sight{}
+	s := Sight{Earlier: new(bool)}
 	for kind, position := range seen {
 		t, ok := h.tracks[kind]
 		if !ok || position < t.begin.sequence {
@@ -251,7 +255,7 @@ func (h *Hindsight) See(seen events.Position, last func(events.Key, events.Lane)
 		}
 	}
 	h.restrict(seen)
-	s.Snapshot = scene{memory: h.memory, reader: h.reader, last: last}
+	s.Snapshot = scene{memory: h.memory, reader: h.reader, last: last, earlier: s.Earlier}
 	return s, nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -169,6 +171,26 @@ func TestHindsightBeginsWithTheLastSight(t *testing.T) {
 		}
 		if got := s.Sight(kinds.Leases.Name).Until; !got.Equal(epoch.Add(time.Minute + 7*time.Second)) {
 			t.Errorf("it was heard until %v", got)
+		}
+	}
+}
+
+// A change without a sign of life leaves open when an object was last heard: a reader that
+// began with it took it for one.
+func TestHindsightTellsOfEarlierSignsOfLife(t *testing.T) {
+	h := NewHindsight(0)
+	h.Begin(kinds.Leases.Kind, 0, nil, true)
+	for i, renewed := range []int{1, 1, 2} {
+		sequence := uint64(i + 1)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "worker", Namespace: "kube-node-lease", UID: "1", ResourceVersion: fmt.Sprint(sequence)}}
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: epoch.Add(time.Duration(renewed) * time.Minute)}
+		h.Fold(kinds.Leases.Name, []Fact{Read(kinds.Leases.Kind, delta(kinds.Leases.Kind, events.Is, lease, sequence))})
+		s, err := h.See(events.Position{kinds.Leases.Name: sequence}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Heard(kinds.Leases.Name, "kube-node-lease", "worker"); *s.Earlier != (sequence == 2) {
+			t.Errorf("after version %d an earlier sign of life is told: %v", sequence, *s.Earlier)
 		}
 	}
 }

@@ -19,6 +19,9 @@ type scene struct {
 	memory *Memory
 	reader *reader
 	last   func(events.Key, events.Lane) (events.Outcome, bool)
+	// earlier, if set, becomes true when it is asked when an object was heard that has
+	// changed without a sign of life since.
+	earlier *bool
 }
 
 var _ reconcile.Snapshot = scene{}
@@ -136,6 +139,9 @@ func (s scene) Heard(kind kinds.Name, namespace, called string) (at time.Time) {
 	if k, ok := s.kind(kind); ok {
 		if h, ok := k.objects[name{namespace, called}]; ok {
 			at = h.heard
+			if s.earlier != nil && h.silent {
+				*s.earlier = true
+			}
 		}
 	}
 	return at

@@ -28,6 +28,7 @@ type state struct {
 	epoch   uint64
 	object  reconcile.Object
 	heard   time.Time // see [reconcile.Snapshot]
+	silent  bool      // heard is that of a version before this one
 }
 
 // shelf is a list of held objects, sorted by kind, namespace and name. Changes
