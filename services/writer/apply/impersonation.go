@@ -9,7 +9,7 @@ import (
 
 // NotImpersonated is the reason of a request that the API server refused because the writer
 // may not act as the controller, or may not do this as any controller.
-const NotImpersonated = "MayNotImpersonate"
+const NotImpersonated = plan.ReasonNotImpersonated
 
 // cannotImpersonate is what the API server says in every such refusal.
 const cannotImpersonate = "cannot impersonate"

@@ -122,7 +122,7 @@ func (d *deed) request() Request {
 	if r.Verb == Read && c.Kind == kinds.Secrets.Name {
 		r.Verb = Look // what is in it is nobody's business; an effect in doubt is no effect
 	}
-	if d.asked && d.last.again() {
+	if d.asked && d.repeats(d.last) {
 		r.Wait, r.After = true, d.last.RetryAfter
 	}
 	return r
@@ -174,7 +174,7 @@ func (d *deed) answer(r Response) {
 		d.end(r, events.Failed)
 		return
 	}
-	if r.again() {
+	if d.repeats(r) {
 		d.lost = d.lost || (d.step == write && r.lost())
 		if r.Spent && !d.unsure() {
 			d.exhaust(r)
@@ -198,6 +198,13 @@ func (d *deed) answer(r Response) {
 		d.afterSurvey(r)
 	case finished:
 	}
+}
+
+// repeats tells whether a request is made again after an answer. An API server that has just
+// come up may not know the writer's roles yet: it refuses what it carried out before, and
+// will not say whether it did.
+func (d *deed) repeats(r Response) bool {
+	return r.again() || r.Reason == ReasonNotImpersonated && d.unsure()
 }
 
 // exhaust gives up a command that has no time left. One that may have been carried
@@ -298,6 +305,8 @@ func (d *deed) afterWrite(r Response) {
 		// Upstream: a patch that carries another object's uid is "invalid", which
 		// the adopting controllers read as "gone".
 		d.end(r, events.Absent)
+	case c.Verb == events.VerbCreate && d.doubled():
+		d.failed, d.step = &r, survey // what is refused now may have been done before
 	default:
 		d.end(r, events.Refused)
 	}
@@ -426,8 +435,12 @@ func (d *deed) skip() {
 }
 
 func (d *deed) giveUp() {
-	if d.failed != nil {
+	switch {
+	case d.failed != nil && d.failed.again():
 		d.end(*d.failed, events.Failed)
+		return
+	case d.failed != nil:
+		d.end(*d.failed, events.Refused)
 		return
 	}
 	if d.refused != (Refusal{}) {

@@ -107,6 +107,9 @@ const (
 	ReasonLacking = events.NoSubresource
 	// ReasonPanicked: the door has a fault that this request shows. It is not made again.
 	ReasonPanicked = "Panicked"
+	// ReasonNotImpersonated: the writer may not act as the controller, or may not do this as
+	// any controller.
+	ReasonNotImpersonated = "MayNotImpersonate"
 	// ReasonUnaddressable: there is no path for the request.
 	ReasonUnaddressable = "Malformed"
 )
