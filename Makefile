@@ -27,10 +27,12 @@ DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 # The levels of make test that run two at a time: those that mostly wait beside those that mostly compute.
 LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
 # Tests that hold a promise against a clock, or the whole machine's work: one after the other.
+# Tests of test/system whose records are in the corpus.
+CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenTheyAreKnownToBeEmpty|AClassThatIsUsed|APodsOwnVolume|PodsThatNobodyElseEnds|APIServersThatAreGone|PoliciesWhoseExpressionsDoNotFit|ClaimsGoWithASetThatNeverGotReady)$$
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
-.PHONY: accounts help build release sbom profile image images compose-test run demo test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
+.PHONY: accounts corpus corpus-record help build release sbom profile image images compose-test run demo test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,7 +88,7 @@ $(GOTESTSUM): tools/tests/go.mod
 
 # Tests with servers, disks and clocks wait more than they work: many of them at a time.
 unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
-	$(call tests,$@) -p 4 -parallel 8 -timeout 20m $(filter-out ./test/...,$(PACKAGES)) $(addprefix ./test/,$(addsuffix /...,arch history manifests integrity turns notary))
+	$(call tests,$@) -p 4 -parallel 8 -timeout 20m $(filter-out ./test/...,$(PACKAGES)) $(addprefix ./test/,$(addsuffix /...,arch corpus history manifests integrity turns notary))
 
 sim: $(GOTESTSUM) ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
 	set -o pipefail; $(call tests,$@,standard-verbose) ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
@@ -96,6 +98,14 @@ sim-evidence: ## ALL worlds of all shapes together, and what came of them in EVI
 
 sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
 	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+
+corpus: ## decide every turn of recorded runs again: those of test/corpus, and others in DIR: make corpus DIR=.millrace/corpus
+	$(GO) test ./test/corpus -count=1 -v $(if $(DIR),-corpus.dir=$(abspath $(DIR)))
+
+corpus-record: ## make the records of test/corpus anew, where decisions are meant to change
+	$(GO) test ./test/sim -run 'TestWorlds$$' -count=1 -sim.seed=7 -sim.n=6 -sim.export=$(abspath test/corpus/testdata/sim.zip)
+	$(GO) test ./test/system -run '$(CORPUS)' -count=1 -system.export=$(abspath test/corpus/testdata) -timeout 30m
+	$(GO) test ./test/corpus -count=1 -corpus.update
 
 oracle: $(GOTESTSUM) ## the same decisions as upstream's own controllers
 	cd test/oracle && export GOWORK=off && $(call tests,$@) -timeout 20m ./...

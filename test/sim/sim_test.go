@@ -55,6 +55,7 @@ var (
 	n    = flag.Uint64("sim.n", 300, "number of worlds of each shape")
 	all  = flag.Uint64("sim.all", 0, "number of worlds of all shapes together, at least; 0: as -sim.n says")
 	file = flag.String("sim.evidence", "", "where the figures are written to, such as docs/evidence/sim.json")
+	kept = flag.String("sim.export", "", "zip file to which TestWorlds exports the record of each world, as `millrace export` does")
 )
 
 func TestMain(m *testing.M) {
@@ -333,6 +334,11 @@ func TestWorlds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var records *exports
+	if *kept != "" {
+		records = newExports(t, *kept)
+		t.Cleanup(func() { records.close(t) })
+	}
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -341,6 +347,9 @@ func TestWorlds(t *testing.T) {
 				options.Seed, options.Mute = s, true
 				w := sim.New(options, shapes[name].controllers())
 				err := w.Run()
+				if records != nil {
+					records.add(t, w, name, s)
+				}
 				if f.add(name, w.Tally(), err, s); err != nil {
 					options.Mute = false // once more, with the transcript
 					t.Errorf("%v\n%s", sim.New(options, shapes[name].controllers()).Run(), again(name, s))

@@ -1,13 +1,19 @@
 package system
 
 import (
+	"flag"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
+
+var exportTo = flag.String("system.export", "", "directory to which tests export what was recorded")
 
 // together is all of Millrace in one process.
 type together struct {
@@ -20,7 +26,7 @@ type together struct {
 func (s *site) run(t *testing.T, args ...string) *together {
 	t.Helper()
 	m := &together{nats: loopback(t), dataDir: t.TempDir()}
-	m.service = s.start(t, "run", append(m.flags(s), args...)...)
+	m.start(t, s, args...)
 	return m
 }
 
@@ -34,7 +40,14 @@ func (m *together) flags(s *site) []string {
 // again starts the process anew on the same streams.
 func (m *together) again(t *testing.T, s *site, args ...string) {
 	t.Helper()
-	m.service = s.start(t, "run", append(m.flags(s), args...)...)
+	m.start(t, s, args...)
+}
+
+func (m *together) start(t *testing.T, s *site, args ...string) {
+	t.Helper()
+	started := s.start(t, "run", append(m.flags(s), args...)...)
+	m.service = started
+	s.export(t, m.nats, func() bool { return m.service == started })
 }
 
 // apart is Millrace as a process for each service, on a bus of their own.
@@ -108,6 +121,25 @@ func (m *apart) startBus() {
 		args = append(args, "--insecure-bus")
 	}
 	m.bus = m.site.start(m.owner, "bus", args...)
+	bus := m.bus
+	m.site.export(m.owner, m.nats, func() bool { return m.bus == bus })
+}
+
+// export exports the record of a test at its end, unless another process has the bus by
+// then. A test may leave a bus that cannot be read.
+func (s *site) export(t *testing.T, nats string, last func() bool) {
+	if *exportTo == "" {
+		return
+	}
+	t.Cleanup(func() {
+		file := filepath.Join(*exportTo, "system-"+strings.ReplaceAll(t.Name(), "/", "-")+".millrace")
+		if !last() {
+			return
+		}
+		if out, err := exec.Command(s.binary, "export", file, "--overwrite", "--nats-url=nats://"+nats).CombinedOutput(); err != nil {
+			t.Logf("the record is not exported: %v\n%s", err, out)
+		}
+	})
 }
 
 // add starts a replica of a service, and does not wait for it.
