@@ -89,6 +89,11 @@ func (a *API) of(kind kinds.Name) *collection {
 	return nil
 }
 
+func (a *API) has(ref events.Ref) bool {
+	c := a.of(ref.Kind)
+	return c != nil && c.objects[ref] != nil
+}
+
 // Do carries out a request as the door would.
 func (a *API) Do(r plan.Request) plan.Response {
 	if r.Verb.Writes() && a.Refuse != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -59,7 +60,7 @@ type guard struct {
 	begun   map[run]bool            // the moments of CronJobs that have had their run
 	names   map[string]bool         // of Jobs that were refused since another had the name
 	other   map[types.UID]time.Time // when a CronJob was given another schedule
-	batches map[*carrying]*batch    // what became of the creates of a turn
+	batches map[claim.Place]*batch  // what became of the creates of a turn
 }
 
 // asker is a controller that does something about an object. What two of them do
@@ -115,7 +116,7 @@ func newGuard(w *World) *guard {
 		missed: map[string]int64{}, rounds: map[round]int32{}, written: map[round]bool{}, moves: map[asker][]move{},
 		generations: map[asker]int64{}, logs: map[kinds.Name]*heard{}, epochs: map[uint64]time.Time{},
 		seen: map[turnOf]*look{}, advised: map[asker][]advice{},
-		writes: map[events.Ref]int{}, batches: map[*carrying]*batch{},
+		writes: map[events.Ref]int{}, batches: map[claim.Place]*batch{},
 		begun: map[run]bool{}, other: map[types.UID]time.Time{}, names: map[string]bool{},
 	}
 	for _, k := range w.served {

@@ -18,10 +18,11 @@ const (
 	latest = 10 * time.Minute
 )
 
-// batch is what became of what a turn creates.
+// batch is what became of what a turn creates, by its commands, each of which may be asked for
+// several times and by several writers.
 type batch struct {
-	made    int
-	refused map[int]bool // by the command, which may be asked for again
+	made    map[int]bool // or there before: a writer finds what it is refused
+	refused map[int]bool
 }
 
 // stirred notes that something else than a controller does something.
@@ -48,20 +49,20 @@ func (g *guard) wrote(c *carrying, r plan.Request, answer plan.Response, effect 
 	if r.Kind == kinds.Jobs.Name && answer.Code == 409 {
 		g.names[r.Name] = true
 	}
-	b := g.batches[c]
+	b := g.batches[c.at()]
 	if b == nil {
-		b = &batch{refused: map[int]bool{}}
-		g.batches[c] = b
+		b = &batch{made: map[int]bool{}, refused: map[int]bool{}}
+		g.batches[c.at()] = b
 	}
 	switch {
-	case effect:
-		b.made++
-	case answer.Code == 403:
+	case effect || g.world.api.has(events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}):
+		b.made[r.Command] = true
+	case answer.Code == 403 && !b.made[r.Command]:
 		b.refused[r.Command] = true
 	}
 	// One comes first, then twice as many each time, until one is refused.
-	if n := len(b.refused); n > b.made+1 {
-		g.breaks("I16", "turn %d of %s has %d creates refused after %d that were not", c.sequence, c.turn.Controller, n, b.made)
+	if n := len(b.refused); n > len(b.made)+1 {
+		g.breaks("I16", "turn %d of %s has %d creates refused after %d that were not", c.sequence, c.turn.Controller, n, len(b.made))
 	}
 }
 
