@@ -265,6 +265,9 @@ type Figures struct {
 	Late   int `json:"late"`
 	// Unread are the turns that rest on what the logs do not have.
 	Unread int `json:"unread"`
+	// Stale are the ReplicaSets that a Deployment made smaller than its budget allows,
+	// as the status of one of them counted more pods as available than its size.
+	Stale int `json:"stale"`
 	// Busiest is the most writes of one object in one minute.
 	Busiest int `json:"busiest"`
 }
@@ -288,8 +291,8 @@ type books struct {
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden, busiest, late, unseen and unread are found by rules, for the figures.
-	hidden, busiest, late, unseen, unread int
+	// hidden, busiest, late, unseen, unread and stale are found by rules, for the figures.
+	hidden, busiest, late, unseen, unread, stale int
 	// owned are the objects that an owner has ever controlled, and labelled the pods that
 	// have an app.
 	owned    map[types.UID][]types.UID
@@ -394,7 +397,7 @@ func (b *books) openAudit() {
 }
 
 func (b *books) figures() Figures {
-	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen, Unread: b.unread}
+	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen, Unread: b.unread, Stale: b.stale}
 	for _, o := range b.Outcomes {
 		for _, r := range o.Results {
 			if r.Unsure {

@@ -184,12 +184,13 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 			return Violation{}, false
 		}
 	}
-	had, left := int32(0), int32(0)
+	had, left, stale := int32(0), int32(0), false
 	for uid, set := range w.owned[owner.UID] {
 		seen := b.at(uid, looked)
 		if seen == nil || set.Ref.Kind != replicaSets {
 			continue
 		}
+		stale = stale || seen.Available > seen.Replicas
 		replicas := set.Replicas
 		if uid == c.Object.UID {
 			had, replicas = had+min(seen.Available, before.Replicas), c.Object.Replicas
@@ -199,6 +200,12 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 		left += min(seen.Available, replicas)
 	}
 	if left >= had || left >= floor {
+		return Violation{}, false
+	}
+	// The status of a ReplicaSet that was just made smaller still counts what is going, and
+	// reconcileOldReplicaSets (pkg/controller/deployment/rolling.go), as ours, believes it.
+	if stale {
+		b.stale++
 		return Violation{}, false
 	}
 	return violation(b.evidence(turn, c), "%v went from %d to %d, which leaves %d of %d available pods of %s, and %d must stay",

@@ -190,6 +190,16 @@ func TestWorkloadRulesBite(t *testing.T) {
 
 		{"", "within what may be lacking", rolling(), func(s *story) { s.shrinks(3) }},
 		{"I5", "below what must stay", rolling(), func(s *story) { s.shrinks(2) }},
+		{"", "with a status of a larger size", rolling(), func(s *story) {
+			s.turn(deployer, "d", deed{events.VerbCreate, "n", s.newSet("n", "d", 1)})
+			s.change("n", func(o *Object) { o.Available = 2 })
+			s.shrinks(2)
+		}},
+		{"I5", "with a status of its size", rolling(), func(s *story) {
+			s.turn(deployer, "d", deed{events.VerbCreate, "n", s.newSet("n", "d", 1)})
+			s.change("n", func(o *Object) { o.Available = 1 })
+			s.shrinks(1)
+		}},
 		{"", "what is not available", rolling(), func(s *story) { s.change("s", func(o *Object) { o.Available = 2 }); s.shrinks(2) }},
 		{"", "as a user asked", rolling(), func(s *story) { s.change("d", func(o *Object) { o.Replicas = 2 }); s.shrinks(2) }},
 		{"I5", "a ready pod and not one that is not", rolling(), func(s *story) { s.shrinks(3); s.unready("s-0"); s.takes(setter, "s", "s-1") }},
