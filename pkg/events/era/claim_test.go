@@ -123,6 +123,79 @@ func TestAFloodOfForgedEpochs(t *testing.T) {
 	})
 }
 
+// Work waits for nothing while no claim is on trial, and for the claimed epoch while one is.
+func TestWhatWorkWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, w := memory.New(memory.Options{}), &witness{}
+		e := shared(t, b, none(t), w.share)
+		pending := func(when string, want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if epoch, decided := e.Pending(); epoch != want || (decided != nil) != (want > 0) {
+				t.Errorf("%s work waits for epoch %d, want %d", when, epoch, want)
+			}
+		}
+		say := func() {
+			t.Helper()
+			if err := era.Say(b, era.Claim{Epoch: 7}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pending("before any claim", 0)
+		say()
+		pending("while one is on trial", 7)
+		held(e)
+		pending("after it was refuted", 0)
+		time.Sleep(10*time.Minute - 1)
+		say()
+		pending("while the refusal counts", 0)
+		synctest.Wait()
+		time.Sleep(10 * time.Minute)
+		say()
+		pending("when the refusal counts no more", 7)
+	})
+}
+
+// Claims that follow each other make the process look once in five seconds, and claims of an
+// impossible epoch are told of as often.
+func TestHowOftenClaimsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, w := memory.New(memory.Options{}), &witness{}
+		e := shared(t, b, none(t), w.share)
+		say := func(epoch uint64) {
+			t.Helper()
+			if err := era.Say(b, era.Claim{Epoch: epoch}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say(7)
+		say(math.MaxUint64)
+		held(e)
+		looked, _, _, _ := w.counts()
+		time.Sleep(5*time.Second - 1)
+		say(7)
+		if checks, _, _, _ := w.counts(); checks != looked {
+			t.Errorf("%d looks within five seconds of a refusal, want %d", checks, looked)
+		}
+		time.Sleep(1)
+		say(7)
+		if checks, _, _, _ := w.counts(); checks != looked+1 {
+			t.Errorf("%d looks five seconds after a refusal, want %d", checks, looked+1)
+		}
+		say(math.MaxUint64)
+		time.Sleep(5*time.Second - 1)
+		say(math.MaxUint64)
+		if _, _, _, impossible := w.counts(); impossible != 2 {
+			t.Errorf("impossible claims are told of %d times within five seconds, want twice", impossible)
+		}
+		time.Sleep(1)
+		say(math.MaxUint64)
+		if _, _, _, impossible := w.counts(); impossible != 3 {
+			t.Errorf("impossible claims are told of %d times, want a third time after five seconds", impossible)
+		}
+	})
+}
+
 // What is claimed before it can be seen is found within seconds, and work waits until
 // then; the number is the one that is seen.
 func TestAnEpochThatIsSeenLater(t *testing.T) {

@@ -110,10 +110,7 @@ func (e *Era) Share(ctx context.Context, c Config) {
 
 // Say tells everybody of an epoch.
 func Say(b bus.Peers, claim Claim) error {
-	data, err := json.Marshal(claim)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(claim) // a number and a string always have a JSON form
 	return b.Say(topic, data)
 }
 

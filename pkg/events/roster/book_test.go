@@ -139,3 +139,46 @@ func TestLevelsStayApartWhenManyFellSilent(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoComesBackIsSilentNoMore: the others ask in the ranks that they had before.
+func TestWhoComesBackIsSilentNoMore(t *testing.T) {
+	b := among("a", "b")
+	before, at := b.level("work"), begin.Add(2*silence)
+	for end := at.Add(2 * silence); at.Before(end); at = at.Add(heartbeat) {
+		b.hear(beat{ID: "a"}, at)
+		b.turn(at, true)
+	}
+	if len(b.silent) != 1 || b.level("work") == before {
+		t.Fatalf("b is silent, and a asks in rank %d as before", before)
+	}
+	b.hear(beat{ID: "b"}, at)
+	if got := b.level("work"); len(b.silent) != 0 || got != before {
+		t.Errorf("b is heard again, %d are silent, and a asks in rank %d, want %d", len(b.silent), got, before)
+	}
+}
+
+// TestWhoIsSureOfAnswers: only another replica that is ready and gets its answers, and only
+// while this one hears what the others say.
+func TestWhoIsSureOfAnswers(t *testing.T) {
+	at := begin.Add(2 * silence)
+	for name, c := range map[string]struct {
+		others []beat
+		at     time.Time
+		want   bool
+	}{
+		"alone":                        {nil, at, false},
+		"beside one that is ready":     {[]beat{{ID: "b"}}, at, true},
+		"beside one in doubt":          {[]beat{{ID: "b", Doubtful: true}}, at, false},
+		"beside one that is unfit":     {[]beat{{ID: "b", Standing: unfit}}, at, false},
+		"beside one of each":           {[]beat{{ID: "b", Doubtful: true}, {ID: "c", Standing: unfit}, {ID: "d"}}, at, true},
+		"when it has not heard itself": {[]beat{{ID: "b"}}, at.Add(time.Hour), false},
+	} {
+		b := among("a")
+		for _, other := range c.others {
+			b.hear(other, at)
+		}
+		if got := b.sureOthers(c.at); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -160,9 +160,6 @@ func Text(value any) string {
 	case string:
 		return v
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprint(value) // it came from JSON, so this cannot be
-	}
+	text, _ := json.Marshal(value) // it came from JSON, so that it can be written
 	return string(text)
 }

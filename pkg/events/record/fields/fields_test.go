@@ -5,8 +5,10 @@ import (
 	"reflect"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -16,10 +18,10 @@ import (
 
 func TestDiffNamesTheFields(t *testing.T) {
 	was := tree(t, `{"metadata":{"resourceVersion":"1","generation":1,"labels":{"app.kubernetes.io/name":"a"}},
-		"spec":{"replicas":3,"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y"}],"args":["1","2"]},
+		"spec":{"replicas":3,"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y"}],"args":["1","2"],"volumes":[]},
 		"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
 	is := tree(t, `{"metadata":{"resourceVersion":"2","generation":2,"labels":{"app.kubernetes.io/name":"b"}},
-		"spec":{"replicas":5,"containers":[{"name":"b","image":"y"},{"name":"a","image":"x:2"}],"args":["1","3"],"paused":true},
+		"spec":{"replicas":5,"containers":[{"name":"b","image":"y"},{"name":"a","image":"x:2"}],"args":["1","3"],"paused":true,"volumes":[{"name":"v"}]},
 		"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 	want := []fields.Change{
 		{"metadata.labels[app.kubernetes.io/name]", "a", "b"},
@@ -27,10 +29,30 @@ func TestDiffNamesTheFields(t *testing.T) {
 		{"spec.containers[a].image", "x:1", "x:2"},
 		{"spec.paused", nil, true},
 		{"spec.replicas", 3.0, 5.0},
+		{"spec.volumes", []any{}, []any{map[string]any{"name": "v"}}},
 		{"status.conditions[Ready].status", "False", "True"},
 	}
 	if got := fields.Diff(was, is); !reflect.DeepEqual(got, want) {
 		t.Errorf("the changes are\n%+v, want\n%+v", got, want)
+	}
+}
+
+// What is apart is told value by value, by path; what is empty is as good as not there.
+func TestApartNamesTheValues(t *testing.T) {
+	was := tree(t, `{"metadata":{"labels":{"a":"1"}},"spec":{"containers":[{"name":"a","image":"x:1"}],"args":["1"],"note":"","gone":true,"none":null,"list":[]}}`)
+	is := tree(t, `{"metadata":{"labels":{}},"spec":{"containers":[{"name":"a","image":"x:2"},{"name":"b"}],"args":["1"],"list":[1]}}`)
+	want := []fields.Change{
+		{"metadata.labels.a", "1", nil},
+		{"spec.containers[a].image", "x:1", "x:2"},
+		{"spec.containers[b].name", nil, "b"},
+		{"spec.gone", true, nil},
+		{"spec.list", nil, []any{1.0}},
+	}
+	if got := fields.Apart(was, is); !reflect.DeepEqual(got, want) {
+		t.Errorf("apart are\n%+v, want\n%+v", got, want)
+	}
+	if got := fields.Apart(is, is); got != nil {
+		t.Errorf("of the same apart are %+v", got)
 	}
 }
 
@@ -63,6 +85,7 @@ func TestWithin(t *testing.T) {
 	}{
 		{"spec.replicas", "spec.replicas", true}, {"spec.replicas", ".spec", true}, {"spec", "spec.replicas", true},
 		{"spec.replicasX", "spec.replicas", false}, {"spec.containers[a].image", "spec.containers", true}, {"status", "spec", false},
+		{"status", "[a]", false},
 	} {
 		if got := (fields.Change{Path: c.path}).Within(c.asked); got != c.want {
 			t.Errorf("%s within %s: %v", c.path, c.asked, got)
@@ -99,6 +122,19 @@ func TestBodiesOfEveryForm(t *testing.T) {
 		if got, err := fields.Of(kinds.Pods.Kind, events.Delta{ContentType: contentType, Body: []byte("{")}); err == nil {
 			t.Errorf("damaged %s is %v", contentType, got)
 		}
+	}
+}
+
+// A body that the API server would not have sent, since a part of it is no JSON, is an error.
+func TestABodyWithBadPartsIsAnError(t *testing.T) {
+	kind := kinds.ControllerRevisions.Kind
+	revision := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}}
+	body, err := kinds.Encode(kind, revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := fields.Of(kind, events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: body}); err == nil || got != nil {
+		t.Errorf("it is read as %v", got)
 	}
 }
 

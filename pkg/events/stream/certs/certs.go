@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"time"
 )
@@ -54,14 +53,12 @@ func (p Pair) Issue(name string, hosts []string, valid time.Duration) (Pair, err
 	return issue(template, &authority, valid)
 }
 
-// issue signs with an authority, or with the new key where there is none.
+// issue signs with an authority, or with the new key where there is none. The serial number
+// is made up by the library.
 func issue(template *x509.Certificate, authority *tls.Certificate, valid time.Duration) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Pair{}, fmt.Errorf("make a key: %w", err)
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
-		return Pair{}, fmt.Errorf("make a serial number: %w", err)
 	}
 	// Clocks may differ by some minutes.
 	template.NotBefore = time.Now().Add(-time.Hour)

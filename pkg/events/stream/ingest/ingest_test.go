@@ -29,6 +29,9 @@ func TestWhatABatchSays(t *testing.T) {
 	if got, want := b.Ping(), "_INBOX.x.id.1.fail.3.4.$FI"; got != want {
 		t.Errorf("a ping has %s, want %s", got, want)
 	}
+	if got, want := sent(12).Ping(), "_INBOX.x.id.1.fail.12.4.$FI"; got != want {
+		t.Errorf("a ping behind twelve messages has %s, want %s", got, want)
+	}
 	if b.Owns(ingest.New("_INBOX.x", "id2").Next()) {
 		t.Error("the batch takes another one's messages for its own")
 	}
@@ -59,6 +62,7 @@ func TestWhatTheServerSays(t *testing.T) {
 		"a batch that is not known":   {[]string{`{"error":{"code":400,"err_code":10208,"description":"batch publish ID unknown"},"stream":"EV_pods","seq":0}`}, 0, broken},
 		"a server that is too old":    {[]string{`{"stream":"EV_pods","seq":70}`}, 0, func(err error) bool { return errors.Is(err, ingest.ErrUnsupported) }},
 		"the end of the batch":        {[]string{`{"stream":"EV_pods","seq":70,"batch":"id","count":4}`}, 4, broken},
+		"an answer of other types":    {[]string{`{"type":"ack","seq":3,"last_seq":"none"}`}, 0, func(err error) bool { return strings.Contains(err.Error(), "read an answer") }},
 		"what is no answer":           {[]string{`+OK`}, 0, func(err error) bool { return strings.Contains(err.Error(), "read an answer") }},
 		"an answer of another server": {[]string{`{"type":"later"}`}, 0, func(err error) bool { return strings.Contains(err.Error(), `"later"`) }},
 	} {

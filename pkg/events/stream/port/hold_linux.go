@@ -1,6 +1,7 @@
 package port
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 )
@@ -10,25 +11,22 @@ import (
 // all Go programs do.
 func hold() (port int, err error) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	if err == nil {
+		port, err = bind(socket)
 	}
-	if port, err = bind(socket); err != nil {
-		_ = syscall.Close(socket)
+	if err != nil {
+		_ = syscall.Close(socket) // where there is none nothing is closed
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
 	return port, nil
 }
 
+// bind makes all calls and gives the first error: what follows a call that fails does nothing.
 func bind(socket int) (port int, err error) {
-	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return 0, err
-	}
-	if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		return 0, err
-	}
+	bound := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	shared := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	address, err := syscall.Getsockname(socket)
-	if err != nil {
+	if err := cmp.Or(bound, shared, err); err != nil {
 		return 0, err
 	}
 	return address.(*syscall.SockaddrInet4).Port, nil

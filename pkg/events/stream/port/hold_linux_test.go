@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -35,5 +36,29 @@ func TestAPortThatWasChosenIsKept(t *testing.T) {
 		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWithoutAPortThereIsAnError: a process that may open no more files is told so, as is the
+// caller that binds what is no socket.
+func TestWithoutAPortThereIsAnError(t *testing.T) {
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	port, err := Free()
+	if restored := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); restored != nil {
+		t.Fatal(restored)
+	}
+	if !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "find a free port") || port != 0 {
+		t.Errorf("with no file to open: port %d, %v", port, err)
+	}
+	if port, err := bind(-1); !errors.Is(err, syscall.EBADF) || port != 0 {
+		t.Errorf("without a socket: port %d, %v", port, err)
 	}
 }

@@ -122,3 +122,23 @@ func TestBadKeys(t *testing.T) {
 		}
 	}
 }
+
+// With a key that is too weak to sign there is an error and no token.
+func TestAWeakKeyMakesNoToken(t *testing.T) {
+	var weak []byte
+	t.Run("the key", func(t *testing.T) {
+		t.Setenv("GODEBUG", "rsa1024min=0")
+		key, err := rsa.GenerateKey(rand.Reader, 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weak = block(t, "RSA PRIVATE KEY")(x509.MarshalPKCS1PrivateKey(key), nil)
+	})
+	m, err := mint.New(weak, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token, err := m.Token(subject); err == nil || !strings.Contains(err.Error(), "sign a token") || token != "" {
+		t.Errorf("a token of %d bytes, %v", len(token), err)
+	}
+}
