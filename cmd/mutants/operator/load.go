@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/token"
 	"go/types"
 	"os"
 	"path/filepath"
@@ -182,6 +183,57 @@ func (s *source) unnoticed(call *ast.CallExpr) bool {
 		return f.Pkg().Path() == "os"
 	}
 	return false
+}
+
+// besideError says that an expression is the 0 or the false that is returned beside an
+// error that is not nil. By convention no caller looks at it.
+func (s *source) besideError(n ast.Node, path []ast.Node) bool {
+	e, ok := n.(ast.Expr)
+	if !ok || len(path) == 0 || !s.constant(e) {
+		return false
+	}
+	if v := s.pkg.TypesInfo.Types[e].Value.ExactString(); v != "0" && v != "false" {
+		return false
+	}
+	r, ok := path[len(path)-1].(*ast.ReturnStmt)
+	return ok && s.isError(r.Results[len(r.Results)-1], path)
+}
+
+// isError says that an expression is certain to be an error that is not nil: one that is
+// made here, one of a package, or a variable that an if around compares with nil.
+func (s *source) isError(e ast.Expr, path []ast.Node) bool {
+	switch e := ast.Unparen(e).(type) {
+	case *ast.CallExpr:
+		f := s.called(e)
+		return f != nil && f.Pkg() != nil && slices.Contains([]string{"fmt.Errorf", "errors.New"}, f.Pkg().Path()+"."+f.Name())
+	case *ast.Ident:
+		of := s.pkg.TypesInfo.Uses[e]
+		if of == nil || !types.Identical(of.Type(), errorType) {
+			return false
+		}
+		return of.Parent() == s.pkg.Types.Scope() || comparedWithNil(s.pkg.TypesInfo, of, path)
+	}
+	return false
+}
+
+var errorType = types.Universe.Lookup("error").Type()
+
+// comparedWithNil says that the if around a return asks whether a variable is not nil, and
+// nothing besides.
+func comparedWithNil(info *types.Info, of types.Object, path []ast.Node) bool {
+	if len(path) < 3 {
+		return false
+	}
+	around, ok := path[len(path)-3].(*ast.IfStmt)
+	if !ok || path[len(path)-2] != ast.Node(around.Body) {
+		return false
+	}
+	c, ok := around.Cond.(*ast.BinaryExpr)
+	if !ok || c.Op != token.NEQ {
+		return false
+	}
+	x, ok := c.X.(*ast.Ident)
+	return ok && info.Uses[x] == of && info.Types[c.Y].IsNil()
 }
 
 // called is the function that is called by its name.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -63,6 +64,9 @@ type change struct {
 	after    string
 	kind     string          // form value: the name of its type
 	tag      *ast.SwitchStmt // form condition: the expression is one of its cases
+	// unread says that a caller does not look at what is changed. Such a change is counted,
+	// so that the names of the others stay, and is not tried.
+	unread bool
 }
 
 // source is one file while operators look at it.
@@ -116,7 +120,7 @@ func (s *source) mutants(dir, file string) []Mutant {
 		counts[key]++
 		m.Name = fmt.Sprintf("%s:%d", key, counts[key])
 	}
-	return all
+	return slices.DeleteFunc(all, func(m Mutant) bool { return m.change.unread })
 }
 
 // part is a declaration with a name.
@@ -172,7 +176,7 @@ func (s *source) mutantsOf(root ast.Node, like Mutant) (all []Mutant) {
 			for _, c := range o.of(s, n, path) {
 				m := like
 				m.change = c
-				m.change.operator = o.name
+				m.change.operator, m.change.unread = o.name, s.besideError(n, path)
 				m.Line = s.pkg.Fset.Position(n.Pos()).Line
 				m.Before, m.After = strings.TrimSpace(string(s.text[c.from:c.to])), c.after
 				all = append(all, m)

@@ -59,10 +59,29 @@ func (b *box) decide(of []string, wait time.Duration, ok bool) (bool, error) {
 	}
 	return b.n < 0755, nil
 }
+
+var errEmpty = errors.New("empty")
+
+func measure(of string, sure bool) (int, bool, error) {
+	n, err := fmt.Sscan(of)
+	if err != nil {
+		return 0, false, err
+	}
+	if err == nil {
+		return 0, sure, err
+	}
+	if of == "" {
+		return 0, true, errEmpty
+	}
+	if n > 4 {
+		return 1, false, fmt.Errorf("measure %d", n)
+	}
+	return 0, false, nil
+}
 `
 
 // What is broken in a sample, by operator, and what is not: locks, logs, the text of an
-// error, a permission, what is appended to without a result.
+// error, a permission, what is appended to without a result, a 0 or false beside an error.
 func TestWhatIsBroken(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "sample.go": sample} {

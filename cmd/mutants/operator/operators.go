@@ -250,7 +250,7 @@ func noError(s *source, n ast.Node, path []ast.Node) []change {
 	}
 	last := r.Results[len(r.Results)-1]
 	results := s.resultsOf(path)
-	if results == nil || results.Len() != len(r.Results) || !types.Identical(results.At(results.Len()-1).Type(), types.Universe.Lookup("error").Type()) {
+	if results == nil || results.Len() != len(r.Results) || !types.Identical(results.At(results.Len()-1).Type(), errorType) {
 		return nil
 	}
 	if s.pkg.TypesInfo.Types[last].IsNil() {
