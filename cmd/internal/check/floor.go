@@ -112,7 +112,9 @@ func (b *books) fewNodes(turn *Turn, e *end) (Violation, bool) {
 	}
 	without := map[string]bool{}
 	for _, uid := range b.owned[turn.UID] {
-		without[b.lives[uid][0].Object.Node] = true
+		if b.kindOf(uid) == pods {
+			without[b.lives[uid][0].Object.Node] = true
+		}
 	}
 	for _, o := range b.podsAt(turn.UID, looked) {
 		// Those that the same turn took before it count as taken.

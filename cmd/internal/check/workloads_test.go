@@ -65,6 +65,7 @@ func sets(ordered bool) *story {
 func daemons() *story {
 	s := newStory()
 	s.owner(daemonSets, "a", func(o *Object) { o.Replicas, o.Unavailable = 3, 1 })
+	s.put(Object{Ref: ref(kinds.ControllerRevisions.Name, "a-1"), UID: "a-1", Owners: ownedBy("a")}) // on no node
 	for _, n := range []string{"x", "y", "z"} {
 		s.makes("ds", "a", types.UID("a-"+n), onNode(n))
 	}
