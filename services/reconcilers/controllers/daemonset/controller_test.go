@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -48,12 +49,49 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Of a set that is on its way out, or that would own everything, only itself is seen.
+func TestObserveOfASetThatDoesNothing(t *testing.T) {
+	for what, edit := range map[string]func(*appsv1.DaemonSet){
+		"being deleted":      func(set *appsv1.DaemonSet) { reconciletest.Deleted[*appsv1.DaemonSet](now)(set) },
+		"without a selector": func(set *appsv1.DaemonSet) { set.Spec.Selector = nil },
+		"selecting what is no label": func(set *appsv1.DaemonSet) {
+			set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "not a label"}}
+		},
+	} {
+		set := daemons("web")
+		edit(set)
+		world := reconciletest.NewWorld(kinds.ControllerRevisions.Kind).Put(kinds.DaemonSets.Kind, set).
+			Put(kinds.Nodes.Kind, node("n1")).Put(kinds.Pods.Kind, reconciletest.Pod("web-a", of(set)))
+		v, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "web"})
+		if !ok || v.Set == nil || len(v.Nodes)+len(v.Pods) > 0 {
+			t.Errorf("of a set %s it sees %d nodes and %d pods; there: %v", what, len(v.Nodes), len(v.Pods), ok)
+		}
+	}
+}
+
+// The gates are on record with what was seen, so that a turn can be decided again.
+func TestGatesAreSeen(t *testing.T) {
+	gates := gate.Set{gate.TaintTolerationComparisonOperators: true}
+	world := reconciletest.NewWorld(kinds.Nodes.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind).Put(kinds.DaemonSets.Kind, daemons("web"))
+	c := New(gates)
+	if v, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "web"}); !ok || !v.Gates.On(gate.TaintTolerationComparisonOperators) {
+		t.Errorf("it sees the gates %v of a set that is there: %v", v.Gates, ok)
+	}
+	if _, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "other"}); ok {
+		t.Error("it sees a set that is not there")
+	}
+}
+
 func TestWhoseTurnANodeMakesIt(t *testing.T) {
 	any1, some := daemons("any"), daemons("some")
+	any1.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "mine"}}
 	some.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	world := reconciletest.NewWorld(kinds.Nodes.Kind).Put(kinds.DaemonSets.Kind, any1, some)
 	fast, shut, beating := node("n1"), node("n1", corev1.Taint{Key: "shut", Effect: corev1.TaintEffectNoSchedule}), node("n1")
 	fast.Labels["disk"], beating.Annotations, beating.Generation = "fast", map[string]string{"beat": "1"}, 7
+	pool := func(value string) *corev1.Node {
+		return node("n1", corev1.Taint{Key: "pool", Value: value, Effect: corev1.TaintEffectNoSchedule})
+	}
 	for _, c := range []struct {
 		what     string
 		was, now metav1.Object
@@ -66,6 +104,9 @@ func TestWhoseTurnANodeMakesIt(t *testing.T) {
 		{"one that is closed", node("n1"), shut, []string{"any"}},
 		{"one that is opened", shut, node("n1"), []string{"any"}},
 		{"one whose taint has another reason", shut, node("n1", corev1.Taint{Key: "shut", Value: "2", Effect: corev1.TaintEffectNoSchedule}), nil},
+		{"one whose taint becomes another", pool("mine"), shut, []string{"any"}},
+		{"one whose taint has another value", pool("mine"), pool("yours"), []string{"any"}},
+		{"one whose taint has a stronger effect", shut, node("n1", corev1.Taint{Key: "shut", Effect: corev1.TaintEffectNoExecute}), []string{"any"}},
 	} {
 		var got []string
 		for _, k := range world.Keys(Controller, kinds.Nodes.Kind, c.was, c.now) {
@@ -134,10 +175,18 @@ func TestTolerations(t *testing.T) {
 func TestNodeOf(t *testing.T) {
 	two := bound(nil, "n1")
 	two.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values = []string{"n1", "n2"}
+	other := func(key string, operator corev1.NodeSelectorOperator) *corev1.Affinity {
+		a := bound(nil, "n1")
+		terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		terms[0].MatchFields[0].Key, terms[0].MatchFields[0].Operator = key, operator
+		return a
+	}
 	for what, c := range map[string]struct {
 		spec corev1.PodSpec
 		want string
 	}{
+		"kept off it":      {corev1.PodSpec{Affinity: other("metadata.name", corev1.NodeSelectorOpNotIn)}, ""},
+		"bound by a field": {corev1.PodSpec{Affinity: other("metadata.uid", corev1.NodeSelectorOpIn)}, ""},
 		"on its node":      {corev1.PodSpec{NodeName: "n1", Affinity: bound(nil, "n2")}, "n1"},
 		"bound to it":      {corev1.PodSpec{Affinity: bound(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}, "n2")}, "n2"},
 		"bound to two":     {corev1.PodSpec{Affinity: two}, ""},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -55,8 +56,8 @@ func TestALargeSet(t *testing.T) {
 			births++
 		}
 	}
-	if deaths != Burst || births != Burst {
-		t.Errorf("of %d nodes %d lose their pod and %d get one; at most %d do in a turn", nodes, deaths, births, Burst)
+	if deaths != 250 || births != 250 {
+		t.Errorf("of %d nodes %d lose their pod and %d get one; at most 250 do in a turn", nodes, deaths, births)
 	}
 }
 
@@ -73,6 +74,16 @@ func TestALargeTemplate(t *testing.T) {
 	}
 	if births == 0 || births > 10 || size > 1<<20 {
 		t.Errorf("%d births in one turn have %d bytes", births, size)
+	}
+}
+
+// However large a template is, a turn makes a pod of it.
+func TestATemplateThatFillsATurn(t *testing.T) {
+	v := large(3)
+	v.Pods, v.Set.Spec.Template.Annotations = nil, map[string]string{"note": strings.Repeat("x", template.Weight)}
+	v.Revisions = []*appsv1.ControllerRevision{revisionOf(v.Set, "nginx:1")}
+	if got := moves(v); got != "+n00000" {
+		t.Errorf("of a template as large as a turn may be it does %q", got)
 	}
 }
 
