@@ -3,14 +3,18 @@ package era_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/era"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
@@ -75,7 +79,7 @@ func TestAForgedEpochIsNotTaken(t *testing.T) {
 				if err := era.Say(b, era.Claim{Epoch: forged, By: "mallory"}); err != nil {
 					t.Fatal(err)
 				}
-				if waited := held(e); waited == 0 || waited >= 10*time.Second {
+				if waited := held(e); waited != 7750*time.Millisecond { // the sum of the pauses
 					t.Errorf("work waited for %v", waited)
 				}
 				checks, confirmed, refuted, _ := w.counts()
@@ -234,6 +238,137 @@ func TestThereIsAlwaysANextEpoch(t *testing.T) {
 		e.Begin(math.MaxUint64)
 		if e.Begin(1); now(e) != 1 {
 			t.Errorf("epoch %d, want 1", now(e))
+		}
+	})
+}
+
+// What is too long, or not quite a claim, is none; of a long name the beginning counts.
+func TestWhatIsAClaim(t *testing.T) {
+	padded := func(to int) string {
+		text := `{"epoch":1,"by":"w"}`
+		return text + strings.Repeat(" ", to-len(text))
+	}
+	for data, want := range map[string]era.Claim{
+		padded(1024): {Epoch: 1, By: "w"},
+		padded(1025): {},
+		`{"epoch":1,"by":"` + strings.Repeat("w", 256) + `"}`: {Epoch: 1, By: strings.Repeat("w", 256)},
+		`{"epoch":1,"by":"` + strings.Repeat("w", 300) + `"}`: {Epoch: 1, By: strings.Repeat("w", 256)},
+		`{"epoch":1,"by":3}`: {},
+		`{"by":"w"}`:         {},
+	} {
+		if got, ok := era.Decode([]byte(data)); got != want || ok != (want != era.Claim{}) {
+			t.Errorf("%.40q of %d bytes is %+v, %t", data, len(data), got, ok)
+		}
+	}
+}
+
+// What is known already, and what this process says itself, is no reason to look. Only the
+// first look at a claim is said to be the first.
+func TestWhatIsLookedInto(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		var looks []bool
+		e := shared(t, b, none(t), func(c *era.Config) {
+			c.ID = "self"
+			c.Check = func(_ context.Context, first bool) (uint64, error) { looks = append(looks, first); return 0, nil }
+		})
+		e.Begin(3)
+		_, over := e.Now()
+		if e.Begin(3); isClosed(over) {
+			t.Error("an epoch is over that began once more")
+		}
+		for _, claim := range []era.Claim{{Epoch: 2}, {Epoch: 3}, {Epoch: 9, By: "self"}, {By: "other"}} {
+			if err := era.Say(b, claim); err != nil {
+				t.Fatal(err)
+			}
+			if held(e); len(looks) > 0 {
+				t.Errorf("%+v is looked into", claim)
+			}
+		}
+		if err := era.Say(b, era.Claim{Epoch: 4}); err != nil {
+			t.Fatal(err)
+		}
+		if held(e); !slices.Equal(looks, []bool{true, false, false, false, false, false}) {
+			t.Errorf("the looks are the first ones: %v", looks)
+		}
+		if e.Begin(events.MaxEpoch); now(e) != events.MaxEpoch {
+			t.Errorf("the last epoch that there is does not begin: %d", now(e))
+		}
+	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A claim that cannot be looked into is neither borne out nor refuted, what is in the way is
+// told, and work waits for the next claim as well.
+func TestAClaimThatCannotBeLookedInto(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, away := memory.New(memory.Options{}), errors.New("away")
+		var troubles []error
+		judged := 0
+		e := shared(t, b, func(err error) { troubles = append(troubles, err) }, func(c *era.Config) {
+			c.Check = func(context.Context, bool) (uint64, error) { return 0, away }
+			c.Judged = func(era.Claim, era.Verdict) { judged++ }
+		})
+		for range 2 {
+			if err := era.Say(b, era.Claim{Epoch: 4}); err != nil {
+				t.Fatal(err)
+			}
+			if waited := held(e); waited == 0 {
+				t.Error("work does not wait")
+			}
+			synctest.Wait()
+			if len(troubles) != 6 || !errors.Is(troubles[0], away) || judged != 0 {
+				t.Errorf("after six looks %d verdicts, and the troubles %v", judged, troubles)
+			}
+			troubles = nil
+			time.Sleep(5 * time.Second)
+		}
+	})
+}
+
+// deaf is a bus on which nothing can be heard for some time.
+type deaf struct {
+	bus.Peers
+	until time.Time
+	err   error
+}
+
+func (d *deaf) Listen(ctx context.Context, topic string, hear func([]byte)) error {
+	if time.Now().Before(d.until) {
+		return d.err
+	}
+	return d.Peers.Listen(ctx, topic, hear)
+}
+
+// On a bus that cannot be heard it is tried again every second, and what is in the way is told.
+func TestABusThatCannotBeHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		d := &deaf{b, time.Now().Add(3 * time.Second), errors.New("deaf")}
+		var troubles []error
+		e := shared(t, d, func(err error) { troubles = append(troubles, err) }, func(c *era.Config) {
+			c.Check = func(context.Context, bool) (uint64, error) { return 5, nil }
+		})
+		time.Sleep(2500 * time.Millisecond)
+		synctest.Wait()
+		if len(troubles) != 3 || !errors.Is(troubles[0], d.err) {
+			t.Errorf("in 2.5 s the troubles are %v", troubles)
+		}
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if err := era.Say(b, era.Claim{Epoch: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if got := now(e); got != 5 || len(troubles) != 3 {
+			t.Errorf("when it can be heard again it is epoch %d, want 5; troubles: %v", got, troubles)
 		}
 	})
 }

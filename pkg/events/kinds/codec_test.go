@@ -2,10 +2,12 @@ package kinds_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -42,6 +44,14 @@ func TestBodiesAreRead(t *testing.T) {
 		if got, err := kinds.Decode(c.kind, "text/plain", text); err == nil {
 			t.Errorf("%s in text is %+v", name, got)
 		}
+	}
+	for _, contentType := range []string{kinds.Protobuf, kinds.JSON} {
+		if got, err := kinds.Decode(kinds.Pods.Kind, contentType, []byte("{")); err == nil || got != nil || strings.Contains(err.Error(), "no metadata") {
+			t.Errorf("damage in %s is %+v, %v", contentType, got, err)
+		}
+	}
+	if body, err := kinds.Encode(kinds.Pods.Kind, &unstructured.Unstructured{}); err == nil || body != nil {
+		t.Errorf("a custom resource has the body %q", body)
 	}
 	status, err := kinds.Encode(kinds.Kind{Version: "v1", Kind: "Status"}, &metav1.Status{Message: "too old"})
 	if err != nil {

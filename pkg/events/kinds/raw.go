@@ -66,10 +66,7 @@ func ReadRaw(kind Kind, body []byte) (*Raw, error) {
 // split gives the metadata of the object, which comes first in every kind, and the rest.
 func (r *Raw) split() (metadata, rest []byte, err error) {
 	number, of, n := protowire.ConsumeTag(r.object)
-	switch {
-	case n < 0:
-		return nil, nil, protowire.ParseError(n)
-	case number != fieldMetadata || of != protowire.BytesType:
+	if number != fieldMetadata || of != protowire.BytesType { // also where no number can be read
 		return nil, nil, errors.New("it is not the first field of the object")
 	}
 	metadata, size := protowire.ConsumeBytes(r.object[n:])

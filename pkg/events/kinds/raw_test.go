@@ -99,6 +99,38 @@ func TestWhatIsNoObjectOfTheKindIsNotTakenForOne(t *testing.T) {
 	}
 }
 
+// TestDamageIsNamed: it is told from an object of another kind, and found where only the rest
+// of the object is damaged as soon as that is read.
+func TestDamageIsNamed(t *testing.T) {
+	pod, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string][]byte{"without its beginning": pod[4:], "cut": pod[:len(pod)-1], "a type that is cut": []byte("k8s\x00\x0a\x02\x0a\x09")} {
+		if raw, err := kinds.ReadRaw(kinds.Pods.Kind, body); err == nil || raw != nil || strings.Contains(err.Error(), "the body is of") {
+			t.Errorf("%s it is %v, %v", name, raw, err)
+		}
+	}
+	if _, err := kinds.ReadRaw(kinds.Pods.Kind, pod[4:]); !strings.Contains(err.Error(), "begin") {
+		t.Errorf("without its beginning: %v", err)
+	}
+	const spec = "\x12\x01\xff" // what is no message
+	raw, err := kinds.ReadRaw(kinds.Pods.Kind, []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x05\x0a\x00"+spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if object, err := raw.Read(); err == nil || object != nil {
+		t.Errorf("an object whose spec is damaged is read as %v", object)
+	}
+	widget := kinds.Kind{Name: "widgets.example.com", Version: "v1", Kind: "Widget", Form: kinds.Full}
+	if raw, err = kinds.ReadRaw(widget, []byte("k8s\x00\x0a\x18\x0a\x0eexample.com/v1\x12\x06Widget\x12\x02\x0a\x00")); err != nil {
+		t.Fatal(err)
+	}
+	if object, err := raw.Read(); err == nil || object != nil {
+		t.Errorf("an object without a Go type is read as %v", object)
+	}
+}
+
 func TestTheNodeOfAPodIsFound(t *testing.T) {
 	for _, name := range []string{"", "node-7"} {
 		sent, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "app"}}}})
@@ -114,6 +146,10 @@ func TestTheNodeOfAPodIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if raw, err := kinds.ReadRaw(kinds.Nodes.Kind, sent); err != nil || raw.NodeName() != "" {
+		t.Errorf("a node is bound to %q (%v)", raw.NodeName(), err)
+	}
+	sent = []byte("k8s\x00\x0a\x0a\x0a\x02v1\x12\x04Node\x12\x07\x0a\x00\x12\x03\x52\x01n") // a spec that has a text where a Pod's has its node
 	if raw, err := kinds.ReadRaw(kinds.Nodes.Kind, sent); err != nil || raw.NodeName() != "" {
 		t.Errorf("a node is bound to %q (%v)", raw.NodeName(), err)
 	}

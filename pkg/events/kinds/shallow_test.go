@@ -49,7 +49,10 @@ func TestTheOwnersInEveryTypeAreFound(t *testing.T) {
 	if found < 20 {
 		t.Errorf("only %d types were looked at", found)
 	}
-	for _, broken := range []string{"", "{}", "k8s\x00\xff", "k8s\x00\x12\x02\x0a\x09", "k8s\x00\x12\x04\x0a\x02\x6a\x01"} {
+	for _, broken := range []string{
+		"", "{}", "k8s\x00\xff", "k8s\x00\x12\x02\x0a\x09", "k8s\x00\x12\x04\x0a\x02\x6a\x01", "k8s\x00\x0a\x09",
+		"k8s\x00\x12\x05\x0a\x03\x6a\x01\xff",
+	} {
 		if owners, err := kinds.Owners([]byte(broken)); err == nil {
 			t.Errorf("%q has the owners %v", broken, owners)
 		}
