@@ -242,14 +242,9 @@ func (s stage) roll() (reconcile.Decision, bool) {
 	return reconcile.Decision{}, false
 }
 
-// firstUnavailable is the lowest pod that is not well; nil when all are, or when one
-// is missing below it.
+// firstUnavailable is the lowest pod beyond those that there should be that is not well; nil
+// when all are. It is asked where order matters, and the others are well already.
 func (s stage) firstUnavailable() *corev1.Pod {
-	for _, p := range s.replicas {
-		if p == nil || s.unavailable(p) {
-			return p
-		}
-	}
 	for _, p := range slices.Backward(s.condemned) {
 		if s.unavailable(p) {
 			return p
