@@ -110,6 +110,11 @@ var Exemptions = []Exemption{
 	exempt("adopted-with-finalizer", "Job", chance),
 	exempt("given-up-while-it-ends", "Job", "one that is being deleted gives no pod up; the garbage collector ends it"),
 	exempt("failed-and-gone", "Job", ""),
+	exempt("why-it-ends-first", "Job", ""),
+	exempt("told-when-written", "Job", ""),
+	exempt("ready-until-deleted", "Job", ""),
+	exempt("deadline-where-none-is-created", "Job", "its namespace is being terminated; upstream waits five minutes for what cannot be created, and does not say why it ends"),
+	exempt("let-go-when-counted", "Job", ""),
 
 	exempt("irregular-schedule", "CronJob", ""),
 	exempt("every-with-deadline", "CronJob", ""),

@@ -17,6 +17,7 @@ var (
 	creates       = oracle.Refusal{Verb: plan.Create}
 	updates       = oracle.Refusal{Verb: plan.Update}
 	reports       = oracle.Refusal{Verb: plan.Update, Status: true}
+	patches       = oracle.Refusal{Verb: plan.Patch}
 	statusPatches = oracle.Refusal{Verb: plan.Patch, Status: true}
 	deletes       = oracle.Refusal{Verb: plan.Delete}
 	deletesEver   = oracle.Refusal{Verb: plan.Delete, Times: 1 << 30}
@@ -96,4 +97,19 @@ func TestRefusedEndedPodsGoAsUpstreams(t *testing.T) {
 
 func TestRefusedEphemeralVolumesAreAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.EphemeralVolumeAtRest, ephemeralWorld, creates)
+}
+
+func TestRefusedJobsEndAsUpstreams(t *testing.T) {
+	restAlike(t, oracle.JobAtRest, lastingJobWorld, creates, patches, reports, deletes)
+}
+
+// lastingJobWorld has a Job whose deadline does not come while both are left alone.
+func lastingJobWorld(t *rapid.T) []runtime.Object {
+	world := jobWorld(t)
+	job := world[0].(*batchv1.Job)
+	if job.Spec.ActiveDeadlineSeconds != nil && (job.Status.StartTime == nil || len(job.Status.Conditions) > 0) {
+		oracle.Uses("deadline-where-none-is-created")
+		job.Spec.ActiveDeadlineSeconds = of(int64(36000))
+	}
+	return world
 }

@@ -23,6 +23,8 @@ var (
 	EndedPodsAtRest       = Rest{Theirs: EndedPods.Theirs, Ours: EndedPods.Ours, Kinds: served(kinds.Nodes.Kind, kinds.Pods.Kind), Long: gcPeriods}
 	EphemeralVolumeAtRest = Rest{Theirs: EphemeralVolume.Theirs, Ours: EphemeralVolume.Ours, Kinds: served(kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind)}
 
+	JobAtRest = Rest{Theirs: Job.Theirs, Ours: Job.Ours, Kinds: served(kinds.Jobs.Kind, kinds.Pods.Kind), Fair: fairJobEnds}
+
 	EndpointsAtRest = Rest{Theirs: Endpoints.Theirs, Ours: Endpoints.Ours, Kinds: served(kinds.Services.Kind, kinds.Pods.Kind, kinds.Endpoints.Kind), Lines: fairEndpointsEnds}
 )
 

@@ -67,7 +67,7 @@ func (s *sight) letGo() reconcile.Decision {
 	}
 	var d reconcile.Decision
 	for _, p := range s.pods {
-		if counted(p) && s.over(p) && !s.uncounted(p) && len(d.Commands) < Burst {
+		if counted(p) && s.over(p) && !s.uncounted(p) && !s.unlost(p) && len(d.Commands) < Burst {
 			d.Because, d.Commands = "pods are counted", append(d.Commands, release(p))
 			d.Figures = append(d.Figures, s.released(p)...)
 		}
@@ -92,6 +92,13 @@ func (s *sight) over(p *corev1.Pod) bool {
 
 // uncounted tells whether a pod that is over has to be in the status and is not.
 func (s *sight) uncounted(p *corev1.Pod) bool { return s.succeeds(p) || s.fails(p) }
+
+// unlost tells whether a pod's index is not tried again for its failure, and the status does
+// not say so: when the pod is gone nothing else does.
+func (s *sight) unlost(p *corev1.Pod) bool {
+	index, _ := indexOf(p)
+	return s.perIndex() && s.lost.has(index) && !s.listedLost.has(index) && s.valid(p) && s.hopeless(p)
+}
 
 // succeeds tells whether a pod has succeeded and the status does not say so.
 func (s *sight) succeeds(p *corev1.Pod) bool {

@@ -187,3 +187,18 @@ func TestANameThatIsTaken(t *testing.T) {
 		t.Errorf("beside %q one is created as %q", free, names())
 	}
 }
+
+// A pod whose failure has its index not tried again is kept until the status says so, though
+// the pod is listed: without it nothing would say that the index has failed.
+func TestThePodOfALostIndexIsKeptUntilTheStatusSaysSo(t *testing.T) {
+	p := failedAgo("a", 0, time.Hour, countedBefore("2", "0"))
+	for said, want := range map[string]bool{"": false, "1": false, "0": true, "0,2": true} {
+		job := indexedJob(3, perIndex(2), listedAlready(p))
+		job.Status.FailedIndexes = &said
+		d := decide(View{Job: job, Pods: []*corev1.Pod{p}}, now)
+		released := slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Verb == events.VerbPatch && c.Name == p.Name })
+		if released != want {
+			t.Errorf("failedIndexes is %q: %s: it is let go: %v, want %v", said, d.Because, released, want)
+		}
+	}
+}

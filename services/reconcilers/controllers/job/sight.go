@@ -30,8 +30,8 @@ type sight struct {
 	// not been counted yet included.
 	succeeded, failed int
 	// done are the indexes that succeeded, told those of them that are in the status,
-	// and lost those that will not be tried again.
-	done, listedIndexes, lost indexes
+	// lost those that will not be tried again, and listedLost those of them in the status.
+	done, listedIndexes, lost, listedLost indexes
 	// retained are the failed pods, by index, that are kept until another has taken
 	// their place, because that continues their count of failures.
 	retained map[int]*corev1.Pod
@@ -108,7 +108,7 @@ func (s *sight) lookAtIndexes() {
 	limit := s.completions()
 	s.listedIndexes = parseIndexes(s.job.Status.CompletedIndexes, limit)
 	if s.perIndex() && s.job.Status.FailedIndexes != nil {
-		s.lost = parseIndexes(*s.job.Status.FailedIndexes, limit)
+		s.listedLost = parseIndexes(*s.job.Status.FailedIndexes, limit)
 	}
 	var done, lost []int
 	for _, p := range s.pods {
@@ -123,7 +123,7 @@ func (s *sight) lookAtIndexes() {
 			lost = append(lost, index)
 		}
 	}
-	s.done, s.lost = s.listedIndexes.with(each(done)), s.lost.with(each(lost))
+	s.done, s.lost = s.listedIndexes.with(each(done)), s.listedLost.with(each(lost))
 	s.succeeded = s.done.count()
 	if s.perIndex() {
 		s.retained = s.retain(s.active)

@@ -1,0 +1,81 @@
+package oracle_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/test/oracle"
+)
+
+// resigned is one of our controllers that does not try again what was refused.
+type resigned struct{ reconcile.Any }
+
+func (r resigned) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
+	d, ok := r.Any.Ask(s, k, now)
+	var left []events.Command
+	for _, c := range d.Commands {
+		last, there := s.Last(k, c.Lane())
+		if _, failed := last.Failure(); !there || !failed {
+			left = append(left, c)
+		}
+	}
+	d.Commands = left
+	return d, ok
+}
+
+// question is a world, and what is refused in it.
+type question struct {
+	world   []runtime.Object
+	refusal oracle.Refusal
+}
+
+// TestRefusalsBite: a controller that gives up at a refusal, or that does something wrong only
+// after one, comes to another end.
+func TestRefusalsBite(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		rest     oracle.Rest
+		worlds   func(*rapid.T) []runtime.Object
+		requests []oracle.Refusal
+		mutant   func(reconcile.Any) reconcile.Any
+	}{
+		{"a Job gives up", oracle.JobAtRest, lastingJobWorld, []oracle.Refusal{creates, patches, reports, deletes}, giveUp},
+		{"a Job does not tell what was refused", oracle.JobAtRest, lastingJobWorld, []oracle.Refusal{creates, deletes}, tellNoFailure},
+	} {
+		t.Run(c.name, func(t *testing.T) { noticedAtRest(t, c.rest, c.mutant, c.worlds, c.requests) })
+	}
+}
+
+func giveUp(c reconcile.Any) reconcile.Any { return resigned{c} }
+
+func tellNoFailure(c reconcile.Any) reconcile.Any {
+	return mutant{Any: c, garble: func(d *reconcile.Decision) {
+		for i := range d.Commands {
+			d.Commands[i].OnFailed = nil
+		}
+	}}
+}
+
+func noticedAtRest(t *testing.T, rest oracle.Rest, m func(reconcile.Any) reconcile.Any, worlds func(*rapid.T) []runtime.Object, requests []oracle.Refusal) {
+	rest.Ours = m(rest.Ours)
+	questions := rapid.Custom(func(r *rapid.T) question { return question{worlds(r), refusalOf(r, requests)} })
+	for seed := range enough {
+		q := questions.Example(seed)
+		diff, err := rest.Compare(t, q.world, q.refusal)
+		switch {
+		case errors.Is(err, oracle.ErrRestless):
+			return
+		case err != nil:
+			t.Fatal(err)
+		case diff != "":
+			return
+		}
+	}
+	t.Errorf("nothing was noticed in %d worlds", enough)
+}
