@@ -66,3 +66,42 @@ func TestScaleFromZero(t *testing.T) {
 		}
 	}
 }
+
+// A target that an autoscaler left without replicas says so, where the gate is on.
+func TestWhatIsSaidOfZero(t *testing.T) {
+	queue := []autoscalingv2.MetricSpec{{Type: autoscalingv2.ObjectMetricSourceType}}
+	for what, c := range map[string]struct {
+		off      bool
+		least    *int32
+		from, to int32
+		metrics  []autoscalingv2.MetricSpec
+		want     string
+	}{
+		"it goes to zero":              {false, new(int32), 3, 0, queue, "ScaledToZero"},
+		"it stays there":               {false, new(int32), 0, 0, queue, "NotScaledToZero"},
+		"it comes back":                {false, new(int32), 0, 3, queue, "NotScaledToZero"},
+		"it goes to one":               {false, new(int32), 3, 1, queue, "NotScaledToZero"},
+		"one is the least":             {false, ptr.To[int32](1), 3, 0, queue, "NotScaledToZero"},
+		"nothing is said of the least": {false, nil, 3, 0, queue, "NotScaledToZero"},
+		"its metric is of pods":        {false, new(int32), 3, 0, nil, "NotScaledToZero"},
+		"the gate is off":              {true, new(int32), 3, 0, queue, ""},
+	} {
+		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: c.least, Metrics: c.metrics}}
+		d := Verdict{Scale: events.Scale{Replicas: c.from}, To: c.to}
+		d.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: "True", Reason: "Before"}}
+		config := Config{Gates: gate.Set{gate.HPAScaleToZero: !c.off}}.filled()
+		told := config.tried(d, h, Tried{OK: true}, now)
+		if got := reasonOf(told.Status, autoscalingv2.ScaledToZero); got != c.want {
+			t.Errorf("%s: %q is said, want %q", what, got, c.want)
+		}
+		did := none
+		if c.to > c.from {
+			did = up
+		} else {
+			did = down
+		}
+		if figure := told.figures(now)[0]; figure.Labels[0] != did || figure.Value != 1 {
+			t.Errorf("%s: %v is counted %v times", what, figure.Labels, figure.Value)
+		}
+	}
+}
