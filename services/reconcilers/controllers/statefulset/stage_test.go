@@ -378,3 +378,65 @@ func TestAVeryLargeSet(t *testing.T) {
 		t.Errorf("it does %d things in a turn", len(decide(v, now).In(events.Act).Commands))
 	}
 }
+
+// Old revisions beyond the limit are forgotten, the oldest first, but for those that pods
+// are of.
+//
+// Upstream: truncateHistory.
+func TestRevisionsThatAreForgotten(t *testing.T) {
+	for what, c := range map[string]struct {
+		limit *int32
+		old   int
+		of    int // the old revision that a pod is of; 0: none
+		want  []string
+	}{
+		"as many as may be":       {ptr.To[int32](2), 2, 0, nil},
+		"one more":                {ptr.To[int32](2), 3, 0, []string{"web-1"}},
+		"a pod is of the oldest":  {ptr.To[int32](1), 3, 1, []string{"web-2"}},
+		"none may be":             {new(int32), 2, 0, []string{"web-1", "web-2"}},
+		"all may be":              {ptr.To[int32](-1), 2, 0, nil},
+		"ten, where none is said": {nil, 10, 0, nil},
+		"the eleventh of those":   {nil, 11, 0, []string{"web-1"}},
+	} {
+		v := lined(1, "new")
+		v.Set.Spec.RevisionHistoryLimit, v.Set.Status.CurrentRevision = c.limit, ""
+		newest := v.Revisions[1]
+		newest.Revision, v.Revisions = 99, []*appsv1.ControllerRevision{newest}
+		for i := range c.old {
+			r := revised(fmt.Sprintf("web-%d", i+1), v.Set)
+			r.Revision, r.ResourceVersion = int64(i+1), "1"
+			v.Revisions = append(v.Revisions, r)
+		}
+		if c.of > 0 {
+			v.Pods = append(v.Pods, linedPod(v.Set, "web-7", fmt.Sprintf("web-%d", c.of), []string{"leaving"}))
+		}
+		var got []string
+		for _, command := range decide(v, now).Commands {
+			if command.Verb == events.VerbDelete && command.Kind == kinds.ControllerRevisions.Name {
+				got = append(got, command.Name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q are forgotten, want %q", what, got, c.want)
+		}
+	}
+}
+
+// A status keeps the conditions that others have set, and does not count a pod of which
+// nothing is known yet.
+func TestWhatAStatusKeeps(t *testing.T) {
+	v := lined(2, "new", "new")
+	v.Pods[1].Status = corev1.PodStatus{}
+	v.Set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "Theirs", Status: "True"}}
+	for _, c := range decide(v, now).Commands {
+		if c.Kind != kinds.StatefulSets.Name {
+			continue
+		}
+		next := parsed[appsv1.StatefulSet](c.Body)
+		if next.Kind != "StatefulSet" || len(next.Status.Conditions) != 1 || next.Status.Replicas != 1 || next.Status.UpdatedReplicas != 1 {
+			t.Errorf("of %q it says %+v", next.Kind, next.Status)
+		}
+		return
+	}
+	t.Error("nothing is said")
+}
