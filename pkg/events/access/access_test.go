@@ -1,7 +1,9 @@
 package access_test
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events/access"
@@ -55,4 +57,67 @@ func TestHowUsersLogIn(t *testing.T) {
 			t.Errorf("%q logs in as %+v", user, got)
 		}
 	}
+}
+
+// What an account is lent another one lends to it, once, and nothing else is lent; and each
+// account's user may use all of it.
+func TestWhatIsLentIsUsed(t *testing.T) {
+	file := access.New([]string{"deployment-controller", "garbage-collector-controller", "serviceaccount-token-controller"})
+	accounts := map[string]access.Account{}
+	for _, a := range file.Accounts {
+		accounts[a.Name] = a
+	}
+	for _, a := range file.Accounts {
+		for i, e := range a.Exports {
+			if j := slices.IndexFunc(a.Exports, func(o access.Export) bool { return o.Service == e.Service && o.Subject == e.Subject }); j < i {
+				t.Errorf("%s lends %s twice", a.Name, e.Subject)
+			}
+			for _, to := range e.To {
+				if !slices.ContainsFunc(accounts[to].Imports, func(i access.Import) bool {
+					return i.From == a.Name && i.Service == e.Service && i.Subject == e.Subject
+				}) {
+					t.Errorf("%s lends %s to %s, which is not lent it", a.Name, e.Subject, to)
+				}
+			}
+		}
+		for _, i := range a.Imports {
+			if !slices.ContainsFunc(accounts[i.From].Exports, func(e access.Export) bool {
+				return e.Service == i.Service && e.Subject == i.Subject && slices.Contains(e.To, a.Name)
+			}) {
+				t.Errorf("%s is lent %s, which %s does not lend", a.Name, i.Subject, i.From)
+			}
+			if !usable(a.Users[0], i) {
+				t.Errorf("%s is lent %s, which its user may not use", a.Name, i.Subject)
+			}
+		}
+	}
+	text := file.String()
+	if empty := regexp.MustCompile(`[a-z]+: \[\s*\]`).FindString(text); empty != "" {
+		t.Errorf("the file has an empty list: %s", empty)
+	}
+	for question, want := range map[string]string{
+		"$JS.API.CONSUMER.MSG.NEXT.*.*": `"1m"`, "$JS.API.DIRECT.GET.>": `"5s"`, "$JS.API.STREAM.NAMES": "",
+	} {
+		line := regexp.MustCompile(`(?m)^ *\{service: "` + regexp.QuoteMeta(question) + `".*$`).FindString(text)
+		if line == "" || strings.Contains(line, "response_threshold") != (want != "") || !strings.Contains(line, want) {
+			t.Errorf("for the answers to %s it is waited as in %q, want %s", question, line, want)
+		}
+	}
+}
+
+// usable tells whether a user may publish to a service that its account is lent, or hear what
+// is published.
+func usable(u access.User, i access.Import) bool {
+	local := i.Subject
+	if i.To != "" {
+		local = i.To
+	}
+	if i.Prefix != "" {
+		local = i.Prefix + "."
+	}
+	allowed := u.Subscribe
+	if i.Service {
+		allowed = u.Publish
+	}
+	return slices.ContainsFunc(allowed, func(subject string) bool { return strings.HasPrefix(subject, strings.TrimRight(local, ">*")) })
 }

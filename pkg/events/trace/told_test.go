@@ -145,6 +145,9 @@ func TestWithoutASpanThereIsNone(t *testing.T) {
 	for name, s := range map[string]*trace.Span{
 		"a request": tracer.Request(ctx, trace.Request{}), "a request without a tracer": off.Request(trace.With(ctx, carry), trace.Request{}),
 		"a question": tracer.Process(trace.Question{}), "a question without a tracer": off.Process(trace.Question{Parent: events.Trace{Parent: sampled}}),
+		"a question about a message without a tracer": off.Process(trace.Question{
+			Parent: events.Trace{Parent: sampled}, Triggers: []events.Trigger{{Stream: "EV_pods", Sequence: 1, Trace: events.Trace{Parent: sampled}}},
+		}),
 		"a first decision": off.First(trace.Question{}, nil, time.Time{}), "a decision": tracer.Reconcile(nil, "c", time.Time{}),
 		"a turn in hand": tracer.Carry(events.Message{}, turn(events.Trace{}), 1), "a turn": off.Carry(events.Message{}, turn(events.Trace{Parent: sampled}), 1),
 		"garbage": tracer.Turn(turn(events.Trace{Parent: strings.Repeat("1", 55)})),
@@ -265,6 +268,57 @@ func TestWhatIsTooLongIsNoWord(t *testing.T) {
 		}
 		if _, ok := trace.DecodeWrite([]byte(text)); ok {
 			t.Errorf("%s is a write", text)
+		}
+	}
+}
+
+// TestAVersionOfAnotherTraceBeginsItsOwn: only what a controller reports goes on in the trace of
+// the version before, and only where that is recorded.
+func TestAVersionOfAnotherTraceBeginsItsOwn(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("watcher", trace.Options{})
+	before := events.Trace{Parent: sampled}
+	for name, c := range map[string]struct {
+		origin  trace.Origin
+		goesOn  bool
+		linksTo int
+	}{
+		"a report":                   {trace.Origin{Reports: true, Before: before}, true, 0},
+		"no report":                  {trace.Origin{Before: before}, false, 1},
+		"a report after no recorded": {trace.Origin{Reports: true}, false, 0},
+	} {
+		span := tracer.Delta(delta("u", "1"), c.origin)
+		span.End()
+		same := trace.Context(span.Trace()).TraceID() == trace.Context(before).TraceID()
+		if last := r.Spans()[len(r.Spans())-1]; same != c.goesOn || len(last.Links) != c.linksTo {
+			t.Errorf("%s goes on in the trace: %t, want %t; with %d links", name, same, c.goesOn, len(last.Links))
+		}
+	}
+}
+
+// TestIDsAreRandom in all of their bytes.
+func TestIDsAreRandom(t *testing.T) {
+	var seen [8]map[byte]bool
+	for range 200 {
+		for i, b := range (trace.IDs{}).NewSpanID(t.Context(), otel.TraceID{}) {
+			if seen[i] == nil {
+				seen[i] = map[byte]bool{}
+			}
+			seen[i][b] = true
+		}
+	}
+	for i := range seen {
+		if len(seen[i]) < 50 {
+			t.Errorf("byte %d has %d values in 200 ids", i, len(seen[i]))
+		}
+	}
+}
+
+// TestAWordThatIsHalfReadIsNone, whatever was read of it.
+func TestAWordThatIsHalfReadIsNone(t *testing.T) {
+	for _, text := range []string{`{"uid":"u","writer":"w","rv":3}`, `{"uid":"u","writer":"w"`, `{"uid":"u"}` + strings.Repeat(" ", 16<<10)} {
+		if w, ok := trace.DecodeWrite([]byte(text)); ok || w != (trace.Write{}) {
+			t.Errorf("%.40q is read as %+v", text, w)
 		}
 	}
 }

@@ -80,11 +80,12 @@ func TestAChainHasLimits(t *testing.T) {
 		parent events.Trace
 		cut    string
 	}{
-		"young":         {events.Trace{Parent: sampled, Hops: 2, Began: now.UnixMilli()}, ""},
-		"unknown age":   {events.Trace{Parent: sampled}, ""},
-		"last hop":      {events.Trace{Parent: sampled, Hops: 19, Began: now.UnixMilli()}, ""},
-		"too many hops": {events.Trace{Parent: sampled, Hops: 20, Began: now.UnixMilli()}, "hops"},
-		"too old":       {events.Trace{Parent: sampled, Began: now.Add(-16 * time.Minute).UnixMilli()}, "age"},
+		"young":            {events.Trace{Parent: sampled, Hops: 2, Began: now.UnixMilli()}, ""},
+		"unknown age":      {events.Trace{Parent: sampled}, ""},
+		"last hop":         {events.Trace{Parent: sampled, Hops: 19, Began: now.UnixMilli()}, ""},
+		"too many hops":    {events.Trace{Parent: sampled, Hops: 20, Began: now.UnixMilli()}, "hops"},
+		"as old as may be": {events.Trace{Parent: sampled, Began: now.Add(-15 * time.Minute).UnixMilli()}, ""},
+		"too old":          {events.Trace{Parent: sampled, Began: now.Add(-16 * time.Minute).UnixMilli()}, "age"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tracetest.New()

@@ -1,0 +1,383 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// writer is claims by a clock that the test turns.
+type writer struct {
+	*Claims
+	start time.Time
+}
+
+func newWriter() writer {
+	start := time.Date(2026, 11, 27, 1, 0, 0, 0, time.UTC)
+	return writer{New("a", start), start}
+}
+
+func (w writer) at(d time.Duration) time.Time { return w.start.Add(d) }
+
+// echo has a heartbeat that is said at a moment come back at once.
+func (w writer) echo(d time.Duration) (lapsed bool) { return w.Hear(w.Heartbeat(w.at(d)), w.at(d)) }
+
+// until has heartbeats come back at once, from one moment to another one.
+func (w writer) until(from, to time.Duration) {
+	for d := from; d <= to; d += Interval {
+		w.echo(d)
+	}
+}
+
+// says has the writer hear another one at a moment.
+func (w writer) says(d time.Duration, id string, number uint64, turns ...uint64) bool {
+	return w.Hear(events.Beat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
+}
+
+// crowd has it hear as many other writers as are remembered.
+func (w writer) crowd(d time.Duration, number uint64) {
+	for i := range mostOthers {
+		w.says(d, fmt.Sprint("other-", i), number)
+	}
+}
+
+// Writers of different versions work beside each other, so they must go by the same measures.
+func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
+	for name, c := range map[string]struct{ got, want time.Duration }{
+		"a heartbeat every":   {Interval, 200 * time.Millisecond},
+		"a lapse after":       {Lapse, 800 * time.Millisecond},
+		"listening for":       {Listening, 400 * time.Millisecond},
+		"given up after":      {Doubt, 8 * time.Second},
+		"forgotten after":     {forgotten, 16 * time.Second},
+		"believed for":        {believed, 2 * time.Minute},
+		"let go after":        {longestFlight, 90 * time.Second},
+		"believed anew after": {pause, 750 * time.Millisecond},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s %v, want %v", name, c.got, c.want)
+		}
+	}
+	if onTheWay != 64 || mostOthers != 64 || mostClaims != 65536 {
+		t.Errorf("remembered are %d heartbeats, %d writers, %d turns", onTheWay, mostOthers, mostClaims)
+	}
+}
+
+// What is taken is in flight until it is released.
+func TestWhatIsInFlight(t *testing.T) {
+	w := newWriter()
+	if !w.Empty() {
+		t.Error("a new writer has turns")
+	}
+	for _, want := range []bool{false, true} {
+		if known := w.Take(held, true, w.start); known != want || w.Empty() {
+			t.Errorf("taken: known before: %t, want %t; none in flight: %t", known, want, w.Empty())
+		}
+	}
+	if w.Release(held); !w.Empty() || w.Take(held, true, w.start) {
+		t.Error("a turn is in flight that was released")
+	}
+}
+
+// A writer listens when heartbeats came back for 400 ms, and until none has for 800 ms.
+func TestWhenAWriterListens(t *testing.T) {
+	w := newWriter()
+	w.Take(held, false, w.start)
+	w.echo(Interval)
+	if w.Claim(held, w.at(Interval)) {
+		t.Error("it claims a turn before it has listened")
+	}
+	w.echo(Listening)
+	if !w.Claim(held, w.at(Listening)) || !w.Claim(held, w.at(Listening+Lapse-1)) {
+		t.Error("it listens, and does not claim a turn")
+	}
+	if w.Claim(held, w.at(Listening+Lapse)) {
+		t.Error("it claims a turn when it hears itself no more")
+	}
+}
+
+// What is claimed is announced when a later heartbeat has come back.
+func TestWhenAClaimIsAnnounced(t *testing.T) {
+	w := newWriter()
+	w.echo(Interval)
+	claimed := w.Said()
+	if w.Announced(claimed) || !w.Announced(claimed-1) {
+		t.Error("a claim is announced by the heartbeat before it")
+	}
+	if w.echo(2 * Interval); !w.Announced(claimed) {
+		t.Error("a claim is not announced by the heartbeat after it")
+	}
+}
+
+// Another writer has fallen silent when it was not heard for 800 ms, and is not heard just now
+// when it was not for twice as long. A copy of what it said is nothing that it says.
+func TestWhenAnotherWriterIsSilent(t *testing.T) {
+	w := newWriter()
+	w.until(Interval, 4*Interval)
+	w.says(4*Interval, "b", 1)
+	w.until(5*Interval, 7*Interval)
+	heard := 4 * Interval
+	if !w.Watched(w.at(heard), w.at(heard+Lapse-1)) || w.Watched(w.at(heard), w.at(heard+Lapse)) {
+		t.Error("it is silent after 800 ms, not before")
+	}
+	w.says(heard+Lapse, "b", 1)
+	if !w.Hears("b", w.at(heard+2*Lapse-1)) || w.Hears("b", w.at(heard+2*Lapse)) || w.Hears("c", w.at(heard)) {
+		t.Error("it is heard for 1.6 s after it spoke, and no other writer is")
+	}
+}
+
+// A turn that has been stored for 8 s may have been stored again; one of which it is known
+// that no writer had it is said to be in hand.
+func TestATurnThatNoWriterHad(t *testing.T) {
+	w := newWriter()
+	w.Take(held, false, w.start)
+	if w.Alone(held, w.start, w.at(Doubt)) {
+		t.Error("it knows of a turn that is there for 8 s")
+	}
+	if said := w.Heartbeat(w.at(Interval)); len(said.Turns[held.Controller]) != 0 {
+		t.Errorf("it says to have in hand %v", said.Turns)
+	}
+	if !w.Alone(held, w.start, w.at(Doubt-1)) {
+		t.Error("it does not know of a turn that is there for less")
+	}
+	if said := w.Heartbeat(w.at(2 * Interval)); !slices.Equal(said.Turns[held.Controller], []uint64{held.Sequence}) {
+		t.Errorf("it says to have in hand %v", said.Turns)
+	}
+}
+
+// A turn in flight becomes uncertain after 800 ms without a heartbeat, is free when heartbeats
+// have come back again for 400 ms, and is lost after 8 s.
+func TestHowATurnStands(t *testing.T) {
+	w := newWriter()
+	w.until(Interval, 3*Interval)
+	w.Take(held, true, w.at(3*Interval))
+	stands := func(d time.Duration, want Standing) {
+		t.Helper()
+		if got := w.Standing(held, w.at(d)); got != want {
+			t.Errorf("after %v it stands at %d, want %d", d, got, want)
+		}
+	}
+	last := 3 * Interval
+	stands(last+Lapse-1, Held)
+	stands(last+Lapse, Uncertain)
+	stands(last+Doubt-1, Uncertain)
+	stands(last+Doubt, Lost)
+	if !w.echo(last + Lapse) {
+		t.Error("a heartbeat that comes back after 800 ms shows no lapse")
+	}
+	stands(last+Lapse, Uncertain)
+	if w.echo(last + Lapse + Listening - 1) {
+		t.Error("a heartbeat that comes back in time shows a lapse")
+	}
+	stands(last+Lapse+Listening-1, Uncertain)
+	w.echo(last + Lapse + Listening)
+	stands(last+Lapse+Listening, Free)
+}
+
+// Of writers for which there is no room what they say counts for 800 ms, of turns that are
+// here; and a turn that comes while there are such writers waits for 400 ms.
+func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
+	other := Place{held.Controller, 8}
+	w := newWriter()
+	w.Take(held, false, w.start)
+	w.until(Interval, 4*Interval)
+	w.crowd(4*Interval, 1)
+	said := 5 * Interval
+	if w.says(said, "stranger", 1, held.Sequence) {
+		t.Error("a stranger's heartbeat shows a lapse")
+	}
+	w.until(said, said+Lapse)
+	if !w.Elsewhere(held, w.at(said+Lapse-1)) || w.Elsewhere(held, w.at(said+Lapse)) {
+		t.Error("what a stranger says counts for 800 ms")
+	}
+	if w.Watched(w.at(3*Interval), w.at(said)) {
+		t.Error("it knows what there is, although there was no room for a writer")
+	}
+	w.Take(other, false, w.at(said+Lapse-Interval))
+	if !w.Elsewhere(other, w.at(said+Lapse-1)) || w.Elsewhere(other, w.at(said+Lapse)) {
+		t.Error("a turn that has come waits until 800 ms after a stranger was heard")
+	}
+	if w.Elsewhere(Place{held.Controller, 9}, w.at(said+Lapse-1)) {
+		t.Error("a turn waits that is not here")
+	}
+	w.says(said+Lapse, "stranger", 2)
+	third := Place{held.Controller, 10}
+	w.Take(third, false, w.at(said+Lapse))
+	if !w.Elsewhere(third, w.at(said+Lapse+Listening-1)) || w.Elsewhere(third, w.at(said+Lapse+Listening)) {
+		t.Error("a turn that has come waits for 400 ms while there is a stranger")
+	}
+}
+
+// A turn that comes where no other writer is can be claimed at once.
+func TestATurnThatHasJustComeIsClaimed(t *testing.T) {
+	w := newWriter()
+	w.until(Interval, 4*Interval)
+	if w.Take(held, false, w.at(4*Interval)); !w.Claim(held, w.at(4*Interval)) {
+		t.Error("it cannot be claimed")
+	}
+}
+
+// Another writer is believed for two minutes, also of a turn that has not come here, and anew
+// after it has not claimed the turn for 750 ms.
+func TestHowLongAWriterIsBelieved(t *testing.T) {
+	w := newWriter()
+	w.until(Interval, 4*Interval)
+	number := uint64(0)
+	// talk has both writers speak from one moment to another one.
+	talk := func(from, to time.Duration, turns ...uint64) {
+		for d := from; d <= to; d += Interval {
+			number++
+			w.echo(d)
+			w.says(d, "b", number, turns...)
+			w.Elsewhere(held, w.at(d))
+		}
+	}
+	first := 5 * Interval
+	talk(first, first, held.Sequence)
+	talk(first+Interval, first+believed, held.Sequence)
+	// What came first was no claim that was repeated: from the second one on it counts.
+	if !w.Elsewhere(held, w.at(first+Interval+believed-1)) || w.Elsewhere(held, w.at(first+Interval+believed)) {
+		t.Error("a claim is believed for two minutes")
+	}
+	last := first + believed
+	w.echo(last + pause - 1)
+	number++
+	w.says(last+pause-1, "b", number, held.Sequence)
+	if w.Elsewhere(held, w.at(last+pause+Interval-1)) {
+		t.Error("a claim is believed anew after less than 750 ms")
+	}
+	last += pause - 1
+	w.echo(last + pause)
+	number++
+	w.says(last+pause, "b", number, held.Sequence)
+	if !w.Elsewhere(held, w.at(last+pause)) {
+		t.Error("a claim is not believed anew after 750 ms")
+	}
+}
+
+// Of what others have in hand only turns that are here, or were asked for here, are kept in
+// mind, and those for 16 s after they were last asked for.
+func TestWhichContestsAreKept(t *testing.T) {
+	w := newWriter()
+	w.Take(held, false, w.start)
+	w.until(Interval, 4*Interval)
+	w.says(4*Interval, "b", 1, held.Sequence, 8, 9)
+	if _, kept := w.contests[held]; !kept || len(w.contests) != 1 {
+		t.Errorf("kept are %v", w.contests)
+	}
+	w.Elsewhere(Place{held.Controller, 8}, w.at(5*Interval))
+	if _, kept := w.contests[Place{held.Controller, 8}]; !kept {
+		t.Error("what was asked for here is not kept")
+	}
+	w.Heartbeat(w.at(4*Interval + forgotten - 1))
+	if len(w.contests) != 2 {
+		t.Errorf("after less than 16 s %d are kept, want 2", len(w.contests))
+	}
+	w.Heartbeat(w.at(4*Interval + forgotten))
+	if _, kept := w.contests[held]; kept || len(w.contests) != 1 {
+		t.Errorf("after 16 s %v are kept", w.contests)
+	}
+}
+
+// A turn is let go 90 s after it was taken, or after the first other writer has come; not
+// where none is there any more.
+func TestWhenATurnIsLetGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes, goes time.Duration // the other writer
+		lost        time.Duration // zero: never
+	}{
+		"in company since before": {0, time.Hour, 10*time.Second + longestFlight},
+		"in company since later":  {40 * time.Second, time.Hour, 40*time.Second + longestFlight},
+		"alone again":             {0, 20 * time.Second, 0},
+	} {
+		w, number := newWriter(), uint64(0)
+		for d := time.Duration(0); d <= 3*time.Minute; d += Interval {
+			if d >= c.comes && d < c.goes {
+				number++
+				w.says(d, "b", number)
+			}
+			w.echo(d)
+			if d == 10*time.Second {
+				w.Take(held, true, w.at(d))
+			}
+			if d < 10*time.Second {
+				continue
+			}
+			want := Held
+			if c.lost > 0 && d >= c.lost {
+				want = Lost
+			}
+			if got := w.Standing(held, w.at(d)); got != want {
+				t.Fatalf("%s: after %v it stands at %d, want %d", name, d, got, want)
+			}
+		}
+	}
+}
+
+// A heartbeat that comes back counts once, in order, and while no 64 others were said since.
+func TestWhichHeartbeatsCount(t *testing.T) {
+	w := newWriter()
+	deaf := func(when string, now, want time.Duration) {
+		t.Helper()
+		if got := w.Deaf(w.at(now)); got != want {
+			t.Errorf("%s it is deaf for %v, want %v", when, got, want)
+		}
+	}
+	first, second := w.Heartbeat(w.at(1)), w.Heartbeat(w.at(2))
+	if w.Hear(events.Beat{Writer: "a", Number: 99}, w.at(3)) {
+		t.Error("a heartbeat that was never said shows a lapse")
+	}
+	deaf("after one that was never said", 3, 3)
+	w.Hear(second, w.at(3))
+	deaf("after the second", 3, 1)
+	if w.Hear(first, w.at(4+Lapse)) {
+		t.Error("a heartbeat that is older than one that came back shows a lapse")
+	}
+	deaf("after the first", 4, 2)
+	third := w.Heartbeat(w.at(5))
+	for range onTheWay - 1 {
+		w.Heartbeat(w.at(6))
+	}
+	w.Hear(third, w.at(7))
+	deaf("after one with 63 behind it", 7, 2)
+	fourth := w.Heartbeat(w.at(8))
+	for range onTheWay {
+		w.Heartbeat(w.at(9))
+	}
+	w.Hear(fourth, w.at(10))
+	deaf("after one with 64 behind it", 10, 5)
+}
+
+// A writer that was not heard for 16 s is forgotten, and this one is alone.
+func TestWhenAWriterIsForgotten(t *testing.T) {
+	w := newWriter()
+	if w.says(0, "b", 1) || w.says(0, "b", 1) {
+		t.Error("another writer's heartbeat shows a lapse")
+	}
+	w.Take(held, false, w.at(forgotten))
+	w.Heartbeat(w.at(forgotten - 1))
+	if w.Alone(held, w.at(forgotten), w.at(forgotten)) {
+		t.Error("it is forgotten after less than 16 s")
+	}
+	w.Heartbeat(w.at(forgotten))
+	if !w.Alone(held, w.at(forgotten), w.at(forgotten)) {
+		t.Error("it is not forgotten after 16 s")
+	}
+}
+
+// Turns are said in order, those in hand and those that wait.
+func TestTurnsAreSaidInOrder(t *testing.T) {
+	w := newWriter()
+	w.Limit(held.Controller, 1000)
+	for sequence := range uint64(100) {
+		w.Take(Place{held.Controller, sequence}, sequence%2 == 0, w.start)
+	}
+	said := w.Heartbeat(w.start)
+	for what, turns := range map[string][]uint64{"in hand": said.Turns[held.Controller], "waiting": said.Waiting[held.Controller]} {
+		if len(turns) != 50 || !slices.IsSorted(turns) {
+			t.Errorf("%s are %v", what, turns)
+		}
+	}
+}
