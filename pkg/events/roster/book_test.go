@@ -182,3 +182,17 @@ func TestWhoIsSureOfAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestAReplicaIsSilentAfterItsTime: after 480 ms without a heartbeat, not before.
+func TestAReplicaIsSilentAfterItsTime(t *testing.T) {
+	b, last := among("a", "b"), begin.Add(2*silence)
+	for _, after := range []time.Duration{heartbeat, 2 * heartbeat, 3 * heartbeat} {
+		b.hear(beat{ID: "a"}, last.Add(after))
+	}
+	if b.turn(last.Add(silence-1), true); len(b.others) != 1 {
+		t.Error("it is left out before its time")
+	}
+	if b.turn(last.Add(silence), true); len(b.others) != 0 || len(b.silent) != 1 {
+		t.Errorf("after its time there are %v", b.others)
+	}
+}

@@ -2,7 +2,9 @@ package roster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -31,6 +33,65 @@ func TestMadeUpReplicasAreBounded(t *testing.T) {
 		if first := b.first(name); (first == "self") != (b.rank(name) == 0) {
 			t.Errorf("%s falls to %s, and the own rank is %d", name, first, b.rank(name))
 		}
+	}
+}
+
+// What is too long, or names no replica, is no heartbeat.
+func TestWhatIsAHeartbeat(t *testing.T) {
+	padded := func(to int) string { return `{"id":"a"}` + strings.Repeat(" ", to-len(`{"id":"a"}`)) }
+	named := func(length int) string { return `{"id":"` + strings.Repeat("a", length) + `"}` }
+	for data, want := range map[string]bool{padded(1024): true, padded(1025): false, named(256): true, named(257): false, `{"id":"~"}`: true, `{}`: false} {
+		if b, ok := decode([]byte(data)); ok != want || !ok && b != (beat{}) {
+			t.Errorf("%.20q of %d bytes: %t, want %t", data, len(data), ok, want)
+		}
+	}
+}
+
+// failing is a bus on which no work can be had.
+type failing struct{ bus.Bus }
+
+var errWorkless = errors.New("no work")
+
+func (failing) Work(context.Context, bus.Work, func(bus.Delivery)) error { return errWorkless }
+
+// Where no work can be had the worker ends, and says why.
+func TestAWorkerEndsWithItsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		r := join(t, b, "self")
+		defer r.leave()
+		pass(time.Second)
+		ranked := &Ranked{Bus: failing{r.Bus}, Roster: r.Roster, Of: func(w bus.Work) string { return w.Stream }}
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { ended <- ranked.Work(ctx, bus.Work{Stream: "TURN_toy"}, nil) }()
+		pass(time.Second)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errWorkless) {
+				t.Errorf("it ended with %v", err)
+			}
+		default:
+			t.Error("it goes on without work")
+		}
+	})
+}
+
+// Eight changes of rank are followed at once, then one every two seconds; after a quiet time
+// some are followed at once again.
+func TestChangesOfRankAreSavedUp(t *testing.T) {
+	at := time.Unix(1000, 0)
+	may := moves{left: movesAtOnce, since: at}
+	for i := range 10 {
+		want := time.Duration(max(0, i-7)) * 2 * time.Second
+		if got := may.pause(at); got != want {
+			t.Errorf("change %d waits for %v, want %v", i+1, got, want)
+		}
+	}
+	if got := may.pause(at.Add(time.Minute)); got != 0 {
+		t.Errorf("after a minute a change waits for %v", got)
 	}
 }
 
@@ -121,7 +182,7 @@ func TestAReplicaThatIsNotProvenIsNotThere(t *testing.T) {
 			return r.Members() - 1
 		}
 		pass(time.Second)
-		if n := others(2 * time.Second); n != 0 || !r.First("work") {
+		if n := others(2 * time.Second); n != 0 || !r.First("work") || r.Unfit() {
 			t.Errorf("%d others count that have proven nothing", n)
 		}
 		proven.Store(true)

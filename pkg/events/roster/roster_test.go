@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -320,5 +321,12 @@ func TestAReplicaHasAnIDThatOthersTake(t *testing.T) {
 			}()
 			New(Config{ID: id})
 		}()
+	}
+	host, err := os.Hostname()
+	if err != nil || !proper(host) {
+		host = "unnamed"
+	}
+	if id := New(Config{}).ID(); !strings.HasPrefix(id, fmt.Sprintf("%.64s-%d-", host, os.Getpid())) || id == New(Config{}).ID() {
+		t.Errorf("a replica of %s is called %s", host, id)
 	}
 }

@@ -2,6 +2,11 @@ package sign
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"maps"
 	"os"
@@ -255,7 +260,13 @@ func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 		}
 		check("both are trusted", nil)
 		put(key, young.private)
+		if signer.ID() != old.ID() {
+			t.Error("a file is looked at more than once a second")
+		}
 		check("the new one signs", nil)
+		if signer.ID() != young.ID() {
+			t.Error("a file is not looked at after a second")
+		}
 		put(keys, append(slices.Clone(young.public), old.bounded(t, func(k *Key) { k.NotAfter = time.Now() })...))
 		check("the old one is retired", nil)
 		if err := errors.Join(trust.Turn(first, TurnWithin), signer.OwnTurn(first)); err != nil {
@@ -263,6 +274,9 @@ func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 		}
 		put(keys, []byte("nonsense"))
 		check("a broken file", nil)
+		if len(warned) != 1 {
+			t.Errorf("it warned %q, want at once", warned)
+		}
 		check("and still", nil)
 		if len(warned) != 1 || !strings.Contains(warned[0], "what it held before stays in force") {
 			t.Errorf("it warned %q, want once", warned)
@@ -289,6 +303,106 @@ func TestOnlyKeysAreKeys(t *testing.T) {
 		if _, err := NewSigner(text); err == nil || strings.Contains(err.Error(), string(p.private[30:60])) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestWhatIsWrongWithAFileIsSaid: its user finds out what to put in its place.
+func TestWhatIsWrongWithAFileIsSaid(t *testing.T) {
+	p := newParty(t, noon)
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(curve.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	for want, text := range map[string][]byte{
+		"the signer alone may have":                p.private,
+		`it is a "CERTIFICATE"`:                    block("CERTIFICATE", der),
+		"it is a *ecdsa.PublicKey, not an Ed25519": block(publicBlock, der),
+		"read a public key":                        block(publicBlock, der[:9]),
+	} {
+		if trust, err := NewTrust(text); err == nil || trust != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+	dir := t.TempDir()
+	if signer, err := SignerFile(dir+"/none", nil); !errors.Is(err, os.ErrNotExist) || signer != nil {
+		t.Errorf("a key that is not there: %v, %v", signer, err)
+	}
+	if trust, err := TrustFile(dir+"/none", nil); !errors.Is(err, os.ErrNotExist) || trust != nil {
+		t.Errorf("trust that is not there: %v, %v", trust, err)
+	}
+	for size, fits := range map[int]bool{1 << 20: true, 1<<20 + 1: false} {
+		if err := os.WriteFile(dir+"/keys", append(slices.Clone(p.public), bytes.Repeat([]byte("\n"), size-len(p.public))...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if trust, err := TrustFile(dir+"/keys", nil); (err == nil) != fits || (trust != nil) != fits {
+			t.Errorf("a file of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestAMessageCountsUpToItsBound: as late and as early as may be. What bears no signature is
+// told from what bears one that does not count, and a header that was copied is named.
+func TestAMessageCountsUpToItsBound(t *testing.T) {
+	p := newParty(t, noon)
+	trust, at := trusting(t, p.public), noon.Add(time.Hour)
+	for _, apart := range []time.Duration{TurnWithin, -TurnWithin} {
+		m := p.stored(at, web, "{}")
+		m.Time = at.Add(apart)
+		if err := errors.Join(trust.Turn(m, TurnWithin), p.OwnTurn(m)); err != nil {
+			t.Errorf("stored %v after it was signed: %v", apart, err)
+		}
+	}
+	m := p.stored(at, web, "{}")
+	m.Header["Nats-Rollup"] = []string{"sub"}
+	for _, err := range []error{trust.Turn(m, TurnWithin), p.OwnTurn(m)} {
+		if err == nil || !strings.Contains(err.Error(), "Nats-Rollup") {
+			t.Errorf("with a header of the server: %v", err)
+		}
+	}
+	delete(m.Header, HeaderSignature)
+	for _, err := range []error{trust.Turn(m, TurnWithin), p.OwnTurn(m)} {
+		if !errors.Is(err, ErrUnsigned) {
+			t.Errorf("without a signature: %v", err)
+		}
+	}
+}
+
+// TestWhereNoKeysCanBeKept: the error says where, and no pair is given.
+func TestWhereNoKeysCanBeKept(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(
+		os.WriteFile(dir+"/file", nil, 0o600), os.Symlink(dir+"/nowhere", dir+"/link"),
+		os.MkdirAll(dir+"/public/x.pub", 0o700), os.MkdirAll(dir+"/turns/turn.key.pub", 0o700), os.MkdirAll(dir+"/outcomes/outcome.key.pub", 0o700),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"/file", "/link", "/public"} {
+		if pair, err := ProvidePair(dir+in, "x"); err == nil || pair != (Pair{}) || !strings.Contains(err.Error(), "keep a signing key in "+dir+in) {
+			t.Errorf("in %s: %v, %v", in, pair, err)
+		}
+		if _, err := os.Stat(dir + in + "/x"); err == nil {
+			t.Errorf("in %s there is a private key without its public one", in)
+		}
+	}
+	for _, in := range []string{"/turns", "/outcomes"} {
+		if all, err := Provide(dir + in); err == nil || all != (Provided{}) || !strings.Contains(err.Error(), "keep signing keys in "+dir+in) {
+			t.Errorf("in %s: %v, %v", in, all, err)
+		}
+	}
+	pair, err := ProvidePair(dir+"/new", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SignerFile(pair.Private, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := TrustFile(pair.Public, nil); err != nil {
+		t.Error(err)
 	}
 }
 

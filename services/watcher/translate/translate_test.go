@@ -156,6 +156,33 @@ func TestWhatCannotBeReadIsSaidByItsName(t *testing.T) {
 	}
 }
 
+// TestWhatHasNoRuleIsSaidAsItWas, whether it can be read or not; and where a rule hides a part
+// of the metadata that was stored, the rest is said.
+func TestWhatHasNoRuleIsSaidAsItWas(t *testing.T) {
+	stored := events.Delta{
+		Op: events.Is, Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "web"}, Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("damaged"),
+	}
+	if d := translate.Hidden(kinds.Pods.Kind, stored, redact.Policy{}); string(d.Body) != "damaged" || d.Form != kinds.Full {
+		t.Errorf("what cannot be read is said as %q", d.Body)
+	}
+	r, err := redact.Parse("pods:.metadata.annotations[*]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": canary}}}
+	if stored.Body, err = kinds.Encode(kinds.Pods.Kind, brief); err != nil {
+		t.Fatal(err)
+	}
+	stored.Form = kinds.Metadata
+	d := translate.Hidden(kinds.Pods.Kind, stored, redact.Policy{Rules: redact.Rules{r}})
+	kind := kinds.Pods.Kind
+	kind.Form = d.Form
+	m, err := kinds.Decode(kind, d.ContentType, d.Body)
+	if err != nil || m.GetLabels()["app"] != "web" || m.GetAnnotations()["a"] == canary {
+		t.Errorf("it is said as %+v, %v", m, err)
+	}
+}
+
 // TestBareIsWhatNamesAndDates: of the largest objects that is told by which they are known,
 // and whether they are on their way out.
 func TestBareIsWhatNamesAndDates(t *testing.T) {

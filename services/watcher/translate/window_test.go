@@ -23,6 +23,27 @@ func TestAWindowBeginsWithWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestAFewEndsAreNoCrowd: they are read in no time.
+func TestAFewEndsAreNoCrowd(t *testing.T) {
+	var w translate.Window
+	w.Fold(events.Is, 1, now)
+	for i := range uint64(5000) {
+		w.Fold(events.Gone, i+2, now)
+	}
+	if w.Crowded(1, now) {
+		t.Error("it is crowded by 5000 ends")
+	}
+	if w.Fold(events.Gone, 5002, now); !w.Crowded(1, now) {
+		t.Error("it is not crowded by one more")
+	}
+	if w.Begin(3); w.Crowded(1, now) { // the first of them is before that
+		t.Error("an end counts that is before its beginning")
+	}
+	if w.Fold(events.Gone, 5003, now); !w.Crowded(1, now) {
+		t.Error("the end with which it begins does not count")
+	}
+}
+
 // TestAWindowIsCrowdedByEnds: by those in it, which have not expired, and only if
 // there are more than objects.
 func TestAWindowIsCrowdedByEnds(t *testing.T) {
