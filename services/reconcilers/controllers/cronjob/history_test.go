@@ -41,6 +41,9 @@ func TestTheOldestOfTheHistoryGo(t *testing.T) {
 		"without limits":           {history, nil, nil, ""},
 		"one limit":                {history, limit(3), nil, "w1"},
 		"begun at once":            {[]run{{"b", well, 5}, {"a", well, 5}, {"c", well, 5}}, limit(1), nil, "a b"},
+		"one of two never began":   {[]run{{"a", well, 0}, {"b", well, 5}}, limit(1), nil, "b"},
+		"the other of two":         {[]run{{"a", well, 5}, {"b", well, 0}}, limit(1), nil, "a"},
+		"less than none":           {[]run{{"a", well, 5}}, limit(-1), nil, "a"},
 		"never begun":              {[]run{{"b", badly, 0}, {"a", badly, 0}}, nil, limit(1), "a"},
 	} {
 		v := View{CronJob: aCronJob("u")}
