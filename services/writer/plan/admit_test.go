@@ -38,6 +38,11 @@ func TestWhatMakesATurnStale(t *testing.T) {
 		{"its namesake, of the first generation", seen, is(func(d *events.Delta) { d.UID, d.Generation = "other", 1 }), true, true},
 		{"on its way out, of a kind without generations", func() events.Turn { s := seen; s.Generation = 0; return s }(),
 			is(func(d *events.Delta) { d.Deleting, d.Generation, d.ResourceVersion = true, 0, "6" }), true, true},
+		{"on its way out, as it was seen", func() events.Turn { s := seen; s.Generation = 0; return s }(),
+			is(func(d *events.Delta) { d.Deleting, d.Generation = true, 0 }), true, false},
+		{"changed, of a kind without generations", func() events.Turn { s := seen; s.Generation = 0; return s }(),
+			is(func(d *events.Delta) { d.Generation, d.ResourceVersion = 0, "6" }), true, false},
+		{"on its way out, of a kind with generations", seen, is(func(d *events.Delta) { d.Deleting, d.ResourceVersion = true, "6" }), true, false},
 		{"a report", report, is(func(d *events.Delta) { d.Generation = 3 }), true, false},
 		{"no object", events.Turn{Lane: events.Act}, events.Delta{}, false, false},
 	} {
@@ -55,6 +60,14 @@ func TestWhatMakesATurnTooOld(t *testing.T) {
 	}
 	if got := Aged(turn, now.Add(1), time.Minute); got.Reason != "TooOld" {
 		t.Errorf("beyond its limit: %+v", got)
+	}
+	if got := Aged(turn, now.Add(time.Hour), 0); got != (Refusal{}) {
+		t.Errorf("without a limit: %+v", got)
+	}
+	turn.Commands = []events.Command{birth("a"), birth("b")}
+	results := Refusal{Reason: "TooOld", Message: "m"}.Refuse(turn)
+	if len(results) != 2 || results[1].Command != 1 || results[1].Ref.Name != "b" || results[1].Status != events.Refused || results[1].Reason != "TooOld" || results[1].Message != "m" {
+		t.Errorf("its commands are refused as %+v", results)
 	}
 }
 

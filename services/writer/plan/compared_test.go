@@ -141,6 +141,9 @@ func TestHowMuchATurnMayHold(t *testing.T) {
 		edit(&turn)
 		return turn
 	}
+	if MaxBody != 3145728 || maxNotice != 16384 { // the API server takes as large a body
+		t.Errorf("a body may have %d bytes, a message %d", MaxBody, maxNotice)
+	}
 	large := func(n int) json.RawMessage { return json.RawMessage(strings.Repeat(" ", n)) }
 	many := func(n int) []events.Command {
 		all := make([]events.Command, n)

@@ -521,7 +521,7 @@ func bodyOf(t events.Turn, c events.Command, known map[int]mould) ([]byte, error
 	switch c.Verb {
 	case events.VerbCreate:
 		m, ok := known[c.Shape]
-		if !ok || c.Shape == 0 {
+		if !ok { // as 0 never is: that is no shape, but a body of its own
 			var err error
 			if m, err = newMould(body); err != nil {
 				return nil, err

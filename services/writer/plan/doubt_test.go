@@ -32,3 +32,12 @@ func TestDoubt(t *testing.T) {
 		}
 	}
 }
+
+// Where the record has come as far as what there is of the kind, it is silent after 100 ms.
+func TestWhenAKindIsSilent(t *testing.T) {
+	for lasts, want := range map[time.Duration]Verdict{100*time.Millisecond - 1: Unclear, 100 * time.Millisecond: Unheard} {
+		if got := (Doubt{At: "5", Newest: "4", Known: Known{Told: "4"}, Lasts: lasts}).Verdict(); got != want {
+			t.Errorf("after %v the verdict is %d, want %d", lasts, got, want)
+		}
+	}
+}
