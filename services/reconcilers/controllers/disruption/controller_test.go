@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -252,6 +253,70 @@ func TestObserve(t *testing.T) {
 	}
 	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil || !slices.Equal(v.Several, []string{"a", "b"}) {
 		t.Errorf("of a pod it sees %+v", v)
+	}
+}
+
+// A change of a budget makes it the turn of the pods that have another one, too, but where
+// it still selects the same.
+func TestWhoseTurnABudgetMakesIt(t *testing.T) {
+	db := map[string]string{"app": "db"}
+	ofDB := &metav1.LabelSelector{MatchLabels: db}
+	world := reconciletest.NewWorld().
+		Put(kinds.PodDisruptionBudgets.Kind, budget("web", ofWeb), budget("more", ofWeb)).
+		Put(kinds.Pods.Kind, reconciletest.Pod("p"), reconciletest.Pod("q", reconciletest.Labelled[*corev1.Pod](db)))
+	allowing := budget("web", ofWeb)
+	allowing.Status.DisruptionsAllowed = 3
+	self := keyOf("web")
+	for what, c := range map[string]struct {
+		was, now metav1.Object
+		want     []events.Key
+	}{
+		"it is new":               {nil, budget("web", ofWeb), []events.Key{self, podKey("p")}},
+		"it is gone":              {budget("web", ofWeb), nil, []events.Key{self, podKey("p")}},
+		"its status":              {budget("web", ofWeb), allowing, []events.Key{self}},
+		"it selects others":       {budget("web", ofWeb), budget("web", ofDB), []events.Key{self, podKey("p")}},
+		"it selects those":        {budget("web", ofDB), budget("web", ofWeb), []events.Key{self, podKey("p")}},
+		"it selects what has one": {nil, budget("web", ofDB), []events.Key{self}},
+	} {
+		if got := world.Keys(Controller, kinds.PodDisruptionBudgets.Kind, c.was, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: turns of %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+// A controller that is referred to by another name or from another namespace is none, and
+// only a set that is a ReplicaSet is a Deployment's.
+func TestSizesOfOddControllers(t *testing.T) {
+	three := int32(3)
+	above, set := reconciletest.Deployment("d", 5), reconciletest.ReplicaSet("rs", 2)
+	away := reconciletest.ReplicaSet("rs", 4, reconciletest.In[*appsv1.ReplicaSet]("elsewhere"))
+	away.UID = "away"
+	stateful := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: "s", UID: "s"}, Spec: appsv1.StatefulSetSpec{Replicas: &three}}
+	stateful.OwnerReferences = []metav1.OwnerReference{owner.Reference(kinds.Deployments.Kind, above)}
+	unsized := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: "u", UID: "u"}}
+	world := reconciletest.NewWorld().Put(kinds.Deployments.Kind, above).Put(kinds.ReplicaSets.Kind, set, away).Put(kinds.StatefulSets.Kind, stateful, unsized)
+	for what, c := range map[string]struct {
+		ref  metav1.OwnerReference
+		want int32 // 0: none
+	}{
+		"a set":                     {owner.Reference(kinds.ReplicaSets.Kind, set), 2},
+		"a set under another name":  {reference("apps/v1", "ReplicaSet", string(set.UID)), 0},
+		"one of another namespace":  {owner.Reference(kinds.ReplicaSets.Kind, away), 0},
+		"one of another kind":       {owner.Reference(kinds.StatefulSets.Kind, set), 0},
+		"one that is gone":          {reference("apps/v1", "ReplicaSet", "gone"), 0},
+		"one that has an odd owner": {owner.Reference(kinds.StatefulSets.Kind, stateful), 3},
+		"one that says no number":   {owner.Reference(kinds.StatefulSets.Kind, unsized), 0},
+	} {
+		p := reconciletest.Pod("p")
+		p.OwnerReferences = []metav1.OwnerReference{c.ref}
+		found := sizes(world, []*corev1.Pod{p})
+		size, ok := found[c.ref.UID]
+		if size.Replicas != c.want || ok != (c.want > 0) {
+			t.Errorf("%s is of %d (%v), want %d", what, size.Replicas, ok, c.want)
+		}
+	}
+	if _, ok := observe(world, podKey("p")); ok {
+		t.Error("it sees a pod that is not there")
 	}
 }
 

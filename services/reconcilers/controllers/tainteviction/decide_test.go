@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -169,6 +170,11 @@ func node(name string, effects ...corev1.TaintEffect) *corev1.Node {
 }
 
 func TestWhoseTurn(t *testing.T) {
+	edited := func(edit func(*corev1.Taint)) *corev1.Node {
+		n := node("n1", corev1.TaintEffectNoExecute)
+		edit(&n.Spec.Taints[0])
+		return n
+	}
 	drives, warns, plain := node("n1", corev1.TaintEffectNoExecute), node("n1", corev1.TaintEffectNoSchedule), node("n1")
 	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, drives, node("n2")).
 		Put(kinds.Pods.Kind, reconciletest.Pod("a", reconciletest.On("n1")), reconciletest.Pod("b", reconciletest.On("n2")), reconciletest.Pod("c"))
@@ -188,10 +194,38 @@ func TestWhoseTurn(t *testing.T) {
 		{"a node only warns", kinds.Nodes.Kind, plain, warns, nil},
 		{"a node that drives away is new", kinds.Nodes.Kind, nil, drives, a},
 		{"a node is gone", kinds.Nodes.Kind, drives, nil, nil},
+		{"a taint has another value", kinds.Nodes.Kind, drives, edited(func(t *corev1.Taint) { t.Value = "x" }), a},
+		{"a taint is another", kinds.Nodes.Kind, drives, edited(func(t *corev1.Taint) { t.Key = "b" }), a},
+		{"a taint was added anew", kinds.Nodes.Kind, drives, edited(func(t *corev1.Taint) { t.TimeAdded = &metav1.Time{Time: now} }), a},
 	} {
 		if got := world.Keys(Controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: turns of %v, want %v", c.what, got, c.want)
 		}
+	}
+}
+
+// The buckets are upstream's: dashboards compare them.
+func TestBuckets(t *testing.T) {
+	want := []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240}
+	for _, m := range metrics {
+		if m.Name == latency && !slices.Equal(m.Buckets, want) {
+			t.Errorf("the buckets are %v, want %v", m.Buckets, want)
+		}
+	}
+}
+
+// A note without an end is none, and the gates are seen.
+func TestWhatIsSeenBesides(t *testing.T) {
+	for text, want := range map[string]bool{`{}`: false, `{"until":"2030-01-01T00:00:00Z"}`: true, `{"until":7}`: false} {
+		o := events.Outcome{Results: []events.Result{{}, {Answer: &events.Answer{Note: json.RawMessage(text)}}}}
+		if got := noted(o) != nil; got != want {
+			t.Errorf("%s is a stay: %v, want %v", text, got, want)
+		}
+	}
+	world := reconciletest.NewWorld(kinds.Nodes.Kind).Put(kinds.Pods.Kind, reconciletest.Pod("p"))
+	c := New(gate.Set{gate.TaintTolerationComparisonOperators: true})
+	if v, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "p"}); !ok || !v.Gates.On(gate.TaintTolerationComparisonOperators) {
+		t.Errorf("the gates are %v", v.Gates)
 	}
 }
 
