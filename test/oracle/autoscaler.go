@@ -48,6 +48,8 @@ type Autoscaling struct {
 	Rounds     []Look
 	// Gates are those that are not at their defaults.
 	Gates gate.Set
+	// Changed, when set, changes our controller.
+	Changed func(reconcile.Any) reconcile.Any
 }
 
 // Look is what there is to be found once.
@@ -60,8 +62,9 @@ type Look struct {
 	To       int32
 	// Metrics are the readings of the metrics in the autoscaler's spec.
 	Metrics []events.Reading
-	// Absent and Refused are why the scale cannot be read, or written.
-	Absent, Refused string
+	// Absent and Refused are why the scale cannot be read, or written, Unreported why the
+	// status cannot be.
+	Absent, Refused, Unreported string
 }
 
 const period = 15 * time.Second
@@ -109,19 +112,21 @@ func autoscalerTold(severity, reason, message string) string {
 
 // ours is what ours makes of it.
 func (a Autoscaling) ours() ([]string, error) {
-	c := horizontalpodautoscaler.New(horizontalpodautoscaler.Config{Gates: a.Gates})
-	h, replicas := a.Autoscaler.DeepCopy(), a.Replicas
-	h.CreationTimestamp = metav1.NewTime(Now)
-	key := events.Key{Namespace: h.Namespace, Name: h.Name}
-	var lines []string
+	var c reconcile.Any = horizontalpodautoscaler.New(horizontalpodautoscaler.Config{Gates: a.Gates})
+	if a.Changed != nil {
+		c = a.Changed(c)
+	}
+	l := &scaling{autoscaler: a.Autoscaler.DeepCopy(), replicas: a.Replicas}
+	l.autoscaler.CreationTimestamp = metav1.NewTime(Now)
+	key := events.Key{Namespace: a.Autoscaler.Namespace, Name: a.Autoscaler.Name}
 	last := map[events.Lane]events.Outcome{}
 	for i, round := range a.Rounds {
 		if round.To >= 0 {
-			replicas = round.To
+			l.replicas = round.To
 		}
 		now := Now.Add(time.Duration(i+1) * period)
 		for turns := 0; ; turns++ {
-			world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
+			world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, l.autoscaler)
 			for _, p := range round.Pods {
 				world.Put(kinds.Pods.Kind, p)
 			}
@@ -135,36 +140,60 @@ func (a Autoscaling) ours() ([]string, error) {
 			if turns > 5 {
 				return nil, ErrRestless
 			}
-			o := events.Outcome{Key: key, Lane: d.Commands[0].Lane(), At: now, UID: h.UID, ResourceVersion: h.ResourceVersion}
-			for _, command := range d.Commands {
-				r := events.Result{Status: events.Applied, Answer: &events.Answer{Note: command.Note}}
-				switch {
-				case command.Verb == events.VerbAsk:
-					r.Status, r.Answer.Body = events.Answered, reconcile.Body(round.readings(h, replicas))
-				case command.Subresource == "scale" && round.Refused != "":
-					r.Status, r.Code, r.Message = events.Refused, 403, round.Refused
-				case command.Subresource == "scale":
-					var to autoscalingv1.Scale
-					if err := json.Unmarshal(command.Body, &to); err != nil {
-						return nil, err
-					}
-					replicas = to.Spec.Replicas
-				case command.Subresource == "status":
-					h = &autoscalingv2.HorizontalPodAutoscaler{}
-					if err := json.Unmarshal(command.Body, h); err != nil {
-						return nil, err
-					}
-				case command.OnApplied != nil:
-					lines = append(lines, autoscalerTold(command.OnApplied.Type, command.OnApplied.Reason, command.OnApplied.Message))
-				}
-				o.Results = append(o.Results, r)
+			o := events.Outcome{Key: key, Lane: d.Commands[0].Lane(), At: now, UID: l.autoscaler.UID, ResourceVersion: l.autoscaler.ResourceVersion}
+			unreported, err := l.carry(&o, d, round)
+			if err != nil {
+				return nil, err
 			}
-			last[o.Lane] = o
+			if last[o.Lane] = o; unreported {
+				break // it is tried again later, and refused until the next round
+			}
 		}
-		lines = append(lines, look(i, h, replicas)...)
+		l.lines = append(l.lines, look(i, l.autoscaler, l.replicas)...)
 	}
-	slices.Sort(lines)
-	return slices.Compact(lines), nil
+	slices.Sort(l.lines)
+	return slices.Compact(l.lines), nil
+}
+
+// scaling is our autoscaler and its target as they are, and what was told so far.
+type scaling struct {
+	autoscaler *autoscalingv2.HorizontalPodAutoscaler
+	replicas   int32
+	lines      []string
+}
+
+// carry carries out a decision as far as a round lets it, and tells whether the status was
+// refused.
+func (l *scaling) carry(o *events.Outcome, d reconcile.Decision, round Look) (unreported bool, err error) {
+	for _, command := range d.Commands {
+		r := events.Result{Status: events.Applied, Answer: &events.Answer{Note: command.Note}}
+		switch {
+		case command.Verb == events.VerbAsk:
+			r.Status, r.Answer.Body = events.Answered, reconcile.Body(round.readings(l.autoscaler, l.replicas))
+		case command.Subresource == "scale" && round.Refused != "":
+			r.Status, r.Code, r.Message = events.Refused, 403, round.Refused
+		case command.Subresource == "scale":
+			var to autoscalingv1.Scale
+			if err := json.Unmarshal(command.Body, &to); err != nil {
+				return false, err
+			}
+			l.replicas = to.Spec.Replicas
+		case command.Subresource == "status" && round.Unreported != "":
+			unreported, r.Status, r.Code, r.Message = true, events.Refused, 403, round.Unreported
+			if n := command.OnFailed; n != nil {
+				l.lines = append(l.lines, autoscalerTold(n.Type, n.Reason, strings.ReplaceAll(n.Message, "{error}", r.Message)))
+			}
+		case command.Subresource == "status":
+			l.autoscaler = &autoscalingv2.HorizontalPodAutoscaler{}
+			if err := json.Unmarshal(command.Body, l.autoscaler); err != nil {
+				return false, err
+			}
+		case command.OnApplied != nil:
+			l.lines = append(l.lines, autoscalerTold(command.OnApplied.Type, command.OnApplied.Reason, command.OnApplied.Message))
+		}
+		o.Results = append(o.Results, r)
+	}
+	return unreported, nil
 }
 
 // readings is the answer to the question of a round.
@@ -203,6 +232,14 @@ func (a Autoscaling) theirs() (lines []string) {
 		e := action.(clienttesting.CreateAction).GetObject().(*corev1.Event)
 		s.change(func() { s.told = append(s.told, autoscalerTold(e.Type, e.Reason, e.Message)) })
 		return true, e, nil
+	})
+	client.PrependReactor("update", "horizontalpodautoscalers", func(clienttesting.Action) (refused bool, _ runtime.Object, err error) {
+		s.change(func() {
+			if refused = s.look.Unreported != ""; refused {
+				err = errors.New(s.look.Unreported)
+			}
+		})
+		return refused, nil, err
 	})
 	factory := informers.NewSharedInformerFactory(client, 0)
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kinds.Deployments.GVK().GroupVersion()})

@@ -96,6 +96,9 @@ var Exemptions = []Exemption{
 	exempt("any-place", "EndpointSlice", chance),
 	exempt("node-not-there", "EndpointSlice", ""),
 
+	exempt("any-slice-refused", "EndpointSlice", chance),
+	exempt("other-slices-all-the-same", "EndpointSlice, EndpointSlice mirroring", ""),
+
 	exempt("any-mirror", "EndpointSlice mirroring", chance),
 	exempt("left-out-again", "EndpointSlice mirroring", ""),
 	exempt("mirrors-that-leave", "EndpointSlice mirroring", "the collector takes them away"),
@@ -133,6 +136,7 @@ var Exemptions = []Exemption{
 	exempt("why-no-size", "PodDisruptionBudget", chance),
 	exempt("which-budget", "PodDisruptionBudget", ""),
 	exempt("budget-told-again", "PodDisruptionBudget", ""),
+	exempt("allowed-since", "PodDisruptionBudget", ""),
 	exempt("not-deleted", "PodDisruptionBudget", ""),
 
 	exempt("remains-with-pods", "Namespace", ""),

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kubernetes/pkg/controller/resourcequota"
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
@@ -124,27 +125,15 @@ func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {
 	defer cancel()
 	client := fake.NewSimpleClientset(world...)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	started := make(chan struct{})
-	config, err := quotainstall.NewQuotaConfigurationForControllers(generic.ListerFuncForResourceFunc(factory.ForResource), factory)
-	if err != nil {
-		return nil, err
-	}
-	never := func() time.Duration { return 0 }
-	c, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
-		QuotaClient: client.CoreV1(), ResourceQuotaInformer: factory.Core().V1().ResourceQuotas(), ResyncPeriod: never,
-		InformerFactory: factory, ReplenishmentResyncPeriod: never, DiscoveryFunc: discover,
-		IgnoredResourcesFunc: config.IgnoredResources, InformersStarted: started,
-		Registry: generic.NewRegistry(config.Evaluators()), UpdateFilter: quotainstall.DefaultUpdateFilter(),
-	})
+	run, err := buildQuotas(ctx, factory, client)
 	if err != nil {
 		return nil, err
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	close(started)
 	synctest.Wait() // what knows the classes of devices has heard of them
 	var running sync.WaitGroup
-	running.Go(func() { c.Run(ctx, 1) })
+	running.Go(run)
 	time.Sleep(time.Second)
 	synctest.Wait()
 	quota := world[0].(*corev1.ResourceQuota)
@@ -153,6 +142,29 @@ func countTheirs(world []runtime.Object) (*corev1.ResourceQuota, error) {
 	running.Wait()
 	factory.Shutdown()
 	return counted, err
+}
+
+// buildQuotas makes upstream's controller of quotas.
+func buildQuotas(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	started := make(chan struct{})
+	config, err := quotainstall.NewQuotaConfigurationForControllers(generic.ListerFuncForResourceFunc(f.ForResource), f)
+	if err != nil {
+		return nil, err
+	}
+	never := func() time.Duration { return 0 }
+	rq, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
+		QuotaClient: c.CoreV1(), ResourceQuotaInformer: f.Core().V1().ResourceQuotas(), ResyncPeriod: never,
+		InformerFactory: f, ReplenishmentResyncPeriod: never, DiscoveryFunc: discover,
+		IgnoredResourcesFunc: config.IgnoredResources, InformersStarted: started,
+		Registry: generic.NewRegistry(config.Evaluators()), UpdateFilter: quotainstall.DefaultUpdateFilter(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		close(started)
+		rq.Run(ctx, 1)
+	}, nil
 }
 
 // discover is the namespaced kinds of the world.

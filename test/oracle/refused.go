@@ -29,6 +29,9 @@ import (
 // else, a number of times.
 type Refusal struct {
 	Verb plan.Verb
+	// Also, when set, is another verb with which requests are refused: where upstream updates
+	// what ours patches.
+	Also plan.Verb
 	// Kind, when set, is the only kind of which requests are refused.
 	Kind   kinds.Name
 	Status bool
@@ -83,7 +86,7 @@ func (r Refusal) String() string {
 func (r Refusal) refuses() func(plan.Request) *plan.Response {
 	times := 0
 	return func(q plan.Request) *plan.Response {
-		if q.Verb != r.Verb || r.Kind != "" && q.Kind != r.Kind || (q.Subresource == "status") != r.Status || times == r.Times {
+		if q.Verb != r.Verb && (r.Also == "" || q.Verb != r.Also) || r.Kind != "" && q.Kind != r.Kind || (q.Subresource == "status") != r.Status || times == r.Times {
 			return nil
 		}
 		times++
@@ -100,6 +103,10 @@ type Rest struct {
 	Kinds  []kinds.Kind
 	// Long is for how long both are left alone; 0: [resting].
 	Long time.Duration
+	// Chance tells by what upstream wrote whether its end is chance; nil: it never is.
+	Chance func(writes []string) bool
+	// Picture is what is compared of what there is and what was told; nil: all.
+	Picture func(world []runtime.Object, told []string) []string
 	// Lines takes out of the lines of both ends what is different on purpose, and Fair out of
 	// the effects that they stand for; nil: nothing.
 	Lines func(refusal Refusal, theirs, ours []string) ([]string, []string)
@@ -112,15 +119,18 @@ const resting = 90 * time.Second
 // Compare leaves both alone, and shows where they come to different ends; "" when they do
 // not.
 func (c Rest) Compare(t *testing.T, world []runtime.Object, refusal Refusal) (diff string, err error) {
-	var theirs []string
+	var theirs, writes []string
 	// Upstream waits until the versions of its own writes come back; what a fake client deletes
 	// has none.
 	failed := under(gate.Set{
 		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false, "StaleControllerConsistencyDaemonSet": false, "StaleControllerConsistencyJob": false,
-	}, func() { synctest.Test(t, func(*testing.T) { theirs, err = c.theirs(world, refusal) }) })
+	}, func() { synctest.Test(t, func(*testing.T) { theirs, writes, err = c.theirs(world, refusal) }) })
 	err = errors.Join(failed, err)
 	if err != nil {
 		return "", fmt.Errorf("ask upstream: %w", err)
+	}
+	if c.Chance != nil && c.Chance(writes) {
+		return "", nil
 	}
 	ours, err := c.ours(world, refusal)
 	if err != nil {
@@ -198,7 +208,16 @@ func (c Rest) stage(now func() time.Time, world []runtime.Object, refusal Refusa
 }
 
 func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err error) {
-	a := &Actor{Controller: c.Ours, Now: Now}
+	a, err := c.rested(world, refusal)
+	if err != nil {
+		return nil, err
+	}
+	return c.rest(a.Stage), nil
+}
+
+// rested is our controller when it has come to rest.
+func (c Rest) rested(world []runtime.Object, refusal Refusal) (a *Actor, err error) {
+	a = &Actor{Controller: c.Ours, Now: Now}
 	if a.Stage, err = c.stage(func() time.Time { return a.Now }, world, refusal); err != nil {
 		return nil, err
 	}
@@ -206,18 +225,18 @@ func (c Rest) ours(world []runtime.Object, refusal Refusal) (lines []string, err
 	if err := a.Until(Now.Add(cmp.Or(c.Long, resting))); err != nil {
 		return nil, fmt.Errorf("%w:\n%s", err, strings.Join(a.Stage.Writes[max(0, len(a.Stage.Writes)-20):], "\n"))
 	}
-	return a.Stage.rest(), nil
+	return a, nil
 }
 
-func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, err error) {
+func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines, writes []string, err error) {
 	time.Sleep(time.Until(Now))
 	s, err := c.stage(time.Now, world, refusal)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, err := s.typed()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -225,7 +244,7 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, e
 	s.Informers = f
 	run, err := c.Theirs(ctx, f, client)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f.Start(ctx.Done())
 	synctest.Wait()
@@ -233,11 +252,11 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines []string, e
 	go func() { defer close(done); run() }()
 	time.Sleep(cmp.Or(c.Long, resting))
 	synctest.Wait()
-	s.Do(func(*sim.API) { lines = s.rest() })
+	s.Do(func(*sim.API) { lines, writes = c.rest(s), s.Writes })
 	cancel()
 	<-done
 	f.Shutdown()
-	return lines, nil
+	return lines, writes, nil
 }
 
 // counted is the uid of an object that was created meanwhile.
@@ -247,10 +266,13 @@ var counted = regexp.MustCompile(`"uid-\d+"`)
 var suffix = regexp.MustCompile(`(Deleted pod: \S+-)[a-z0-9]{5}$`)
 
 // rest is what there is when a controller has come to rest, and what it told.
-func (s *Stage) rest() (out []string) {
+func (c Rest) rest(s *Stage) (out []string) {
 	settled := Settled{Told: s.Told}
 	for _, obj := range s.Objects() {
 		settled.World = append(settled.World, obj.(object).DeepCopyObject())
+	}
+	if c.Picture != nil {
+		return c.Picture(settled.World, settled.Told)
 	}
 	for _, line := range lines(settled) {
 		out = append(out, suffix.ReplaceAllString(counted.ReplaceAllString(line, `"uid"`), "$1*"))

@@ -47,8 +47,36 @@ func TestRefusalsBite(t *testing.T) {
 	}{
 		{"a Job gives up", oracle.JobAtRest, lastingJobWorld, []oracle.Refusal{creates, patches, reports, deletes}, giveUp},
 		{"a Job does not tell what was refused", oracle.JobAtRest, lastingJobWorld, []oracle.Refusal{creates, deletes}, tellNoFailure},
+		{"a slice is given up", oracle.EndpointSliceAtRest, slicesWorld, []oracle.Refusal{creates, updates, deletes}, giveUp},
+		{"it is not told which slice was refused", oracle.EndpointSliceAtRest, slicesWorld, []oracle.Refusal{creates, updates, deletes}, tellNoFailure},
+		{"a mirror is given up", oracle.MirrorsAtRest, mirrorWorld, []oracle.Refusal{creates, updates, deletes}, giveUp},
+		{"a quota is given up", oracle.QuotaAtRest, typedQuotaWorld, []oracle.Refusal{reports}, giveUp},
+		{"a budget is given up", oracle.BudgetAtRest, builtInBudgetWorld, []oracle.Refusal{budgetReports}, giveUp},
+		{"a pod's disruption is given up", oracle.BudgetAtRest, builtInBudgetWorld, []oracle.Refusal{podReports}, giveUp},
 	} {
 		t.Run(c.name, func(t *testing.T) { noticedAtRest(t, c.rest, c.mutant, c.worlds, c.requests) })
+	}
+}
+
+// TestUnreportedAutoscalersBite: an autoscaler that gives up at a refused status, or does not
+// tell it, lives another life.
+func TestUnreportedAutoscalersBite(t *testing.T) {
+	lives := rapid.Custom(mutedLife)
+	for name, change := range map[string]func(reconcile.Any) reconcile.Any{"gives up": giveUp, "does not tell": tellNoFailure} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range enough {
+				life := lives.Example(seed)
+				life.Changed = change
+				diff, err := life.Compare(t)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff != "" {
+					return
+				}
+			}
+			t.Errorf("nothing was noticed in %d lives", enough)
+		})
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
+	quotas "github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 )
 
 // gcPeriods is several of the periods after which upstream looks again for pods to end.
@@ -25,8 +27,20 @@ var (
 
 	JobAtRest = Rest{Theirs: Job.Theirs, Ours: Job.Ours, Kinds: served(kinds.Jobs.Kind, kinds.Pods.Kind), Fair: fairJobEnds}
 
-	EndpointsAtRest = Rest{Theirs: Endpoints.Theirs, Ours: Endpoints.Ours, Kinds: served(kinds.Services.Kind, kinds.Pods.Kind, kinds.Endpoints.Kind), Lines: fairEndpointsEnds}
+	EndpointsAtRest     = Rest{Theirs: Endpoints.Theirs, Ours: Endpoints.Ours, Kinds: served(kinds.Services.Kind, kinds.Pods.Kind, kinds.Endpoints.Kind), Lines: fairEndpointsEnds}
+	EndpointSliceAtRest = fairAmongSlices(Rest{Theirs: EndpointSlice.Theirs, Ours: EndpointSlice.Ours, Kinds: served(kinds.Services.Kind, kinds.Nodes.Kind, kinds.Pods.Kind, kinds.EndpointSlices.Kind)})
+	// QuotaAtRest is left alone for less time than any pod takes to be gone.
+	QuotaAtRest  = Rest{Theirs: buildQuotas, Ours: quotas.New(quotas.Config{}), Kinds: typed, Long: 15 * time.Second, Picture: quotaPicture}
+	BudgetAtRest = Rest{Theirs: buildBudgets, Ours: disruption.Controller, Kinds: served(kinds.PodDisruptionBudgets.Kind, kinds.Deployments.Kind, kinds.ReplicaSets.Kind,
+		kinds.StatefulSets.Kind, kinds.ReplicationControllers.Kind, kinds.Pods.Kind), Picture: budgetPicture, Lines: fairBudgetEnds}
+	MirrorsAtRest = fairAmongSlices(Rest{Theirs: EndpointSliceMirroring.Theirs, Ours: EndpointSliceMirroring.Ours, Kinds: served(kinds.Services.Kind, kinds.Endpoints.Kind, kinds.EndpointSlices.Kind), Chance: overAnother})
 )
+
+// fairAmongSlices has the ends of controllers of slices compared by [fairSliceEnds].
+func fairAmongSlices(rest Rest) Rest {
+	rest.Fair = fairSliceEnds(rest)
+	return rest
+}
 
 func served(all ...kinds.Kind) []kinds.Kind { return all }
 

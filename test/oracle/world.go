@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,6 +211,8 @@ func resourceOf(obj runtime.Object) string {
 		return "poddisruptionbudgets"
 	case *corev1.PersistentVolumeClaim:
 		return "persistentvolumeclaims"
+	case *discoveryv1.EndpointSlice:
+		return "endpointslices"
 	}
 	return ""
 }
