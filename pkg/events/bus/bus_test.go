@@ -18,3 +18,11 @@ func TestWhatIsCertainlyBefore(t *testing.T) {
 		}
 	}
 }
+
+// Replicas of different versions work beside each other on servers that know the priorities 0
+// to 9: they must go by the same numbers.
+func TestReplicasOfAllVersionsGoByTheSameNumbers(t *testing.T) {
+	if bus.LastRank != 9 || bus.Lingering != 10*time.Second || bus.Backlog != 1000 {
+		t.Errorf("the last rank is %d, a worker counts as asking for %v, and %d messages are no backlog", bus.LastRank, bus.Lingering, bus.Backlog)
+	}
+}
