@@ -216,3 +216,30 @@ func cost(p *corev1.Pod) int {
 	}
 	return n
 }
+
+// What losing a pod costs is a decimal number of 32 bits, written in the plainest way.
+func TestWhatLosingAPodCosts(t *testing.T) {
+	for text, want := range map[string]int32{
+		"": 0, "0": 0, "7": 7, "10": 10, "-5": -5, "2147483647": math.MaxInt32, "2147483648": 0, "-2147483648": math.MinInt32, "-2147483649": 0,
+		"+7": 0, "07": 0, "much": 0, "1.5": 0,
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.PodDeletionCost: text}}}
+		if got := pod.DeletionCost(p); got != want {
+			t.Errorf("a cost of %q is %d, want %d", text, got, want)
+		}
+	}
+}
+
+// Only pods that are at work are company.
+func TestWhoIsCompany(t *testing.T) {
+	crowd := pod.Crowd{}
+	for _, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodFailed, corev1.PodSucceeded} {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}, Spec: corev1.PodSpec{NodeName: string(phase)}}
+		crowd.Join(p)
+		p.DeletionTimestamp = &metav1.Time{Time: now}
+		crowd.Join(p)
+	}
+	if len(crowd) != 2 || crowd["Running"] != 1 || crowd["Pending"] != 1 {
+		t.Errorf("company is %v", crowd)
+	}
+}
