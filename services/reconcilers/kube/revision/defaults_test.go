@@ -60,3 +60,16 @@ func TestPullPolicyByDefault(t *testing.T) {
 		}
 	}
 }
+
+// A volume that says nothing of where it comes from is an empty directory, and a token that
+// says nothing of its end lasts an hour.
+func TestVolumesByDefault(t *testing.T) {
+	made := revision.Defaulted(templateOf(t, `{spec: {volumes: [{name: a}, {name: b, hostPath: {path: /}}, {name: c, projected: {sources: [{serviceAccountToken: {path: t}}]}}]}}`))
+	all := made.Spec.Volumes
+	if all[0].EmptyDir == nil || all[1].EmptyDir != nil || all[1].HostPath == nil || all[2].EmptyDir != nil {
+		t.Errorf("the volumes are %+v", all)
+	}
+	if got := all[2].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds; got == nil || *got != 3600 {
+		t.Errorf("a token lasts %v seconds", got)
+	}
+}

@@ -34,6 +34,7 @@ func TestWhatIsHeld(t *testing.T) {
 		"no template":       {`{"spec":{}}`, false},
 		"no JSON":           {`{`, false},
 		"nothing":           {``, false},
+		"with an odd part":  {`{"spec":{"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"nginx:1"}],"priority":"high"}}}}`, false},
 		"a template's text": {`{"spec":{"template":"nginx"}}`, false},
 	} {
 		if got := revision.Holds(holding(c.raw), &mine); got != c.want {
