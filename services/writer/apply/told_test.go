@@ -1,0 +1,136 @@
+package apply_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// The watchers are told of each write before it is sent, and then which version came of it, or
+// that none did. Of what does not write, of dry runs and of Events they are told nothing.
+func TestWhatWatchersAreTold(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put(podPath+"old", "old-uid", map[string]any{})
+	s.Put(podPath+"kept", "kept-uid", map[string]any{})
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		if r.Method == http.MethodDelete && r.Path == podPath+"kept" {
+			return fakeserver.Fault{Code: http.StatusForbidden}
+		}
+		return fakeserver.Fault{}
+	})
+	var mu sync.Mutex
+	var told []trace.Write
+	listen := func(c *apply.Config) {
+		c.Tell = func(_ context.Context, w trace.Write) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, w)
+		}
+	}
+	change := events.Command{
+		Verb: events.VerbPatch, PatchType: "application/merge-patch+json", Kind: "pods", Version: "v1", Namespace: "ns", Name: "kept",
+		If: &events.If{UID: "kept-uid"}, Body: json.RawMessage(`{"metadata":{"labels":{"a":"b"}}}`),
+	}
+	for name, c := range map[string]struct {
+		command events.Command
+		want    trace.Write // of what came of it
+	}{
+		"a create":           {births(1)[0], trace.Write{UID: "uid-"}},
+		"a patch":            {change, trace.Write{UID: "kept-uid"}},
+		"a delete":           {death("old", "old-uid"), trace.Write{UID: "old-uid", Ends: true}},
+		"a refused delete":   {death("kept", "kept-uid"), trace.Write{}},
+		"one of what is not": {death("none", "none-uid"), trace.Write{}},
+	} {
+		told = nil
+		carry(t, open(t, s, listen), plan.Options{}, c.command)
+		if len(told) != 2 || !told[0].Begins || told[1].Begins || told[0].ID == "" || told[0].ID != told[1].ID || told[0].UID != "" || told[0].About != c.command.Ref() {
+			t.Fatalf("%s: told is %+v", name, told)
+		}
+		got := told[1]
+		if name == "a create" && got.UID != "" {
+			got.UID = got.UID[:4]
+		}
+		if got.UID != c.want.UID || got.Ends != c.want.Ends || (got.Version != "") != (got.UID != "" && !c.want.Ends) {
+			t.Errorf("%s: what came of it is told as %+v", name, told[1])
+		}
+	}
+	told = nil
+	event := births(1)[0]
+	event.Kind = "events"
+	carry(t, open(t, s, listen), plan.Options{}, event)
+	carry(t, open(t, s, listen, func(c *apply.Config) { c.DryRun = true }), plan.Options{DryRun: true}, births(1)[0])
+	if len(told) != 0 {
+		t.Errorf("of an Event and a dry run is told %+v", told)
+	}
+}
+
+// The API server is ready when it says so, or says that it is no business of the writer's.
+func TestWhetherTheAPIServerIsReady(t *testing.T) {
+	for code, ready := range map[int]bool{0: true, http.StatusForbidden: true, http.StatusUnauthorized: true, http.StatusInternalServerError: false, http.StatusNotFound: false} {
+		s := fakeserver.New(t)
+		s.Put("/readyz", "", map[string]any{})
+		s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: code} })
+		if err := open(t, s).Ready(t.Context()); (err == nil) != ready {
+			t.Errorf("where the answer is %d: %v", code, err)
+		}
+	}
+}
+
+// What is looked at is told with all that a plan judges by.
+func TestWhatALookTells(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put(podPath+"lives", "u", map[string]any{})
+	s.Put(podPath+"leaves", "v", map[string]any{"metadata": map[string]any{
+		"deletionTimestamp": "2030-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "finalizers": []string{"x"},
+		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web", "uid": "rs"}},
+	}})
+	s.Put(podPath+"waits", "w", map[string]any{"metadata": map[string]any{"deletionTimestamp": "2030-01-01T00:00:00Z", "finalizers": []string{metav1.FinalizerDeleteDependents}}})
+	s.Put(podPath+"ready", "x", map[string]any{"metadata": map[string]any{"finalizers": []string{metav1.FinalizerDeleteDependents}}})
+	d := open(t, s)
+	for name, want := range map[string]struct {
+		uid                           string
+		deleting, finalizers, waiting bool
+		grace                         int64
+		owners                        int
+	}{
+		"lives": {uid: "u"}, "leaves": {uid: "v", deleting: true, finalizers: true, grace: 30, owners: 1},
+		"waits": {uid: "w", deleting: true, finalizers: true, waiting: true}, "ready": {uid: "x", finalizers: true},
+	} {
+		r := d.Do(t.Context(), actor, plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: name}, "")
+		o := r.Object
+		if r.Code != http.StatusOK || string(o.UID) != want.uid || o.ResourceVersion == "" || o.Deleting != want.deleting || o.Finalizers != want.finalizers || o.Waiting != want.waiting || len(o.Owners) != want.owners {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if (o.Grace != nil) != (want.grace > 0) || o.Grace != nil && *o.Grace != want.grace {
+			t.Errorf("%s: the grace is %v", name, o.Grace)
+		}
+	}
+}
+
+// A question that cannot be read is refused, and nothing is asked of the API server.
+func TestAQuestionThatCannotBeRead(t *testing.T) {
+	s := fakeserver.New(t)
+	putScale(s, 3, "app=web")
+	d := open(t, s)
+	before := len(s.Requests())
+	c := ofWeb("ReplicaSet")
+	c.Body = json.RawMessage(`{"least":"x"}`)
+	r := carry(t, d, plan.Options{}, c)[0]
+	if r.Status != events.Refused || r.Code != http.StatusBadRequest || r.Reason != "Malformed" {
+		t.Errorf("%+v", r)
+	}
+	if asked := s.Requests()[before:]; slices.ContainsFunc(asked, func(r fakeserver.Request) bool { return r.Path != "/apis" && r.Path != "/api" && r.Method != "GET" }) {
+		t.Errorf("asked was %+v", asked)
+	}
+}
