@@ -54,7 +54,9 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was born, or has a gap in which it may have been",
 		}, true
 	case plan.Unheard:
-		return d.remembered(ctx, client, r, doubt.Since)
+		answer, settled = d.remembered(ctx, client, r, doubt.Known)
+		answer.Stood = doubt.At
+		return answer, settled
 	case plan.Unclear:
 		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told yet whether it was born", Stood: doubt.At}, true
 	default:
@@ -65,9 +67,9 @@ func (d *Door) bornBefore(ctx context.Context, client rest.Interface, r plan.Req
 // remembered looks in what the API server itself remembers of the last minutes for a bearer
 // of the name, where the record has been silent: nobody may be watching. What does not go
 // back so far, or may not be read, says nothing, and a longer silence is believed.
-func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, since string) (answer plan.Response, settled bool) {
-	if since == "" {
-		return silent(r)
+func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
+	if known.Since == "" {
+		return d.silent(ctx, client, r, known.Told)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
@@ -75,7 +77,7 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	stream, err := to(client, http.MethodGet, collection(r)).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
 		Param("watch", "true").Param("timeoutSeconds", recollection).
-		Param("resourceVersion", since).Param("fieldSelector", byName(r)).
+		Param("resourceVersion", known.Since).Param("fieldSelector", byName(r)).
 		MaxRetries(0).Stream(ctx)
 	response := plan.Response{Code: http.StatusOK}
 	if err != nil {
@@ -85,7 +87,7 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 	switch {
 	case err == nil:
 	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
-		return silent(r)
+		return d.silent(ctx, client, r, known.Told)
 	default:
 		return response, true // it is asked again
 	}
@@ -101,17 +103,31 @@ func (d *Door) remembered(ctx context.Context, client rest.Interface, r plan.Req
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was born",
 		}, true
 	default:
-		return silent(r) // it does not go back so far
+		return d.silent(ctx, client, r, known.Told) // it does not go back so far
 	}
 }
 
 // silent believes that nobody has heard of a birth since there was nothing to hear, once
-// that has lasted long enough.
-func silent(r plan.Request) (answer plan.Response, settled bool) {
+// that has lasted long enough: longer where the kind has changed in other namespaces and the
+// record was not told of that either, since then nobody may be watching it. An API server that
+// has just started remembers nothing, and the watchers are away with it.
+func (d *Door) silent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
 	if r.InDoubt < plan.Believed {
 		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
 	}
-	return plan.Response{}, false
+	if r.Namespace == "" || r.InDoubt >= plan.Unfollowed {
+		return plan.Response{}, false
+	}
+	r.Namespace = ""
+	everywhere, failed := d.stands(ctx, client, r)
+	switch {
+	case failed != nil:
+		return *failed, true // it is asked again
+	case everywhere.Newest != "" && kinds.CompareVersions(everywhere.Newest, told) > 0:
+		return plan.Response{Reason: "NoAnswer", Message: "the record has not been told of what has changed in other namespaces, and the API server does not remember"}, true
+	default:
+		return plan.Response{}, false
+	}
 }
 
 // stands is where the API server stands. Whoever may not list is told nothing, and
@@ -126,16 +142,14 @@ func (d *Door) stands(ctx context.Context, client rest.Interface, r plan.Request
 	}
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
-	var response plan.Response
-	_, err := result.StatusCode(&response.Code).Raw()
-	if err != nil {
-		response = d.refusal(ctx, r, err, response.Code)
-	}
+	response, fails := d.failure(ctx, result, r)
 	d.config.Metrics.requested(plan.Look, response, time.Since(began))
 	switch {
-	case err != nil && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+	case fails && refused(response) && r.InDoubt < plan.Believed:
+		return plan.Doubt{}, &response // an API server that has just started may not know the writer's roles yet
+	case fails && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
 		return plan.Doubt{}, nil
-	case err != nil:
+	case fails:
 		return plan.Doubt{}, &response
 	}
 	list, err := listOf(result)

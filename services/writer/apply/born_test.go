@@ -143,3 +143,54 @@ func TestAFirstBirthAsksNobody(t *testing.T) {
 		t.Errorf("the result is %+v", r)
 	}
 }
+
+// TestNobodyMayBeWatching: an API server that has just started remembers nothing, and those who
+// watch are away with it. Silence in one namespace says little then: what the record was not
+// told of elsewhere shows that nobody watches.
+func TestNobodyMayBeWatching(t *testing.T) {
+	const elsewhere, there = "/api/v1/namespaces/other/pods/busy", "/api/v1/namespaces/ns/pods"
+	starting := fakeserver.Fault{Code: http.StatusForbidden, Message: `User "w" cannot impersonate-on:serviceaccount:list resource "pods"`}
+	for name, c := range map[string]struct {
+		busy   bool
+		refuse map[string]fakeserver.Fault
+		since  time.Duration
+		made   bool
+		reason string
+	}{
+		"nothing changes anywhere":                {since: plan.Believed, made: true},
+		"nothing changes, for a moment":           {since: plan.Believed - 1, reason: "NoAnswer"},
+		"another namespace changes":               {busy: true, since: plan.Believed, reason: "NoAnswer"},
+		"only other namespaces ever change":       {busy: true, since: plan.Unfollowed, made: true},
+		"other namespaces may not be looked at":   {busy: true, refuse: map[string]fakeserver.Fault{"/api/v1/pods": {Code: http.StatusForbidden}}, since: plan.Believed, made: true},
+		"they cannot be looked at for a moment":   {refuse: map[string]fakeserver.Fault{"/api/v1/pods": {Code: http.StatusInternalServerError}}, since: plan.Believed, reason: ""},
+		"the server does not know the writer yet": {refuse: map[string]fakeserver.Fault{there: starting}, since: plan.Believed - 1, reason: plan.ReasonNotImpersonated},
+		"the writer may not list":                 {refuse: map[string]fakeserver.Fault{there: starting}, since: plan.Believed, made: true},
+		"the controller may not list":             {refuse: map[string]fakeserver.Fault{there: {Code: http.StatusForbidden}}, made: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeserver.New(t)
+			told := s.Put(podPath+"old", "u", map[string]any{})
+			if c.busy {
+				s.Put(elsewhere, "v", map[string]any{})
+			}
+			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+				if r.Method == http.MethodGet && r.Query.Get("watch") == "" {
+					return c.refuse[r.Path]
+				}
+				return fakeserver.Fault{}
+			})
+			s.Hold(func(fakeserver.Request) { s.Remove(podPath + "gone") }) // so that the record has not come as far
+			s.Put(podPath+"gone", "w", map[string]any{})
+			door := open(t, s, func(config *apply.Config) {
+				config.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) { return plan.Known{Told: told}, nil }
+			})
+			r := door.Do(t.Context(), actor, doubted(c.since), "t.1.0")
+			if made := s.Created(podPath+"a") == 1; made != c.made || made != (r.Code == http.StatusCreated) {
+				t.Errorf("made: %t, want %t; the answer is %+v", made, c.made, r)
+			}
+			if !c.made && c.reason != "" && r.Reason != c.reason {
+				t.Errorf("the answer is %+v, want %s", r, c.reason)
+			}
+		})
+	}
+}

@@ -135,18 +135,11 @@ func collection(r plan.Request) []string {
 
 // answer reads what the API server said.
 func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) plan.Response {
-	var response plan.Response
-	result.StatusCode(&response.Code)
-	body, err := result.Raw()
-	if said := result.Error(); said != nil {
-		// The status in the body says why; Retry-After is a header, which only the
-		// error without the body knows.
-		response = d.refusal(ctx, r, said, response.Code)
-		if err != nil {
-			response.RetryAfter = max(response.RetryAfter, refusal(err, response.Code).RetryAfter)
-		}
+	response, failed := d.failure(ctx, result, r)
+	if failed {
 		return response
 	}
+	body, err := result.Raw()
 	if response.Object, err = metadataOf(result, body); err != nil && r.Verb.Writes() {
 		// The write succeeded; what is missing is only what to remember of it.
 		response.Message = err.Error()
@@ -157,6 +150,20 @@ func (d *Door) answer(ctx context.Context, result rest.Result, r plan.Request) p
 		response.Body = body
 	}
 	return response
+}
+
+// failure is the answer to a request that failed. The status in the body says why;
+// Retry-After is a header, which only the error without the body knows.
+func (d *Door) failure(ctx context.Context, result rest.Result, r plan.Request) (response plan.Response, failed bool) {
+	said := result.StatusCode(&response.Code).Error()
+	if said == nil {
+		return response, false
+	}
+	response = d.refusal(ctx, r, said, response.Code)
+	if _, err := result.Raw(); err != nil {
+		response.RetryAfter = max(response.RetryAfter, refusal(err, response.Code).RetryAfter)
+	}
+	return response, true
 }
 
 // refusal is what an error says, as the API server put it where it answered.

@@ -59,8 +59,13 @@ const (
 const Quiet = 100 * time.Millisecond
 
 // Believed is for how long it must be silent where the API server does not remember either:
-// from a watcher that is silent another one takes over by then, mostly.
-const Believed = time.Second
+// from a watcher that is cut off another one takes over by then (docs/reliability.md).
+const Believed = 5 * time.Second
+
+// Unfollowed is for how long it must be silent where the kind has changed elsewhere, of which
+// the record was not told: nobody may be watching. A record of some namespaces only is never
+// told of the others.
+const Unfollowed = time.Minute
 
 // Verdict judges. What the API server has, or the record has known, was born. What
 // neither has was not, if the record was told of everything up to the moment when the

@@ -4,6 +4,7 @@
 package fakeserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,8 +36,9 @@ type Fault struct {
 	Lost bool
 	// Code answers with a status instead of carrying the request out.
 	Code int
-	// RetryAfter goes with Code, in seconds.
+	// RetryAfter goes with Code, in seconds; Message says why, if not that the test asked.
 	RetryAfter int
+	Message    string
 	// Unserved answers as an API server does that does not serve the resource.
 	Unserved bool
 	// Late is how much later than its beginning a watch tells something, or ends.
@@ -192,7 +194,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		if fault.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
 		}
-		reply(w, fault.Code, status(fault.Code, "", "as the test asked"))
+		reply(w, fault.Code, status(fault.Code, "", cmp.Or(fault.Message, "as the test asked")))
 		return
 	}
 	if request.Query.Get("watch") != "" {
@@ -263,11 +265,23 @@ func (s *Server) list(path string) (items []any, ok bool) {
 	}
 	items = []any{}
 	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
-		if name, under := strings.CutPrefix(at, path+"/"); under && !strings.Contains(name, "/") {
+		if within(at, path) {
 			items = append(items, s.objects[at])
 		}
 	}
 	return items, true
+}
+
+// within tells whether an object is among all of a kind, in one namespace or in all of them.
+func within(at, path string) bool {
+	if name, under := strings.CutPrefix(at, path+"/"); under {
+		return !strings.Contains(name, "/")
+	}
+	slash := strings.LastIndex(path, "/")
+	root, resource := path[:slash], path[slash+1:]
+	rest, under := strings.CutPrefix(at, root+"/namespaces/")
+	parts := strings.Split(rest, "/")
+	return under && len(parts) == 3 && parts[1] == resource
 }
 
 // page is a list, or the part of it that was asked for.
