@@ -324,7 +324,7 @@ func TestSelectingEverythingIsToldOnce(t *testing.T) {
 	}
 }
 
-// The pod of a set of before, under a name that another set has, is nobody's last.
+// The pod of a set of before, under a name that another set has, is the last of no set.
 func TestAPodOfASetOfBefore(t *testing.T) {
 	d := rolling(3, "25%", "25%")
 	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}

@@ -39,7 +39,7 @@ func TestWhatAQuotaSays(t *testing.T) {
 		must(t, "of "+name+" it", v.used(now), name, want)
 	}
 	v.Quota = quota(amounts("unheard.of/things", "99"))
-	must(t, "of what nobody counts it", v.used(now))
+	must(t, "of what is not counted it", v.used(now))
 }
 
 // A quota is looked at again when a pod that it counts should have gone.

@@ -21,9 +21,9 @@ import (
 // Upstream: calculateStatus and SetCondition.
 func TestWhichFailuresAreTold(t *testing.T) {
 	web := reconciletest.ReplicaSet("web", 2)
-	born := decide(View{Set: web}, now).In(events.Act).Commands[0].Name
+	created := decide(View{Set: web}, now).In(events.Act).Commands[0].Name
 	ref := func(name string) events.Ref { return events.Ref{Namespace: reconciletest.Namespace, Name: name} }
-	refused := events.Result{Status: events.Refused, Code: 403, Message: "no", Ref: ref(born)}
+	refused := events.Result{Status: events.Refused, Code: 403, Message: "no", Ref: ref(created)}
 	with := func(edit func(*events.Result)) *Failure {
 		r := refused
 		edit(&r)
