@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	namespaces "github.com/millrace/millrace/services/reconcilers/controllers/namespace"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/test/oracle"
 )
@@ -41,28 +42,55 @@ import (
 // that, upstream says that nothing remains.
 func TestNamespacesGoAsUpstreams(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		world := anyNamespace(r)
-		theirs, ours := world.copied(), world.copied()
-		for chapter := 0; ; chapter++ {
-			estimate := theirs.goUpstream(t)
-			wait := ours.goOurs(r)
-			if a, b := theirs.picture(), ours.picture(); a != b {
-				r.Fatalf("in chapter %d upstream (-) and we (+) come to different ends:\n%s", chapter, unlike(a, b))
-			}
-			if estimate > 0 && wait > time.Duration(estimate/2+1)*time.Second {
-				r.Fatalf("upstream looks again in %d s, we in %v", estimate/2+1, wait)
-			}
-			if ours.gone() {
-				return
-			}
-			if chapter == 12 {
-				r.Fatalf("it does not go: %s", ours.picture())
-			}
-			change := theirs.happen(r, chapter, wait)
-			change(theirs)
-			change(ours)
+		if diff := anyEnd(r).compare(t, namespaces.Controller); diff != "" {
+			r.Fatal(diff)
 		}
 	})
+}
+
+// end is how a namespace ends: what is in it, and what happens in each chapter.
+type end struct {
+	world  *place
+	happen []func(least time.Duration) func(*place)
+}
+
+// chapters is how many there are at most: all is mended by the sixth.
+const chapters = 12
+
+func anyEnd(r *rapid.T) end {
+	e := end{world: anyNamespace(r)}
+	for chapter := range chapters {
+		e.happen = append(e.happen, happen(r, chapter))
+	}
+	return e
+}
+
+// compare has both empty it, and shows where they differ.
+func (e end) compare(t *testing.T, controller reconcile.Any) string {
+	theirs, ours := e.world.copied(), e.world.copied()
+	ours.controller = controller
+	for chapter := 0; ; chapter++ {
+		estimate := theirs.goUpstream(t)
+		wait, err := ours.goOurs()
+		if err != nil {
+			return err.Error()
+		}
+		if a, b := theirs.picture(), ours.picture(); a != b {
+			return fmt.Sprintf("in chapter %d upstream (-) and we (+) come to different ends:\n%s", chapter, unlike(a, b))
+		}
+		if estimate > 0 && wait > time.Duration(estimate/2+1)*time.Second {
+			return fmt.Sprintf("upstream looks again in %d s, we in %v", estimate/2+1, wait)
+		}
+		if ours.gone() {
+			return ""
+		}
+		if chapter == chapters {
+			return "it does not go: " + ours.picture()
+		}
+		change := e.happen[chapter](wait)
+		change(theirs)
+		change(ours)
+	}
 }
 
 // item is an object in a namespace.
@@ -93,8 +121,12 @@ type place struct {
 	lost      bool // a group does not say what it has
 	// foreground is how many deletes were not in the background.
 	foreground int
-	now        time.Time
-	last       *events.Outcome // ours
+	// mute is whether its status is refused, bound whether it may not be let go.
+	mute, bound bool
+	now         time.Time
+	// Of ours:
+	controller reconcile.Any
+	last, told *events.Outcome
 }
 
 func (p *place) copied() *place {
@@ -114,6 +146,7 @@ func anyNamespace(t *rapid.T) *place {
 		Status:     corev1.NamespaceStatus{Phase: rapid.SampledFrom([]corev1.NamespacePhase{"Active", "Terminating", "Terminating"}).Draw(t, "phase")},
 	}}
 	p.lost = rapid.IntRange(0, 4).Draw(t, "lost") == 0
+	p.mute, p.bound = rapid.IntRange(0, 3).Draw(t, "mute") == 0, rapid.IntRange(0, 3).Draw(t, "bound") == 0
 	for _, s := range []variety{
 		{gvr: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, atOnce: true},
 		{gvr: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, atOnce: true},
@@ -147,29 +180,38 @@ func anyItem(t *rapid.T, kind kinds.Name, i int, pod bool) item {
 }
 
 // happen draws what happens while both wait, for so long at least.
-func (p *place) happen(t *rapid.T, chapter int, least time.Duration) func(*place) {
+func happen(t *rapid.T, chapter int) func(least time.Duration) func(*place) {
 	all := chapter >= 5
 	what := func(name string) bool { return all || rapid.Bool().Draw(t, name) }
 	end, free, mend, allow := what("pods end"), what("finalizers go"), what("what is broken is mended"), what("what was kept may go")
-	wait := time.Duration(rapid.IntRange(10, 80).Draw(t, "seconds go by"))*time.Second + least
-	return func(p *place) {
-		p.now = p.now.Add(wait)
-		p.lost = p.lost && !mend
-		for i := range p.varieties {
-			s := &p.varieties[i]
-			s.unlisted = s.unlisted && !mend
-			for j := range s.items {
-				o := &s.items[j]
-				o.kept = o.kept && !allow
-				if o.deleting && free {
-					o.finalizers = nil
-				}
-				if o.deleting && end {
-					o.grace = 0
-				}
-			}
-			s.items = slices.DeleteFunc(s.items, func(o item) bool { return o.deleting && len(o.finalizers) == 0 && (o.grace == 0 || o.done) })
+	speak, loose := what("its status may be written"), what("it may be let go")
+	wait := time.Duration(rapid.IntRange(10, 80).Draw(t, "seconds go by")) * time.Second
+	return func(least time.Duration) func(*place) {
+		return func(p *place) {
+			p.now = p.now.Add(wait + least)
+			p.mute, p.bound = p.mute && !speak, p.bound && !loose
+			p.goesOn(end, free, mend, allow)
 		}
+	}
+}
+
+// goesOn has pods end, finalizers go, what is broken be mended and what was kept be deleted.
+func (p *place) goesOn(end, free, mend, allow bool) {
+	p.lost = p.lost && !mend
+	for i := range p.varieties {
+		s := &p.varieties[i]
+		s.unlisted = s.unlisted && !mend
+		for j := range s.items {
+			o := &s.items[j]
+			o.kept = o.kept && !allow
+			if o.deleting && free {
+				o.finalizers = nil
+			}
+			if o.deleting && end {
+				o.grace = 0
+			}
+		}
+		s.items = slices.DeleteFunc(s.items, func(o item) bool { return o.deleting && len(o.finalizers) == 0 && (o.grace == 0 || o.done) })
 	}
 }
 
@@ -277,7 +319,9 @@ func (p *place) answerNamespaces(action clienttesting.Action) (bool, runtime.Obj
 	}
 	// The fake client makes a creation of a finalize.
 	if a, writes := action.(clienttesting.CreateAction); writes {
-		p.write(a.GetObject().(*corev1.Namespace), a.GetSubresource())
+		if err := p.write(a.GetObject().(*corev1.Namespace), a.GetSubresource()); err != nil {
+			return true, nil, err
+		}
 	}
 	return true, p.ns.DeepCopy(), nil
 }
@@ -294,12 +338,16 @@ func (p *place) pods() *corev1.PodList {
 	return list
 }
 
-func (p *place) write(ns *corev1.Namespace, subresource string) {
-	if subresource == "finalize" {
+func (p *place) write(ns *corev1.Namespace, subresource string) error {
+	switch {
+	case subresource == "finalize" && p.bound, subresource == "status" && p.mute:
+		return errKept
+	case subresource == "finalize":
 		p.ns.Spec.Finalizers = ns.Spec.Finalizers
-		return
+	default:
+		p.ns.Status = ns.Status
 	}
-	p.ns.Status = ns.Status
+	return nil
 }
 
 func (p *place) answerLists(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -335,24 +383,26 @@ func (p *place) answerLists(action clienttesting.Action) (bool, runtime.Object, 
 }
 
 // goOurs lets our controller act until it only waits, and gives for how long.
-func (p *place) goOurs(t *rapid.T) time.Duration {
+func (p *place) goOurs() (time.Duration, error) {
 	key := events.Key{Name: p.ns.Name}
 	for range 24 {
 		world := reconciletest.NewWorld().Put(kinds.Namespaces.Kind, p.ns)
-		if p.last != nil {
-			world.Remember(*p.last)
+		for _, o := range []*events.Outcome{p.last, p.told} {
+			if o != nil {
+				world.Remember(*o)
+			}
 		}
-		d, ok := namespaces.Controller.Ask(world, key, p.now)
-		if !ok || len(d.Commands) == 0 {
-			return max(d.WakeAt.Sub(p.now), 0)
+		d, ok := p.controller.Ask(world, key, p.now)
+		acts := slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+		if !ok || len(d.Commands) == 0 || !acts && p.mute && p.told != nil {
+			return max(d.WakeAt.Sub(p.now), 0), nil
 		}
-		if p.repeats(d.Commands) {
-			return 0 // what it may not delete it tries again, ever later
+		if act := d.In(events.Act).Commands; acts && p.repeats(act) {
+			return 0, nil // what it may not do it tries again, ever later
 		}
 		p.carry(key, d.Commands)
 	}
-	t.Fatalf("it still acts: %s", p.picture())
-	return 0
+	return 0, fmt.Errorf("it still acts: %s", p.picture())
 }
 
 // repeats tells whether the same was done just before, in vain.
@@ -372,15 +422,18 @@ func (p *place) repeats(commands []events.Command) bool {
 func (p *place) carry(key events.Key, commands []events.Command) {
 	outcome := events.Outcome{Key: key, Lane: events.Act, UID: p.ns.UID, At: p.now}
 	for _, c := range commands {
-		r := events.Result{Ref: c.Ref(), UID: c.If.UID, Status: events.Applied}
+		r := events.Result{Ref: c.Ref(), UID: uidIn(c), Status: events.Applied}
 		switch c.Verb {
 		case events.VerbUpdate:
 			ns := new(corev1.Namespace)
 			if err := json.Unmarshal(c.Body, ns); err != nil {
 				panic(err) // we made it
 			}
-			p.write(ns, c.Subresource)
+			if err := p.write(ns, c.Subresource); err != nil {
+				r.Status, r.Code, r.Message = events.Refused, 403, err.Error()
+			}
 			if c.Subresource == "status" {
+				p.told = &events.Outcome{Key: key, Lane: events.Tell, UID: p.ns.UID, At: p.now, Results: []events.Result{r}}
 				continue // of the other lane
 			}
 		case events.VerbDelete:
@@ -401,6 +454,14 @@ func (p *place) carry(key events.Key, commands []events.Command) {
 	if len(outcome.Results) > 0 {
 		p.last = &outcome
 	}
+}
+
+// uidIn is the uid on which a command depends.
+func uidIn(c events.Command) types.UID {
+	if c.If == nil {
+		return ""
+	}
+	return c.If.UID
 }
 
 // contents is what the writer's door would find.

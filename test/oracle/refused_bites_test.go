@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	namespaces "github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/oracle"
 )
@@ -78,6 +79,34 @@ func TestUnreportedAutoscalersBite(t *testing.T) {
 			t.Errorf("nothing was noticed in %d lives", enough)
 		})
 	}
+}
+
+// TestNamespacesThatStopBite: a namespace that stops at a refused status, or says nothing any
+// more after it, is noticed.
+func TestNamespacesThatStopBite(t *testing.T) {
+	ends := rapid.Custom(anyEnd)
+	for name, controller := range map[string]reconcile.Any{"stops": waitsToSay{namespaces.Controller}, "says nothing more": giveUp(namespaces.Controller)} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range enough {
+				if ends.Example(seed).compare(t, controller) != "" {
+					return
+				}
+			}
+			t.Errorf("nothing was noticed in %d namespaces", enough)
+		})
+	}
+}
+
+// waitsToSay is one of our controllers that does nothing else until a refused status is
+// written.
+type waitsToSay struct{ reconcile.Any }
+
+func (w waitsToSay) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
+	d, ok := w.Any.Ask(s, k, now)
+	if tells := d.In(events.Tell); len(tells.Commands) > 0 {
+		return tells, ok
+	}
+	return d, ok
 }
 
 func giveUp(c reconcile.Any) reconcile.Any { return resigned{c} }

@@ -69,6 +69,8 @@ type View struct {
 	Refused []Refusal `json:"refused,omitempty"`
 	// Deleted are objects that were deleted before that, as the API server said.
 	Deleted []types.UID `json:"deleted,omitempty"`
+	// Unsaid tells that what was last to be said of the namespace was refused.
+	Unsaid bool `json:"unsaid,omitempty"`
 }
 
 // Refusal is why an object was not deleted.
@@ -92,6 +94,9 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Namespace: ns}
+	if said, ok := reconcile.LastOf(s, k, events.Tell, ns); ok {
+		_, v.Unsaid = said.Failure()
+	}
 	last, ok := reconcile.LastOf(s, k, events.Act, ns)
 	if !ok {
 		return v, true

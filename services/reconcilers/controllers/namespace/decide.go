@@ -55,18 +55,34 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return v.judge(now)
 }
 
-// judge decides on an answer. Nothing is said of what is about to go.
+// judge decides on an answer. Nothing is said of what is about to go, and what is to be said
+// comes first, unless it was refused.
+//
+// Upstream: pkg/controller/namespace/deletion, deleteAllContent, which goes on where the
+// conditions cannot be written.
 func (v View) judge(now time.Time) reconcile.Decision {
 	fresh, again := v.due()
 	conditions := v.conditions(now)
-	next := v.next()
 	switch {
 	case len(fresh) > 0:
 		return v.clear("the namespace is being deleted, and this is in it", fresh)
-	case !slices.Equal(conditions, v.Namespace.Status.Conditions):
-		said := v.Namespace.DeepCopy()
-		said.Status.Conditions = conditions
-		return reconcile.Do("how its deletion goes has changed", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	case slices.Equal(conditions, v.Namespace.Status.Conditions):
+		return v.goOn(again, now)
+	}
+	said := v.Namespace.DeepCopy()
+	said.Status.Conditions = conditions
+	report := reconcile.Do("how its deletion goes has changed", reconcile.UpdateStatus(kinds.Namespaces.Kind, said))
+	if !v.Unsaid {
+		return report
+	}
+	return reconcile.Join(report, v.goOn(again, now))
+}
+
+// goOn waits for what is on its way out, deletes again what stays, asks again what there is,
+// or lets the namespace go.
+func (v View) goOn(again []events.Command, now time.Time) reconcile.Decision {
+	next := v.next()
+	switch {
 	case !v.empty() && now.Before(next):
 		return reconcile.Wake(next, v.waits())
 	case len(again) > 0:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -323,4 +324,34 @@ func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]events.S
 	}
 	c.Limit(question.After)
 	return c
+}
+
+// A namespace goes though what its deletion comes to cannot be said: what was refused is said
+// again, and no longer comes first.
+func TestANamespaceGoesThoughItsStatusIsRefused(t *testing.T) {
+	ns := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &metav1.Time{Time: now.Add(-time.Minute)}},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+	}
+	key := events.Key{Name: "shop"}
+	told := func(status events.Status) events.Outcome {
+		return events.Outcome{Key: key, Lane: events.Tell, UID: ns.UID, At: now, Results: []events.Result{{Status: status, Code: 403, Ref: events.Ref{Kind: kinds.Namespaces.Name, Name: "shop"}}}}
+	}
+	answer := events.Outcome{Key: key, Lane: events.Act, UID: ns.UID, At: now, Results: []events.Result{{
+		Status: events.Answered, Answer: &events.Answer{Body: reconcile.Body(events.Contents{})},
+	}}}
+	for want, world := range map[string]*reconciletest.World{
+		"update status":                  reconciletest.NewWorld().Put(kinds.Namespaces.Kind, ns).Remember(answer),
+		"update status, update finalize": reconciletest.NewWorld().Put(kinds.Namespaces.Kind, ns).Remember(answer).Remember(told(events.Refused)),
+	} {
+		d, _ := Controller.Ask(world, key, now)
+		var got []string
+		for _, c := range d.Commands {
+			got = append(got, string(c.Verb)+" "+c.Subresource)
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %q, want %q", d.Because, got, want)
+		}
+	}
 }
