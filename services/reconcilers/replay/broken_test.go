@@ -144,3 +144,39 @@ func TestATurnIsTold(t *testing.T) {
 		}
 	})
 }
+
+// What is missing is told: a kind that the record does not have, or the end of one.
+func TestWhatIsMissingIsTold(t *testing.T) {
+	for kind, want := range map[kinds.Name]string{
+		"pods": "not all is on record that was there of pods", "configmaps": "up to message 1000, and the last one that is kept is 1", "": "had not yet seen all of it",
+	} {
+		tell(t, func(w *world) {
+			w.is("a")
+			turn := w.decide(1, "")
+			if turn.Digest++; kind != "" {
+				turn.Seen[kind] = 1000
+			}
+			w.store(turn)
+			if _, cases := w.replay(replay.Options{}); !strings.Contains(cases[0].Detail, want) {
+				w.Errorf("of %q it tells %q, want %q", kind, cases[0].Detail, want)
+			}
+		})
+	}
+}
+
+// An outcome of another key is none of a turn's, and one that is not remembered any more is
+// looked for.
+func TestOutcomesOfLongAgo(t *testing.T) {
+	tell(t, func(w *world) {
+		w.is("a")
+		w.failed(w.decided(1), "quota")
+		turn := w.decide(1, "") // knows of the first, and is stored late
+		for i := range 9 {
+			w.failed(w.decided(1), strings.Repeat("x", i))
+		}
+		w.store(turn)
+		if s, cases := w.replay(replay.Options{}); s.Same != s.Turns || s.Turns != 11 {
+			w.Errorf("%+v\n%+v", s, cases)
+		}
+	})
+}

@@ -112,6 +112,11 @@ func TestWhatCannotBeJudgedIsNamed(t *testing.T) {
 			turn.Seen["pods"], turn.Digest = 4, turn.Digest+1
 			w.store(turn)
 		}},
+		"a kind without a log of which nothing was seen": {replay.Apart, func(w *world) {
+			turn := w.decide(1, "")
+			turn.Seen["pods"], turn.Digest = 0, turn.Digest+1
+			w.store(turn)
+		}},
 		"a log that lost its end": {replay.Expired, func(w *world) {
 			turn := w.decide(1, "")
 			turn.Seen["configmaps"], turn.Digest = 1000, turn.Digest+1
