@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 )
@@ -110,6 +111,17 @@ func TestEachRuleBites(t *testing.T) {
 		}},
 		{rule: "I12", name: "before its dependents", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			s.remove("e")
+		}},
+		{rule: "I12", name: "let go by the collector, and a user wanted it gone as well", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			wantGone(s, "e", "")
+			s.turn(sweeper, "e", deed{events.VerbPatch, "e", func() int64 { return s.revisionOf("e") }})
+			s.remove("e")
+		}},
+		{rule: "I12", name: "before its dependents, and a user wanted another one gone", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			wantGone(s, "e", "another")
 			s.remove("e")
 		}},
 		{rule: "I14", name: "a write without an outcome", forge: func(h *History) { h.Outcomes = h.Outcomes[:len(h.Outcomes)-1] }},
@@ -240,6 +252,14 @@ func TestWhatIsNoViolation(t *testing.T) {
 			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
 			s.remove("q")
 		}},
+		{name: "an owner that a user no longer has wait for its dependents", tell: func(s *story) {
+			s.change("e", func(o *Object) { o.Deleting, o.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+			wantGone(s, "e", "")
+			s.remove("e")
+			s.turn(sweeper, "t", deed{events.VerbDelete, "t", func() int64 { s.remove("t"); return 0 }})
+			s.turn(sweeper, "q", deed{events.VerbDelete, "q", s.dying("q")})
+			s.remove("q")
+		}},
 		{name: "a turn that nobody had in hand and that is said again", tell: func(s *story) { repeat(s, deployer) }},
 		{name: "a collector comes second", tell: func(s *story) {
 			s.change("e", func(o *Object) { o.Replicas = 0 })
@@ -311,6 +331,13 @@ func TestWhatIsNoViolation(t *testing.T) {
 // faultAt is a fault that is over at once.
 func faultAt(kind, target string, at time.Time) Fault {
 	return Fault{Kind: kind, Target: target, Began: at, Ended: at}
+}
+
+// wantGone is a user's delete that ends an object at once: the answer bears no version.
+func wantGone(s *story, uid, only types.UID) {
+	s.h.Writes = append(s.h.Writes, Write{
+		ID: "a user's", Foreign: true, As: "kubernetes-admin", Verb: "delete", Ref: s.live[uid].Ref, OnlyUID: only, At: s.tick(), Ended: true, Code: 200,
+	})
 }
 
 // confess puts a gap that hides nothing at the end of the log of pods, and gives its time.

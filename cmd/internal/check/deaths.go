@@ -223,7 +223,7 @@ func owned(b *books) []Violation {
 		}
 		if waits(before) && (c.Gone || !waits(o)) {
 			switch left := w.blocking(before.UID); {
-			case left == nil:
+			case left == nil, c.Gone && b.freed(before):
 			case b.blind(before.UID, left):
 				b.unseen++
 			default:
@@ -259,6 +259,23 @@ func (w *world) blocking(owner types.UID) *Object {
 		}
 	}
 	return nil
+}
+
+// freed tells whether somebody else ended the wait of an owner: a second delete, one that
+// does not ask for the dependents to go first, takes the finalizer away, and with it the
+// object. The collector has then not let it go.
+func (b *books) freed(owner *Object) bool {
+	asked := false
+	for i := range b.Writes {
+		w := &b.Writes[i]
+		switch {
+		case w.As == collector && w.Verb == "patch" && w.Ref == owner.Ref && (w.UID == owner.UID || !w.Ended):
+			return false
+		case w.Foreign && w.Verb == "delete" && w.Stored() && w.Ref == owner.Ref && w.Revision == 0 && (w.OnlyUID == "" || w.OnlyUID == owner.UID):
+			asked = true
+		}
+	}
+	return asked
 }
 
 // blind tells whether the collector let an owner go without having seen a dependent:
