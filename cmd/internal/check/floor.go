@@ -238,13 +238,16 @@ func (b *books) claimed(before *Object, c *Change) (Violation, bool) {
 	if o.Allowed > max(0, o.Healthy-o.Desired) {
 		return violation(b.evidence(turn, c), "%v lets %d go of %d that are healthy, and %d must stay", o.Ref, o.Allowed, o.Healthy, o.Desired), true
 	}
+	// Where it cannot be known how many pods there should be, failSafe
+	// (pkg/controller/disruption/disruption.go), as ours, lets none go and counts nothing anew.
+	failSafe := o.Allowed == 0 && o.Healthy == before.Healthy
 	looked := b.reached(turn, pods)
-	if looked == 0 || o.App != before.App {
+	if looked == 0 || o.App != before.App || failSafe {
 		return Violation{}, false
 	}
-	healthy := int32(0)
+	healthy, listed := int32(0), b.listed(turn, pods)
 	for _, uid := range b.labelled[label{o.Ref.Namespace, o.App}] {
-		if p := b.at(uid, looked); p != nil && p.Ready {
+		if p := b.at(uid, max(looked, listed[uid])); p != nil && p.Ready {
 			healthy++
 		}
 	}

@@ -209,6 +209,22 @@ func TestWorkloadRulesBite(t *testing.T) {
 		{"", "a budget that is true", guarded(), func(s *story) { s.says(2, 1, 1) }},
 		{"I5", "a budget that lets too many go", guarded(), func(s *story) { s.says(2, 1, 2) }},
 		{"I5", "a budget that counts what is not there", guarded(), func(s *story) { s.unready("r-1"); s.says(2, 1, 1) }},
+		{"I5", "a budget that lets one go on a count that is old", guarded(), func(s *story) { s.says(2, 2, 0); s.unready("r-1"); s.says(2, 1, 1) }},
+		{"", "a budget that lets none go and counts nothing anew", guarded(), func(s *story) { s.says(2, 1, 1); s.unready("r-1"); s.says(2, 1, 0) }},
+		{"I5", "a budget that lets none go and counts one more", guarded(), func(s *story) { s.says(1, 1, 0); s.unready("r-1"); s.says(2, 2, 0) }},
+		{"", "a budget that counts what a list has told so far", guarded(), func(s *story) {
+			s.unready("r-1")
+			s.change("r-1", func(o *Object) { o.Ready = true })
+			log := s.h.Logs[pods]
+			log[len(log)-1].Sync = true
+			s.says(2, 1, 1)
+		}},
+		{"I5", "a budget that counts what a list has told otherwise", guarded(), func(s *story) {
+			s.unready("r-1")
+			log := s.h.Logs[pods]
+			log[len(log)-1].Sync = true
+			s.says(2, 1, 1)
+		}},
 
 		{"I7", "a change that is seen an hour later", guarded(), func(s *story) {
 			s.change("b", func(o *Object) { o.Generation = 1 })

@@ -153,22 +153,36 @@ func number(version string) int64 {
 // reached is how far a turn had read a kind: the newest revision that the log had
 // told of by then; 0 when that is not known.
 func (b *books) reached(t *Turn, kind kinds.Name) int64 {
-	last, ok := t.Seen[kind]
-	if !ok {
-		return 0
-	}
-	log := b.Logs[kind]
-	n, found := slices.BinarySearchFunc(log, last, func(e Entry, to uint64) int { return compare(e.Sequence, to) })
-	if found {
-		n++
-	}
-	newest := int64(0)
-	for i := n - 1; i >= 0 && newest == 0; i-- {
-		if !log[i].Sync || log[i].Op == events.Mark {
+	log, newest := b.read(t, kind), int64(0)
+	for i := len(log) - 1; i >= 0 && newest == 0; i-- {
+		if !listing(log[i]) {
 			newest = log[i].Revision
 		}
 	}
 	return newest
+}
+
+// listed is what a list that was being told when a turn had read so far had told of each
+// object: it comes in no order, so that it is of no one revision yet.
+func (b *books) listed(t *Turn, kind kinds.Name) map[types.UID]int64 {
+	log, told := b.read(t, kind), map[types.UID]int64{}
+	for i := len(log) - 1; i >= 0 && listing(log[i]); i-- {
+		told[log[i].UID] = log[i].Revision
+	}
+	return told
+}
+
+// listing tells whether an entry is of a list, and not its end.
+func listing(e Entry) bool { return e.Sync && e.Op != events.Mark }
+
+// read is what a turn had read of a kind's log; nothing where it does not say so.
+func (b *books) read(t *Turn, kind kinds.Name) []Entry {
+	log := b.Logs[kind]
+	n, found := slices.BinarySearchFunc(log, t.Seen[kind], func(e Entry, to uint64) int { return compare(e.Sequence, to) })
+	if found {
+		n++
+	}
+	return log[:n]
 }
 
 func compare(a, b uint64) int {
