@@ -87,6 +87,7 @@ func (s *session) figures() {
 	s.say("record         %d deltas, %d gaps that hide %d changes; %d turns with %d commands", f.Deltas, f.Gaps, f.Hidden, f.Turns, f.Commands)
 	s.say("writes         %d carried out, %d of them repeated without effect; %d without a certain answer", f.Writes, f.Repeated, f.Unanswered)
 	s.say("unsure         %d results say that nobody knows; %d of those commands had been carried out", f.Unsure, f.Late)
+	s.say("               %d of turns that came late, with many others, where no fault was near", f.Crowded)
 	s.say("unread         %d turns rest on what the logs do not have", f.Unread)
 	s.say("unseen         %d owners went before a dependent that the log had not told of yet", f.Unseen)
 	s.say("replay         %d of %d turns are decided as they were", r.Replay.Same, r.Replay.Turns)

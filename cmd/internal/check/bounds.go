@@ -46,6 +46,10 @@ const (
 	// was on its way to a process that ended is delivered again after some seconds. A turn
 	// that is stored later is met by nothing.
 	afterUnsure = 5 * time.Second
+	// givenAgain is after what time the bus gives a turn to another writer, and manySlow how
+	// many turns of a moment took longer where the machine was too slow for all of them.
+	givenAgain = time.Second
+	manySlow   = 5
 	// afterGap is how long after a fault its gap may come: a watch that was lost is begun
 	// anew within seconds, and a list takes seconds. On a machine that is busy it takes ten
 	// times that.
@@ -77,6 +81,7 @@ var gapCauses = map[string]func(Fault) bool{
 	// The bus copies a log to its state; when a server of it is lost, the copy is taken up
 	// again late. Nothing is missing then, and the watcher cannot know.
 	"has stood still":                         func(f Fault) bool { return f.of("bus") },
+	"nothing came for":                        func(f Fault) bool { return f.of("bus") },
 	", 0 of them damaged, where the log says": func(f Fault) bool { return f.of("bus") },
 	// A server of the bus that came back may say another moment of the state's beginning.
 	"the state stream has been made anew": func(f Fault) bool { return f.of("bus") },
@@ -119,7 +124,12 @@ func doubtful(b *books) []Violation {
 			if turn != nil {
 				from = turn.At
 			}
-			if !b.explained(unsureCause, from, o.At, afterUnsure) {
+			if b.explained(unsureCause, from, o.At, afterUnsure) {
+				continue
+			}
+			if r.AuditID == "" && b.slow(turn, o) {
+				b.crowded++
+			} else {
 				found = append(found, violation([]string{fmt.Sprintf("outcome: %+v", r)},
 					"command %d of %v is unsure, and no fault met a writer, the bus or the API server between %s and %s",
 					r.Command, o.place(), from.Format(clock), o.At.Format(clock)))
@@ -127,6 +137,24 @@ func doubtful(b *books) []Violation {
 		}
 	}
 	return found
+}
+
+// slow tells whether the bus gave a turn late, when it gave many so: the writer that has it
+// cannot know then whether another one began it, and is unsure of what it finds. Where nothing
+// was done to either, the machine had no time for them.
+func (b *books) slow(turn *Turn, o *Outcome) bool {
+	if turn == nil || o.At.Sub(turn.At) <= givenAgain {
+		return false
+	}
+	others := 0
+	for i := range b.Outcomes {
+		other := &b.Outcomes[i]
+		t := b.turns[other.place()]
+		if t != nil && t != turn && other.At.Sub(t.At) > givenAgain && t.At.Before(o.At) && other.At.After(turn.At) {
+			others++
+		}
+	}
+	return others >= manySlow
 }
 
 // confessed: a gap has a reason, the reason has a fault, and what it hides is bounded.

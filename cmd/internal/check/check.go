@@ -263,6 +263,9 @@ type Figures struct {
 	// those of them whose command was carried out.
 	Unsure int `json:"unsure"`
 	Late   int `json:"late"`
+	// Crowded are the unsure results of turns that came late to a writer where no fault was
+	// near, with many others: the machine was too slow for them.
+	Crowded int `json:"crowded"`
 	// Unread are the turns that rest on what the logs do not have.
 	Unread int `json:"unread"`
 	// Stale are the ReplicaSets that a Deployment made smaller than its budget allows,
@@ -291,8 +294,8 @@ type books struct {
 	foreign map[edition]bool
 	// lives are the versions of each object, in order.
 	lives map[types.UID][]*Change
-	// hidden, busiest, late, unseen, unread and stale are found by rules, for the figures.
-	hidden, busiest, late, unseen, unread, stale int
+	// hidden, busiest, late, unseen, unread, stale and crowded are found by rules, for the figures.
+	hidden, busiest, late, unseen, unread, stale, crowded int
 	// owned are the objects that an owner has ever controlled, and labelled the pods that
 	// have an app.
 	owned    map[types.UID][]types.UID
@@ -397,7 +400,10 @@ func (b *books) openAudit() {
 }
 
 func (b *books) figures() Figures {
-	f := Figures{Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late, Unseen: b.unseen, Unread: b.unread, Stale: b.stale}
+	f := Figures{
+		Changes: len(b.Changes), Turns: len(b.Turns), Hidden: b.hidden, Busiest: b.busiest, Late: b.late,
+		Unseen: b.unseen, Unread: b.unread, Stale: b.stale, Crowded: b.crowded,
+	}
 	for _, o := range b.Outcomes {
 		for _, r := range o.Results {
 			if r.Unsure {

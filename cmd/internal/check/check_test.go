@@ -145,6 +145,12 @@ func TestEachRuleBites(t *testing.T) {
 			h.Outcomes[0].Results[0].Unsure = true
 			h.Faults = []Fault{faultAt("kill", "watcher-1", h.Turns[0].At)}
 		}},
+		{rule: "unsure", name: "a turn that was slow, and no other was", forge: func(h *History) { slowTurns(h, 1, "") }},
+		{rule: "unsure", name: "a turn that was slow with others, and lost an answer", forge: func(h *History) { slowTurns(h, manySlow+1, "TURN_x.1.0") }},
+		{rule: "gaps", name: "a state that cannot be read, and no server of the bus was away", forge: func(h *History) {
+			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
+			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
+		}},
 		{rule: "gaps", name: "without a fault", forge: func(h *History) { confess(h, "the API server has forgotten the changes") }},
 		{rule: "gaps", name: "a fault that takes nothing", forge: func(h *History) {
 			at := confess(h, "the API server has forgotten the changes")
@@ -286,6 +292,11 @@ func TestWhatIsNoViolation(t *testing.T) {
 			at := confess(h, "the state has 42 objects, 0 of them damaged, where the log says 41")
 			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
 		}},
+		{name: "a state that cannot be read after a server of the bus was away", forge: func(h *History) {
+			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
+			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
+		}},
+		{name: "many turns that came late, and one that cannot know who began it", forge: func(h *History) { slowTurns(h, manySlow+1, "") }},
 		{name: "a disk that was lost", forge: func(h *History) {
 			at := confess(h, "the log was made anew")
 			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
@@ -338,6 +349,18 @@ func wantGone(s *story, uid, only types.UID) {
 	s.h.Writes = append(s.h.Writes, Write{
 		ID: "a user's", Foreign: true, As: "kubernetes-admin", Verb: "delete", Ref: s.live[uid].Ref, OnlyUID: only, At: s.tick(), Ended: true, Code: 200,
 	})
+}
+
+// slowTurns has the last outcomes come late, and the first of them unsure of a command for
+// which there was this request.
+func slowTurns(h *History, n int, request string) {
+	for i := range n {
+		o := &h.Outcomes[len(h.Outcomes)-1-i]
+		for j := range o.Results {
+			o.Results[j].Unsure, o.Results[j].AuditID = i == n-1, request
+		}
+		turnOf(h, o.Controller, o.Turn).At = o.At.Add(-givenAgain - time.Millisecond)
+	}
 }
 
 // confess puts a gap that hides nothing at the end of the log of pods, and gives its time.
