@@ -8,11 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -120,6 +122,91 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 				t.Errorf("the census behind the last delta is %v", c)
 			}
 		})
+	}
+}
+
+// late is a bus whose newest message of pods comes while the state is read.
+type late struct {
+	bus.Bus
+	came atomic.Bool
+}
+
+// before is a place as it was before that.
+func (l *late) before(last uint64) uint64 {
+	if l.came.Load() {
+		return last
+	}
+	return last - 1
+}
+
+func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	state, err := l.Bus.StreamState(ctx, stream)
+	if stream == subject.LogStream("pods") || stream == subject.StateStream("pods") {
+		state.Last = l.before(state.Last)
+	}
+	return state, err
+}
+
+func (l *late) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+	a, err := l.Bus.Append(ctx, kind)
+	if err != nil || kind != "pods" || l.came.Load() {
+		return a, err
+	}
+	return &opened{a, l.before(a.Last())}, nil
+}
+
+func (l *late) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+	if stream == subject.StateStream("pods") {
+		l.came.Store(true)
+	}
+	return l.Bus.Follow(ctx, stream, from, handle)
+}
+
+// opened is an appender that knows of no later message than when it was opened.
+type opened struct {
+	bus.Appender
+	last uint64
+}
+
+func (o *opened) Last() uint64 { return o.last }
+
+// TestAStateThatGoesOnIsNoDamage: what another watcher appends while the state is read takes an
+// object's message away from the reader. The log is opened anew then, and nothing is told again.
+func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
+	t.Parallel()
+	s, b := serve(t), memory.New(memory.Options{})
+	s.change("ADDED", "a", 0)
+	s.change("ADDED", "b", 0)
+	_, stop := start(t, s, b, "one")
+	until(t, func() bool { return len(logOf(t, b)) == 3 })
+	s.change("MODIFIED", "a", 0)
+	until(t, func() bool { return len(logOf(t, b)) == 4 })
+	stop()
+	l := &late{Bus: b}
+	start(t, s, l, "two")
+	until(t, l.came.Load)
+	s.change("ADDED", "c", 0)
+	until(t, func() bool { return len(logOf(t, b)) >= 5 })
+	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a is b mark is a is c]" {
+		t.Errorf("the log tells %s", got)
+	}
+}
+
+// TestAStoppedReaderHearsNoSilence: a stream is not silent for as long as its reader stands
+// still, and a reader that listens all the time finds out in time.
+func TestAStoppedReaderHearsNoSilence(t *testing.T) {
+	now := time.Now()
+	s := silence{heard: now}
+	if lasts := s.goesOn(now.Add(time.Hour)); lasts != mostHeard {
+		t.Errorf("after a stop of an hour it lasts for %v", lasts)
+	}
+	s = silence{heard: now}
+	for range int(mirrorPatience / mirrorPoll) {
+		now = now.Add(mirrorPoll)
+		s.goesOn(now)
+	}
+	if s.lasts != mirrorPatience {
+		t.Errorf("who has listened for %v has heard %v", mirrorPatience, s.lasts)
 	}
 }
 

@@ -252,7 +252,27 @@ func (k *kindWatch) count(ctx context.Context, newest events.Delta, since uint64
 	if len(h.broken) == 0 && (!newest.Census.Known || has == newest.Census) {
 		return true, nil
 	}
+	if len(h.broken) == 0 {
+		if err := k.stands(ctx); err != nil {
+			return false, err
+		}
+	}
 	k.distrust(klog.FromContext(ctx).WithValues("kind", k.kind.Name), events.Hole{Reason: fmt.Sprintf(
 		"the state has %d objects, %d of them damaged, where the log says %d", int(has.Objects)+len(h.broken), len(h.broken), newest.Census.Objects)})
 	return false, nil
+}
+
+// stands makes sure that the log has not gone on while its state was read: what is told of an
+// object takes the place of what the state held of it, which a reader then never meets.
+//
+// Errors: bus.ErrOvertaken, when it has.
+func (k *kindWatch) stands(ctx context.Context) error {
+	log, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
+	if err != nil {
+		return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)
+	}
+	if log.Last != k.appender.Last() {
+		return fmt.Errorf("read the state of %s, whose log has gone on from %d to %d: %w", k.kind.Name, k.appender.Last(), log.Last, bus.ErrOvertaken)
+	}
+	return nil
 }

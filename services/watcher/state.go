@@ -27,9 +27,26 @@ const (
 // errEnough ends the reading of a stream.
 var errEnough = errors.New("enough")
 
+// silence is for how long nothing has come, as far as this process was there to hear it: what
+// came while it was stopped, or waited for a bus that is away, has still to come here.
+type silence struct {
+	lasts time.Duration
+	heard time.Time // until when this process was there
+}
+
+// mostHeard is how long a process can have listened since it last looked, which it does with
+// every [mirrorPoll].
+const mostHeard = time.Second
+
+// goesOn gives how long it has lasted by now.
+func (s *silence) goesOn(now time.Time) time.Duration {
+	s.lasts, s.heard = s.lasts+min(now.Sub(s.heard), mostHeard), now
+	return s.lasts
+}
+
 // caughtUp waits until the state stream holds the log up to a sequence.
 func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) (state bus.State, err error) {
-	moved, at := time.Now(), uint64(0)
+	still, at := silence{heard: time.Now()}, uint64(0)
 	for {
 		if state, err = b.StreamState(ctx, subject.StateStream(kind)); err != nil {
 			return state, fmt.Errorf("look at the state of %s: %w", kind, err)
@@ -38,8 +55,8 @@ func caughtUp(ctx context.Context, b bus.Bus, kind kinds.Name, sequence uint64) 
 		case state.Last >= sequence:
 			return state, nil
 		case state.Last != at:
-			moved, at = time.Now(), state.Last
-		case time.Since(moved) > mirrorPatience:
+			still, at = silence{heard: time.Now()}, state.Last
+		case still.goesOn(time.Now()) > mirrorPatience:
 			return state, fmt.Errorf("%w: the state of %s has stood still at message %d of %d for %v", events.ErrDamaged, kind, at, sequence, mirrorPatience)
 		}
 		pause(ctx, mirrorPoll)
@@ -172,11 +189,11 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 	}()
 	poll := time.NewTicker(mirrorPoll)
 	defer poll.Stop()
-	moved, read := time.Now(), max(from, 1)-1
+	still, read := silence{heard: time.Now()}, max(from, 1)-1
 	for got := uint64(0); got < at.Messages && read < at.Last; {
 		select {
 		case batch := <-batches:
-			moved = time.Now()
+			still = silence{heard: time.Now()}
 			for _, m := range batch {
 				if m.Sequence > at.Last {
 					return nil
@@ -190,7 +207,7 @@ func replay(ctx context.Context, b bus.Bus, stream string, from uint64, at bus.S
 			if err := left(ctx, b, stream, from, read, &at); err != nil {
 				return err
 			}
-			if time.Since(moved) > mirrorPatience && got < at.Messages && read < at.Last {
+			if still.goesOn(time.Now()) > mirrorPatience && got < at.Messages && read < at.Last {
 				return fmt.Errorf("%w: of %s nothing came for %v behind message %d of %d", events.ErrDamaged, stream, mirrorPatience, read, at.Last)
 			}
 		case err := <-failed:
