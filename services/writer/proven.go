@@ -11,9 +11,14 @@ import (
 // heartbeats with the key for outcomes, and where there are keys, one without a good signature
 // counts as not said: what it claims delays no turn.
 
-// signHeartbeat signs a heartbeat.
+// signHeartbeat signs a heartbeat, by this machine's clock until that of the bus is known:
+// without any time no other writer would believe it.
 func (s *Service) signHeartbeat(text []byte) []byte {
-	return s.config.Sign.Hint(events.Writers, text, s.time.now())
+	now := s.time.now()
+	if !s.time.known() {
+		now = time.Now()
+	}
+	return s.config.Sign.Hint(events.Writers, text, now)
 }
 
 // provesHeartbeat tells whether another writer has said a heartbeat. Before the clock of the bus is
