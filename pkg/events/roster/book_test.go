@@ -196,3 +196,22 @@ func TestAReplicaIsSilentAfterItsTime(t *testing.T) {
 		t.Errorf("after its time there are %v", b.others)
 	}
 }
+
+// TestAGoodbyeOfOneThatIsSilent: nothing is waited for then. For one for which there is no room
+// nothing changes.
+func TestAGoodbyeOfOneThatIsSilent(t *testing.T) {
+	b, at := among("a"), begin.Add(2*silence)
+	b.silent["b"] = at
+	if b.turn(at, true); b.shadows != 1 {
+		t.Fatalf("%d are silent", b.shadows)
+	}
+	if changed := b.hear(beat{ID: "b", Bye: true}, at); !changed || len(b.silent) != 0 || b.shadows != 0 {
+		t.Errorf("after its goodbye %d are silent; anything has changed: %t", b.shadows, changed)
+	}
+	for n := range most {
+		b.hear(beat{ID: fmt.Sprint("other-", n)}, at)
+	}
+	if changed := b.hear(beat{ID: "one more"}, at); changed || len(b.others) != most {
+		t.Errorf("one more is heard, and %d others are there; anything has changed: %t", len(b.others), changed)
+	}
+}

@@ -252,3 +252,78 @@ func TestAReplicaWithoutOthersAsksSeldom(t *testing.T) {
 		}
 	})
 }
+
+// A replica without an answer is cut off when another one has had its answers for 700 ms in
+// all. What passes between two glances counts for 80 ms at most, and an answer ends it.
+func TestWhenAReplicaIsCutOff(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		every time.Duration
+		last  time.Duration
+		times int
+		lost  bool
+	}{
+		"700 ms":              {70 * time.Millisecond, 70 * time.Millisecond, 10, true},
+		"a little less":       {70 * time.Millisecond, 70*time.Millisecond - 1, 10, false},
+		"after long pauses":   {time.Hour, time.Hour, 9, true},
+		"a long pause before": {time.Hour, time.Hour, 8, false},
+	} {
+		at := start
+		contact := contact{}
+		contact.lost(at, true) // not in doubt
+		contact.failed = true
+		lost := false
+		for n := range c.times {
+			if at = at.Add(c.every); n == c.times-1 {
+				at = at.Add(c.last - c.every)
+			}
+			lost = contact.lost(at, true)
+		}
+		if lost != c.lost {
+			t.Errorf("%s: cut off: %t, want %t", name, lost, c.lost)
+		}
+	}
+}
+
+// One that was cut off is back when its answers have come for a second; a refusal is no answer.
+func TestWhenAReplicaIsBack(t *testing.T) {
+	at := time.Unix(1000, 0)
+	c := contact{severed: true, failed: true}
+	c.answer(at, errors.New("away"))
+	if !c.lost(at.Add(time.Hour), false) {
+		t.Error("it is back without an answer")
+	}
+	c.answer(at, nil)
+	if !c.lost(at.Add(time.Second-1), false) || c.lost(at.Add(time.Second), false) {
+		t.Error("it is back a second after its first answer")
+	}
+	if probeEvery != 300*time.Millisecond || probeAlone != 5*time.Second {
+		t.Errorf("it asks every %v, and every %v alone", probeEvery, probeAlone)
+	}
+}
+
+// What came of each question is told.
+func TestAnswersAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		defer b.Close()
+		var told atomic.Int64
+		r := New(Config{
+			Bus: b, Service: "toy", ID: "a", Reach: func(context.Context) error { return errors.New("away") },
+			Reached: func(_ context.Context, err error) {
+				if err != nil {
+					told.Add(1)
+				}
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		pass(time.Second)
+		if n := told.Load(); n != 4 {
+			t.Errorf("in a second %d answers are told, want 4", n)
+		}
+		cancel()
+		<-done
+	})
+}

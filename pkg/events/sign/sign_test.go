@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -364,6 +365,21 @@ func TestAMessageCountsUpToItsBound(t *testing.T) {
 			t.Errorf("with a header of the server: %v", err)
 		}
 	}
+	delete(m.Header, "Nats-Rollup")
+	for want, wrong := range map[string][2]string{
+		"holds no Ed25519 signature": {HeaderSignature, "AAAA"}, "holds no Ed25519": {HeaderSignature, "!"}, "is no sequence": {headerExpect, "06"}, "no sequence": {headerExpect, "x"}, "is no time": {HeaderAt, "noon"},
+	} {
+		m := p.stored(at, web, "{}")
+		m.Header[wrong[0]] = []string{wrong[1]}
+		if err := trust.Turn(m, TurnWithin); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s %q: %v", wrong[0], wrong[1], err)
+		}
+	}
+	fresh := p.stored(at, web, "{}")
+	fresh.Sequence = 0
+	if err := trust.Turn(fresh, TurnWithin); err != nil {
+		t.Errorf("one that has no place yet: %v", err)
+	}
 	delete(m.Header, HeaderSignature)
 	for _, err := range []error{trust.Turn(m, TurnWithin), p.OwnTurn(m)} {
 		if !errors.Is(err, ErrUnsigned) {
@@ -458,5 +474,61 @@ func BenchmarkVerify(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhatIsSignedStays: services of different versions sign the same and for the same time.
+func TestWhatIsSignedStays(t *testing.T) {
+	body := sha256.Sum256([]byte("d"))
+	want := []byte{}
+	for _, part := range []string{"millrace-turn-v1", "s", "6", "t", string(body[:])} {
+		want = append(append(want, 0, 0, 0, 0, 0, 0, 0, byte(len(part))), part...)
+	}
+	if got := statement(turn, events.Message{Subject: "s", Data: []byte("d")}, "6", "t"); !bytes.Equal(got, want) {
+		t.Errorf("signed is %q, want %q", got, want)
+	}
+	if TurnWithin != 2*time.Minute || OutcomeWithin != time.Minute || HintWithin != 10*time.Second {
+		t.Errorf("a turn counts for %v, an outcome for %v, a hint for %v", TurnWithin, OutcomeWithin, HintWithin)
+	}
+}
+
+// TestWhoSignsNothing: without a signer nothing is signed, and everything is one's own.
+func TestWhoSignsNothing(t *testing.T) {
+	var none *Signer
+	m := events.Message{Subject: web}
+	none.Turn(m, 6, noon)
+	if err := errors.Join(none.OwnTurn(m), none.OwnOutcome(m)); err != nil || m.Header != nil {
+		t.Errorf("%v, with the headers %v", err, m.Header)
+	}
+}
+
+// TestWhatIsNoPrivateKey says so, and whose flags name which keys.
+func TestWhatIsNoPrivateKey(t *testing.T) {
+	p := newParty(t, noon)
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(curve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, text := range map[string][]byte{
+		"no private key as PKCS #8": pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der[:9]}),
+		"not an Ed25519 key":        pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}),
+		"more than one":             append(slices.Clone(p.private), "x\n"...),
+		"no PEM block":              p.public,
+	} {
+		if key, err := ParsePrivate(text); err == nil || key != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+	keys := Provided{Turns: Pair{"t", "t.pub"}, Outcomes: Pair{"o", "o.pub"}}
+	for service, want := range map[string][]string{
+		"reconcilers": {"--turn-signing-key-file=t", "--outcome-keys-file=o.pub"}, "writer": {"--outcome-signing-key-file=o", "--turn-keys-file=t.pub"}, "watcher": nil,
+	} {
+		if got := keys.Flags(service); !slices.Equal(got, want) {
+			t.Errorf("%s has %v", service, got)
+		}
 	}
 }

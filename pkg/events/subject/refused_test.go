@@ -1,6 +1,7 @@
 package subject_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ func TestSubjectsThatAreRefused(t *testing.T) {
 	turn := subject.Turn("c", events.Act, events.Key{Namespace: "shop", Name: "web"})
 	wake := subject.Wake("c", events.Key{Namespace: "shop", Name: "web"})
 	for _, s := range []string{
+		fmt.Sprintf("ev.pods.%d.%%zz.web", events.SlotOf("", "web")), // the slot of what has no namespace
 		"", "ev", "ev.pods", "x.pods._mark", "ev.pods._other", "x" + delta, delta + ".more", strings.TrimSuffix(delta, ".web"),
 		strings.Replace(delta, ".shop.", ".other.", 1), strings.TrimSuffix(delta, "web") + "%zz", strings.Replace(delta, "shop", "%zz", 1), strings.TrimSuffix(delta, "web") + "w%65b",
 	} {

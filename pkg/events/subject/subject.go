@@ -126,7 +126,7 @@ func ParseDelta(subject string) (events.Ref, error) {
 	case len(t) != 5 || t[0] != "ev":
 		return events.Ref{}, fmt.Errorf("parse subject %q: not ev.<kind>.<slot>.<namespace>.<name>", subject)
 	}
-	key, err := parseKey(t[2:3], "_", t[3:])
+	key, err := parseKey(t[2], "_", t[3:])
 	if err != nil {
 		return events.Ref{}, fmt.Errorf("parse subject %q: %w", subject, err)
 	}
@@ -139,7 +139,7 @@ func ParseTurn(subject string) (controller string, lane events.Lane, key events.
 	if len(t) != 7 || (t[0] != "turn" && t[0] != "outcome") {
 		return "", "", key, fmt.Errorf("parse subject %q: not turn|outcome.<controller>.<lane>.<slot>.<kind>.<namespace>.<name>", subject)
 	}
-	if key, err = parseKey(t[3:4], t[4], t[5:]); err != nil {
+	if key, err = parseKey(t[3], t[4], t[5:]); err != nil {
 		return "", "", key, fmt.Errorf("parse subject %q: %w", subject, err)
 	}
 	return t[1], events.Lane(t[2]), key, nil
@@ -151,7 +151,7 @@ func ParseWake(subject string) (controller string, key events.Key, err error) {
 	if len(t) != 6 || (t[0] != "wake" && t[0] != "sched") {
 		return "", key, fmt.Errorf("parse subject %q: not wake|sched.<controller>.<slot>.<kind>.<namespace>.<name>", subject)
 	}
-	if key, err = parseKey(t[2:3], t[3], t[4:]); err != nil {
+	if key, err = parseKey(t[2], t[3], t[4:]); err != nil {
 		return "", key, fmt.Errorf("parse subject %q: %w", subject, err)
 	}
 	return t[1], key, nil
@@ -165,7 +165,7 @@ func keyTokens(key events.Key) string {
 	return join(strconv.Itoa(key.Slot()), kind, escape(key.Namespace), escape(key.Name))
 }
 
-func parseKey(slot []string, kind string, names []string) (key events.Key, err error) {
+func parseKey(slot, kind string, names []string) (key events.Key, err error) {
 	switch kind {
 	case none:
 	case "":
@@ -179,8 +179,8 @@ func parseKey(slot []string, kind string, names []string) (key events.Key, err e
 	if key.Name, err = unescape(names[1]); err != nil {
 		return key, err
 	}
-	if want := strconv.Itoa(key.Slot()); slot[0] != want {
-		return key, fmt.Errorf("slot %s, but %v belongs in slot %s", slot[0], key, want)
+	if want := strconv.Itoa(key.Slot()); slot != want {
+		return key, fmt.Errorf("slot %s, but %v belongs in slot %s", slot, key, want)
 	}
 	return key, nil
 }

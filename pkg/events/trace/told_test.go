@@ -322,3 +322,17 @@ func TestAWordThatIsHalfReadIsNone(t *testing.T) {
 		}
 	}
 }
+
+// TestFiftyCommandsAreInTheTraceOfTheirTurn, and each further one in one of its own.
+func TestFiftyCommandsAreInTheTraceOfTheirTurn(t *testing.T) {
+	r := tracetest.New()
+	tracer := r.Tracer("writer", trace.Options{})
+	ctx := trace.With(t.Context(), tracer.Carry(events.Message{Sequence: 7}, turn(events.Trace{Parent: sampled}), 1))
+	for command, cut := range map[int]string{0: "", 49: "", 50: "fan-out"} {
+		tracer.Request(ctx, trace.Request{Method: "POST", Command: command, Try: 1}).End()
+		tells(t, r, map[attribute.Key]string{trace.Cut: cut})
+	}
+	if trace.RollEvery != 500*time.Millisecond { // watchers of other versions wait for so long
+		t.Errorf("a writer calls its roll every %v", trace.RollEvery)
+	}
+}

@@ -181,6 +181,17 @@ func TestWhatHasNoRuleIsSaidAsItWas(t *testing.T) {
 	if err != nil || m.GetLabels()["app"] != "web" || m.GetAnnotations()["a"] == canary {
 		t.Errorf("it is said as %+v, %v", m, err)
 	}
+	custom := kinds.Kind{Name: "databases.example.com", Version: "v1", Kind: "Database", Form: kinds.Full}
+	if r, err = redact.Parse("databases.example.com:.spec.password"); err != nil {
+		t.Fatal(err)
+	}
+	stored = events.Delta{
+		Op: events.Is, Kind: custom.Name, Ref: events.Ref{Kind: custom.Name, Namespace: "a", Name: "web"}, Form: kinds.Full, ContentType: kinds.JSON,
+		Body: []byte(`{"metadata":{"name":"web"},"spec":{"password":"` + canary + `","size":3}}`),
+	}
+	if d = translate.Hidden(custom, stored, redact.Policy{Rules: redact.Rules{r}}); d.Form != kinds.Full || !bytes.Contains(d.Body, []byte(`"size":3`)) || bytes.Contains(d.Body, []byte(canary)) {
+		t.Errorf("a custom resource is said as %s %s", d.Form, d.Body)
+	}
 }
 
 // TestBareIsWhatNamesAndDates: of the largest objects that is told by which they are known,
