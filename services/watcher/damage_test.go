@@ -125,21 +125,21 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 	}
 }
 
-// late is a bus whose newest message of pods comes while the state is read.
-type late struct {
+// overtaking is a bus whose newest message of pods comes while the state is read.
+type overtaking struct {
 	bus.Bus
 	came atomic.Bool
 }
 
 // before is a place as it was before that.
-func (l *late) before(last uint64) uint64 {
+func (l *overtaking) before(last uint64) uint64 {
 	if l.came.Load() {
 		return last
 	}
 	return last - 1
 }
 
-func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error) {
+func (l *overtaking) StreamState(ctx context.Context, stream string) (bus.State, error) {
 	state, err := l.Bus.StreamState(ctx, stream)
 	if stream == subject.LogStream("pods") || stream == subject.StateStream("pods") {
 		state.Last = l.before(state.Last)
@@ -147,7 +147,7 @@ func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error
 	return state, err
 }
 
-func (l *late) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+func (l *overtaking) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
 	a, err := l.Bus.Append(ctx, kind)
 	if err != nil || kind != "pods" || l.came.Load() {
 		return a, err
@@ -155,7 +155,7 @@ func (l *late) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error
 	return &opened{a, l.before(a.Last())}, nil
 }
 
-func (l *late) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+func (l *overtaking) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
 	if stream == subject.StateStream("pods") {
 		l.came.Store(true)
 	}
@@ -182,7 +182,7 @@ func TestAStateThatGoesOnIsNoDamage(t *testing.T) {
 	s.change("MODIFIED", "a", 0)
 	until(t, func() bool { return len(logOf(t, b)) == 4 })
 	stop()
-	l := &late{Bus: b}
+	l := &overtaking{Bus: b}
 	start(t, s, l, "two")
 	until(t, l.came.Load)
 	s.change("ADDED", "c", 0)

@@ -24,7 +24,7 @@ import (
 // The pace at which watchers hear of each other; see package roster.
 const (
 	heartbeat = 120 * time.Millisecond
-	silence   = 480 * time.Millisecond
+	quietFor  = 480 * time.Millisecond
 )
 
 // cable is one watcher's connection to the bus, which can be cut in two ways.
