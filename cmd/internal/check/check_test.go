@@ -145,8 +145,8 @@ func TestEachRuleBites(t *testing.T) {
 			h.Outcomes[0].Results[0].Unsure = true
 			h.Faults = []Fault{faultAt("kill", "watcher-1", h.Turns[0].At)}
 		}},
-		{rule: "unsure", name: "a turn that was slow, and no other was", forge: func(h *History) { slowTurns(h, 1, "") }},
-		{rule: "unsure", name: "a turn that was slow with others, and lost an answer", forge: func(h *History) { slowTurns(h, manySlow+1, "TURN_x.1.0") }},
+		{rule: "unsure", name: "a turn that was slow, and few others were", forge: func(h *History) { slowTurns(h, manySlow-1, "") }},
+		{rule: "unsure", name: "a turn that was slow with others, and lost an answer", forge: func(h *History) { slowTurns(h, manySlow, "TURN_x.1.0") }},
 		{rule: "gaps", name: "a state that cannot be read, and no server of the bus was away", forge: func(h *History) {
 			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
 			h.Faults = []Fault{faultAt("kill", "kube-apiserver", at)}
@@ -296,7 +296,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 			at := confess(h, "damaged: of STATE_pods nothing came for 20s behind message 27 of 260")
 			h.Faults = []Fault{faultAt("kill", "bus-3", at.Add(-afterGap/2))}
 		}},
-		{name: "many turns that came late, and one that cannot know who began it", forge: func(h *History) { slowTurns(h, manySlow+1, "") }},
+		{name: "many turns that came late, and one that cannot know who began it", forge: func(h *History) { slowTurns(h, manySlow, "") }},
 		{name: "a disk that was lost", forge: func(h *History) {
 			at := confess(h, "the log was made anew")
 			h.Faults = []Fault{faultAt(diskLost, "bus-1", at)}
@@ -351,15 +351,16 @@ func wantGone(s *story, uid, only types.UID) {
 	})
 }
 
-// slowTurns has the last outcomes come late, and the first of them unsure of a command for
-// which there was this request.
-func slowTurns(h *History, n int, request string) {
-	for i := range n {
-		o := &h.Outcomes[len(h.Outcomes)-1-i]
-		for j := range o.Results {
-			o.Results[j].Unsure, o.Results[j].AuditID = i == n-1, request
-		}
-		turnOf(h, o.Controller, o.Turn).At = o.At.Add(-givenAgain - time.Millisecond)
+// slowTurns has the last outcome come late and be unsure of a command for which there was this
+// request, beside so many others that come late.
+func slowTurns(h *History, others int, request string) {
+	o := &h.Outcomes[len(h.Outcomes)-1]
+	began, ended := o.At, o.At.Add(2*givenAgain)
+	o.At, o.Results[0].Unsure, o.Results[0].AuditID = ended, true, request
+	for i := range others {
+		other := fmt.Sprint("other-", i)
+		h.Turns = append(h.Turns, Turn{Sequence: 1, At: began, Turn: events.Turn{Controller: other, Lane: events.Tell}})
+		h.Outcomes = append(h.Outcomes, Outcome{Sequence: 1, At: ended, Outcome: events.Outcome{Controller: other, Lane: events.Tell, Turn: 1}})
 	}
 }
 
