@@ -38,8 +38,6 @@ import (
 type Cluster struct {
 	Config   nodelifecycle.Config
 	Chapters []func(*Kubelets)
-	// Refused is what the API server refuses from the second chapter on.
-	Refused Refusal
 }
 
 // Kubelets are the nodes of a cluster, as far as they act by themselves.
@@ -151,10 +149,7 @@ var nodeKinds = []kinds.Kind{kinds.Nodes.Kind, kinds.Pods.Kind, kinds.Leases.Kin
 
 // play plays the chapters; rest lets the controller act for so long.
 func (w Cluster) play(s *Stage, k *Kubelets, rest func(time.Duration) error) (reels []reel, err error) {
-	for i, chapter := range w.Chapters {
-		if i == 1 {
-			s.refuseFromNow(w.Refused)
-		}
+	for _, chapter := range w.Chapters {
 		var r reel
 		s.Do(func(*sim.API) { chapter(k) })
 		for range int(chapterOfNodes / renewal) {

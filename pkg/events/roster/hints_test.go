@@ -83,7 +83,7 @@ func TestAWorkerEndsWithItsError(t *testing.T) {
 // some are followed at once again.
 func TestChangesOfRankAreSavedUp(t *testing.T) {
 	at := time.Unix(1000, 0)
-	may := moves{most: movesAtOnce, every: moveEvery, left: movesAtOnce, since: at}
+	may := moves{left: movesAtOnce, since: at}
 	for i := range 10 {
 		want := time.Duration(max(0, i-7)) * 2 * time.Second
 		if got := may.pause(at); got != want {

@@ -19,8 +19,7 @@
 //	        work on
 //	ready   in the order of the hash
 //	silent  not heard of for 480 ms: it is left out. It may be dead, stopped or cut
-//	        off. One that says goodbye is left out at once, and so is one whose heartbeat is
-//	        late and whose connection to the bus is closed.
+//	        off. One that says goodbye is left out at once.
 //
 // A replica that does not hear itself is cut off, or has been stopped. It keeps
 // what it has and claims nothing, and believes what it hears only when it has
@@ -122,8 +121,6 @@ func (r *Roster) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	beside.Go(func() { r.listen(ctx) })
 	beside.Go(func() { r.probe(ctx) })
-	beside.Go(func() { r.present(ctx) })
-	beside.Go(func() { r.missAll(ctx) })
 	defer beside.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
