@@ -61,7 +61,9 @@ type appender struct {
 	open   []int  // the sizes of what is not known to be stored, oldest first
 	size   int    // their sum
 	used   time.Time
-	shaken <-chan struct{} // what the batch had in flight may be lost
+	// connection counts the reconnects before the batch. It is the connection's own count:
+	// the callback of a reconnect may run after the first message that follows it.
+	connection uint64
 }
 
 // Append opens a kind's log for its one publisher; see [bus.Publisher].
@@ -116,21 +118,13 @@ func (a *appender) next(size int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if a.batch == nil || a.batch.Open() == 0 && a.batch.Err() == nil && (now.Sub(a.used) > ingest.Idle || isClosed(a.shaken)) {
-		a.batch, a.before, a.shaken = ingest.New(a.inbox, nuid.Next()), a.last, a.bus.whenShaken()
+	connection := a.bus.conn.Stats().Reconnects
+	if a.batch == nil || a.batch.Open() == 0 && a.batch.Err() == nil && (now.Sub(a.used) > ingest.Idle || connection != a.connection) {
+		a.batch, a.before, a.connection = ingest.New(a.inbox, nuid.Next()), a.last, connection
 	}
 	a.used = now
 	a.open, a.size = append(a.open, size), a.size+size
 	return a.batch.Next()
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // hear takes in an answer of the server.

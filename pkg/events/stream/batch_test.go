@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,7 +107,9 @@ func TestAServerThatForgetsABatch(t *testing.T) {
 	}
 	eventually(t, "the bus is known to be away", func() bool { return b.Healthy() != nil })
 	serve(t, stream.ServerOptions{Dir: dir, Listen: strings.TrimPrefix(url, "nats://")})
-	eventually(t, "the bus is there again", func() bool { return b.Healthy() == nil })
+	for b.Healthy() != nil { // no longer than it takes: the client's callbacks may not have run yet
+		runtime.Gosched()
+	}
 	say(1)
 }
 
