@@ -94,6 +94,7 @@ var Exemptions = []Exemption{
 	exempt("sync-of-pods", "Endpoints, EndpointSlice", "the second sync of a world that stands still would do the same again"),
 	exempt("left-empty", "EndpointSlice", ""),
 	exempt("any-place", "EndpointSlice", chance),
+	exempt("hints-by-chance", "EndpointSlice", chance),
 	exempt("node-not-there", "EndpointSlice", ""),
 
 	exempt("any-slice-refused", "EndpointSlice", chance),

@@ -14,9 +14,26 @@ import (
 // gates is held to change feature gates, and shared by what runs upstream's code.
 var gates sync.RWMutex
 
+// unguarded takes the gates off upstream's controllers that wait until the versions of their own
+// writes come back: a fake client's writes may have none. It is done before any other gate is
+// changed, so that nothing puts them back.
+var unguarded = sync.OnceValue(func() error {
+	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
+		"StaleControllerConsistencyReplicaSet": false, "StaleControllerConsistencyStatefulSet": false,
+		"StaleControllerConsistencyDaemonSet": false, "StaleControllerConsistencyJob": false,
+	})
+	if err != nil {
+		return fmt.Errorf("set feature gates: %w", err)
+	}
+	return nil
+})
+
 // under has upstream do something under feature gates that are not at their defaults, and
 // puts them back. They are global there, so nothing else of upstream may run meanwhile.
 func under(set gate.Set, do func()) error {
+	if err := unguarded(); err != nil {
+		return err
+	}
 	if len(set) == 0 {
 		gates.RLock()
 		defer gates.RUnlock()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -113,8 +114,8 @@ type reel struct {
 // one on in the same moment; it stays.
 func (w Cluster) Compare(t *testing.T) (diff string, err error) {
 	var theirs []reel
-	synctest.Test(t, func(*testing.T) { theirs, err = w.theirs() })
-	if err != nil {
+	failed := under(nil, func() { synctest.Test(t, func(*testing.T) { theirs, err = w.theirs() }) })
+	if err = errors.Join(failed, err); err != nil {
 		return "", fmt.Errorf("ask upstream: %w", err)
 	}
 	ours, err := w.ours()

@@ -16,9 +16,11 @@ import (
 // Upstream goes through maps: which of the endpoints that have no place yet goes into which
 // slice with room is chance, and of slices that are as full as each other it fills any. So of
 // a slice that is compared which endpoints it kept, and of those that kept as many, how many
-// each got; and of each list of ports which endpoints got a place. Names are not compared.
+// each got; and of each list of ports which endpoints got a place. Names are not compared. Hints
+// are given when all have their places: what else a slice gets by chance decides whether it is
+// updated for their sake alone, and such updates are not counted.
 func packing(world []runtime.Object, effects []Effect) (out []Effect) {
-	were := map[string]*discoveryv1.EndpointSlice{}
+	were, hinted := map[string]*discoveryv1.EndpointSlice{}, map[string]bool{}
 	for _, s := range slicesOf(world) {
 		were[s.Name] = s
 	}
@@ -46,12 +48,19 @@ func packing(world []runtime.Object, effects []Effect) (out []Effect) {
 		if len(got) > 0 {
 			Uses("any-place")
 		}
-		changed := listed(kept) != listed(was.Endpoints) || text(s.Labels) != text(was.Labels)
+		changed := listed(unhinted(kept)) != listed(unhinted(was.Endpoints)) || text(s.Labels) != text(was.Labels)
+		if !changed && len(got) == 0 && listed(kept) != listed(was.Endpoints) {
+			Uses("hints-by-chance")
+			hinted[name] = true
+		}
 		group := fmt.Sprintf("%s, %d kept, changed: %t", ports, len(kept), changed)
 		state("%s: keeps %s, owner %s, labels %s", group, listed(kept), text(s.OwnerReferences), text(s.Labels))
 		state("%s: gets %d, notes %s", group, len(got), text(s.Annotations))
 	}
 	for _, e := range effects {
+		if e.Verb == update && hinted[e.Name] {
+			continue
+		}
 		if e.Verb != event {
 			e = Effect{Verb: patch, Resource: e.Resource, Name: "counted as " + e.Verb}
 		}
@@ -84,6 +93,15 @@ func slicesAfter(world []runtime.Object, effects []Effect) map[string]*discovery
 		after[name] = s
 	}
 	return after
+}
+
+// unhinted are endpoints without the zones for which they are meant.
+func unhinted(endpoints []discoveryv1.Endpoint) []discoveryv1.Endpoint {
+	all := slices.Clone(endpoints)
+	for i := range all {
+		all[i].Hints = nil
+	}
+	return all
 }
 
 // listed is a list, sorted.

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/cronjob"
@@ -51,17 +49,8 @@ var CronJob = Course{Theirs: buildCronJobs, Ours: cronjobs.Controller, Long: 2 *
 // TTLAfterFinished is the controller that deletes finished Jobs.
 var TTLAfterFinished = Course{Theirs: buildTTL, Ours: ttl.Controller, Long: 2 * time.Second}
 
-// unguarded takes the gate off upstream's job controller that waits until its own writes
-// come back: the versions of a fake client never do.
-var unguarded = sync.OnceValue(func() error {
-	return utilfeature.DefaultMutableFeatureGate.Set("StaleControllerConsistencyJob=false")
-})
-
 // buildJobs makes upstream's job controller.
 func buildJobs(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
-	if err := unguarded(); err != nil {
-		return nil, fmt.Errorf("set a feature gate: %w", err)
-	}
 	jm, err := job.NewController(ctx, c, orderedPods{f.Core().V1().Pods()}, f.Batch().V1().Jobs(), nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make the job controller: %w", err)
