@@ -15,9 +15,10 @@ func cameOf(turn uint64, decided time.Time, results ...events.Result) events.Out
 	return events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Decided: decided, Results: results}
 }
 
-// came has the desk hear one.
+// came hands in the ticket of one.
 func (o *office) came(turn uint64, decided time.Time, results ...events.Result) {
-	o.heard(cameOf(turn, decided, results...))
+	o.desk.OutcomeTicket(turn, cameOf(turn, decided, results...), &slip{})
+	o.run()
 }
 
 var (
