@@ -17,10 +17,10 @@ import (
 // slice with room is chance, and of slices that are as full as each other it fills any. So of
 // a slice that is compared which endpoints it kept, and of those that kept as many, how many
 // each got; and of each list of ports which endpoints got a place. Names are not compared. Hints
-// are given when all have their places: what else a slice gets by chance decides whether it is
-// updated for their sake alone, and such updates are not counted.
+// are given when all have their places: where endpoints got theirs by chance, that decides which
+// slices are updated for the sake of hints alone, and such updates are not counted then.
 func packing(world []runtime.Object, effects []Effect) (out []Effect) {
-	were, hinted := map[string]*discoveryv1.EndpointSlice{}, map[string]bool{}
+	were, hinted, placed := map[string]*discoveryv1.EndpointSlice{}, map[string]bool{}, false
 	for _, s := range slicesOf(world) {
 		were[s.Name] = s
 	}
@@ -47,10 +47,10 @@ func packing(world []runtime.Object, effects []Effect) (out []Effect) {
 		}
 		if len(got) > 0 {
 			Uses("any-place")
+			placed = true
 		}
 		changed := listed(unhinted(kept)) != listed(unhinted(was.Endpoints)) || text(s.Labels) != text(was.Labels)
 		if !changed && len(got) == 0 && listed(kept) != listed(was.Endpoints) {
-			Uses("hints-by-chance")
 			hinted[name] = true
 		}
 		group := fmt.Sprintf("%s, %d kept, changed: %t", ports, len(kept), changed)
@@ -58,7 +58,8 @@ func packing(world []runtime.Object, effects []Effect) (out []Effect) {
 		state("%s: gets %d, notes %s", group, len(got), text(s.Annotations))
 	}
 	for _, e := range effects {
-		if e.Verb == update && hinted[e.Name] {
+		if placed && e.Verb == update && hinted[e.Name] {
+			Uses("hints-by-chance")
 			continue
 		}
 		if e.Verb != event {

@@ -261,7 +261,7 @@ func (w *world) blocking(owner types.UID) *Object {
 	return nil
 }
 
-// freed tells whether somebody else ended the wait of an owner: a second delete, one that
+// freed tells whether a user ended the wait of an owner: a second delete, one that
 // does not ask for the dependents to go first, takes the finalizer away, and with it the
 // object. The collector has then not let it go.
 func (b *books) freed(owner *Object) bool {
