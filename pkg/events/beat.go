@@ -5,8 +5,12 @@ import (
 	"slices"
 )
 
-// Writers is the topic on which writers tell what they have in hand.
-const Writers = "writers"
+// Writers is the topic on which writers say that they are there and which turns they have in
+// flight, and Reconcilers that on which reconcilers say that they are there.
+const (
+	Writers     = "writers"
+	Reconcilers = "reconcilers"
+)
 
 // Beat is what a writer says several times a second, without its being stored:
 // that it is there, and which turns it is carrying out. Other writers let those

@@ -23,7 +23,7 @@ type metrics struct {
 	service             *Service
 	upstream            upstream
 	turns, shut, parked *prometheus.Desc
-	hand, broken        *prometheus.Desc
+	broken              *prometheus.Desc
 	overtaken, active   *prometheus.Desc
 	members             *prometheus.Desc
 	lag, lagTime        *prometheus.Desc
@@ -45,13 +45,12 @@ func newMetrics(s *Service) *metrics {
 		turns:      of("turns_total", "Turns by lane; lane \"none\" decided nothing, lane \"repeated\" stored a turn again because no outcome of it came.", "lane"),
 		shut:       of("fence_waits_total", "Times that a turn, or a part of one, had to wait for earlier effects or for its pace."),
 		parked:     of("parked", "Keys and messages that are set aside."),
-		hand:       of("tickets", "Deliveries in hand."),
 		overtaken:  of("overtaken_total", "Turns thrown away because another replica had stored one of the key first."),
-		active:     of("active", "1 while the controller's work falls to this replica."),
-		members:    own("members", "Reconcilers that this one hears on the bus, itself among them; 33 at most."),
+		active:     of("active", "The share of the controller's keys that this replica decides about, from 0 to 1."),
+		members:    own("members", "Reconcilers that this one hears on the bus, itself among them; 33 at most. Where there are keys, those whose heartbeats are signed."),
 		broken:     of("broken_total", "Turns that panicked, broke a promise or were too large."),
-		behind:     of("controller_lag", "Sequences of a kind's log behind the oldest change in hand that has not had its turn.", "kind"),
-		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind in hand that has not had its turn; 0 when there is none.", "kind"),
+		behind:     of("controller_lag", "Sequences of a kind's log behind the oldest change that has not had its turn.", "kind"),
+		behindTime: of("controller_lag_seconds", "Age of the oldest change of a kind that has not had its turn; 0 when there is none.", "kind"),
 		lag:        own("lag", "Sequences of a kind's log that have not been folded.", "kind"),
 		lagTime:    own("lag_seconds", "Age of the oldest change of a kind that has not been folded; 0 when there is none.", "kind"),
 		foldAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -98,7 +97,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{
-		m.turns, m.shut, m.parked, m.hand, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.members, m.service.stalls.seconds,
+		m.turns, m.shut, m.parked, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.members, m.service.stalls.seconds,
 	}
 	for _, d := range append(own, m.upstream.descs()...) {
 		out <- d
@@ -113,9 +112,9 @@ const lagTimeout = time.Second
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.roster.Members()))
 	for at, l := range m.service.loops {
-		d, active := m.service.config.Controllers[at].Describe(), m.service.roster.First(l.Name())
-		m.upstream.collect(out, l, d, active)
-		m.collect(out, l, active)
+		d := m.service.config.Controllers[at].Describe()
+		m.upstream.collect(out, l, d, m.service.roster.First(l.Name()))
+		m.collect(out, l)
 		m.service.stalls.collect(out, l.Name())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
@@ -129,7 +128,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, active bool) {
+func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop) {
 	t := l.Tally()
 	gauge := func(d *prometheus.Desc, value float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, l.Name())
@@ -143,8 +142,7 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop, active bo
 	counter(m.turns, t.Repeats, "repeated")
 	counter(m.shut, t.Shut)
 	gauge(m.parked, float64(t.Parked))
-	gauge(m.hand, float64(t.Hand))
-	gauge(m.active, truth(active))
+	gauge(m.active, float64(m.service.share(l.Name()).Size())/shell.Shards)
 	counter(m.broken, t.Broken)
 	counter(m.overtaken, t.Overtaken)
 }
@@ -178,9 +176,8 @@ func (m *metrics) collectLag(ctx context.Context, out chan<- prometheus.Metric, 
 	out <- prometheus.MustNewConstMetric(m.lagTime, prometheus.GaugeValue, age.Seconds(), string(kind))
 }
 
-// collectBehind tells what of each kind waits for a controller. What a kind of
-// which nothing is in hand has been stored and not been delivered is the lag of the
-// fold.
+// collectBehind tells what of each kind waits for a controller. What has been stored and
+// not been folded is the lag of the fold.
 func (m *metrics) collectBehind(ctx context.Context, out chan<- prometheus.Metric, l *shell.Loop, ends map[kinds.Name]uint64) {
 	backlog, ok := l.Backlog(ctx)
 	if !ok {

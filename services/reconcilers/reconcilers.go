@@ -47,8 +47,9 @@ type Service struct {
 	roster  *roster.Roster
 	metrics *metrics
 
-	integrity *integrity
-	stalls    *stalls
+	integrity  *integrity
+	stalls     *stalls
+	signatures *signatures
 
 	mu       sync.Mutex
 	followed map[kinds.Name]bool // those that a follower runs for
@@ -67,9 +68,10 @@ func New(config Config) (*Service, error) {
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
-	s.roster = roster.New(roster.Config{Bus: config.Bus, Service: "reconcilers", ID: config.ID, Fit: s.fit})
-	// All deliveries of a controller belong together.
-	ranked := &roster.Ranked{Bus: config.Bus, Roster: s.roster, Of: func(w bus.Work) string { return w.Durable }}
+	s.signatures = newSignatures(config.Settings.Signatures, s.busTime)
+	s.roster = roster.New(roster.Config{
+		Bus: config.Bus, Service: events.Reconcilers, ID: config.ID, Fit: s.fit, Sign: s.signatures.sign, Signed: s.signatures.signed,
+	})
 	known := map[string]bool{}
 	for _, c := range config.Controllers {
 		d := c.Describe()
@@ -83,7 +85,9 @@ func New(config Config) (*Service, error) {
 		settings.Code, settings.Lost = config.Code, s.integrity.lost(d.Name)
 		settings.Signatures.Refused = s.integrity.refused(d.Name)
 		s.metrics.watch(&settings, d)
-		s.loops = append(s.loops, shell.NewLoop(ranked, c, s.memory, settings, s.metrics.upstream.worked(d.Queue)))
+		l := shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.upstream.worked(d.Queue))
+		l.Own(0) // before it is known who else is there
+		s.loops = append(s.loops, l)
 	}
 	return s, nil
 }
@@ -100,6 +104,8 @@ func (s *Service) Run(ctx context.Context) error {
 	defer all.Wait()
 	all.Go(func() { s.roster.Run(ctx) })
 	all.Go(func() { s.watchStalls(ctx) })
+	all.Go(func() { s.shareOut(ctx) })
+	all.Go(func() { s.followWakes(ctx) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		var once sync.Once
@@ -166,7 +172,7 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 			}
 			s.tell((*shell.Desk).Surveyed)
 			for _, a := range fresh {
-				all.Go(func() { s.follow(ctx, all, a) })
+				all.Go(func() { s.follow(ctx, a) })
 			}
 			complete = s.complete()
 		}
@@ -199,9 +205,17 @@ func (s *Service) stored() (n int) {
 	return n
 }
 
-// fit: whoever has not folded yet what there is leaves the work to those that have.
+// fit: a replica that has not folded yet what there is leaves the work to those that have.
 func (s *Service) fit() bool {
 	return !slices.ContainsFunc(s.loops, func(l *shell.Loop) bool { return !l.Awake() })
+}
+
+// busTime is the time by the clock of the bus, as far as it is known.
+func (s *Service) busTime() time.Time {
+	if len(s.loops) == 0 {
+		return time.Now()
+	}
+	return s.loops[0].BusTime()
 }
 
 func (s *Service) tell(say func(*shell.Desk)) {
@@ -232,10 +246,9 @@ func (s *Service) following() []kinds.Name {
 
 // audience is who has to do with a kind.
 type audience struct {
-	kind      kinds.Kind
-	readers   []*shell.Loop
-	attending []*shell.Loop // those that its changes make turns of
-	casual    []*shell.Loop // readers that name every kind rather than this one
+	kind    kinds.Kind
+	readers []*shell.Loop
+	casual  []*shell.Loop // readers that name every kind rather than this one
 }
 
 // claim gives the audience of a kind that nobody follows yet, and shuts its
@@ -243,12 +256,9 @@ type audience struct {
 func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	a.kind = kind
 	for at, c := range s.config.Controllers {
-		reads, named, maps := uses(c.Describe(), kind.Name)
+		reads, named, _ := uses(c.Describe(), kind.Name)
 		if reads {
 			a.readers = append(a.readers, s.loops[at])
-		}
-		if maps {
-			a.attending = append(a.attending, s.loops[at])
 		}
 		if reads && !named {
 			a.casual = append(a.casual, s.loops[at])
@@ -267,12 +277,7 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 }
 
 // follow serves a kind until its stream is no more; discover then starts anew.
-func (s *Service) follow(ctx context.Context, all *sync.WaitGroup, a audience) {
-	ctx, cancel := context.WithCancel(ctx) // the tickets of a kind end with its stream
-	defer cancel()
-	for _, l := range a.attending {
-		all.Go(func() { l.Attend(ctx, a.kind.Name) })
-	}
+func (s *Service) follow(ctx context.Context, a audience) {
 	follower := shell.Follower{
 		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
 		Troubled: s.integrity.troubled(ctx, a.kind.Name),
@@ -355,7 +360,7 @@ func (s *Service) Notes() map[string]func() error {
 
 // Collectors are the metrics.
 func (s *Service) Collectors() []prometheus.Collector {
-	return append(s.metrics.collectors(), s.integrity.collectors()...)
+	return slices.Concat(s.metrics.collectors(), s.integrity.collectors(), []prometheus.Collector{s.signatures.unproven})
 }
 
 // Parked is what is set aside, by controller.

@@ -138,7 +138,7 @@ func (s *Service) watchStalls(ctx context.Context) {
 	for number := 0; ctx.Err() == nil; wait(ctx, stallsEvery) {
 		var mine []*shell.Loop
 		for _, l := range s.loops {
-			if s.roster.First(l.Name()) {
+			if s.share(l.Name()) != 0 {
 				mine = append(mine, l)
 			}
 		}

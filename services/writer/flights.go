@@ -15,9 +15,9 @@ import (
 // clock and for many goroutines, with the deliveries that are to be answered.
 type flights struct {
 	metrics *metrics
-	// sign signs a heartbeat, and proves tells whether another's counts.
+	// sign signs a heartbeat, and signed tells whether another's counts.
 	sign   func(text []byte) []byte
-	proves func(events.Beat, []byte) bool
+	signed func([]byte) bool
 	turns  sync.WaitGroup
 	taken  chan struct{} // holds a token when a turn has been taken where there was none
 
@@ -29,7 +29,7 @@ type flights struct {
 
 func newFlights(id string, m *metrics) *flights {
 	return &flights{
-		metrics: m, sign: func(text []byte) []byte { return text }, proves: func(events.Beat, []byte) bool { return true },
+		metrics: m, sign: func(text []byte) []byte { return text }, signed: func([]byte) bool { return true },
 		taken: make(chan struct{}, 1), claims: claim.New(id, time.Now()), deliveries: map[claim.Place]bus.Delivery{},
 	}
 }
@@ -128,12 +128,6 @@ func (f *flights) limit(controller string, most int) {
 	f.with(func(c *claim.Claims, _ time.Time) { c.Limit(controller, most) })
 }
 
-// hears is [claim.Claims.Hears].
-func (f *flights) hears(writer string) (it bool) {
-	f.with(func(c *claim.Claims, now time.Time) { it = c.Hears(writer, now) })
-	return it
-}
-
 // deaf tells whether heartbeats have not come back for long.
 func (f *flights) deaf() (it bool) {
 	f.with(func(c *claim.Claims, now time.Time) { it = c.Deaf(now) >= deafness })
@@ -163,7 +157,7 @@ func (f *flights) hear(text []byte) {
 		return
 	}
 	f.with(func(c *claim.Claims, _ time.Time) { ok = c.Is(b) })
-	if !ok && !f.proves(b, text) {
+	if !ok && !f.signed(text) {
 		return
 	}
 	f.with(func(c *claim.Claims, now time.Time) {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
@@ -28,12 +29,12 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			var cut [2]atomic.Bool
 			var all [2]*share
 			for i := range all {
-				all[i] = newShare(b, fmt.Sprint("writer-", i), func(ctx context.Context) error {
+				all[i] = newShare(b, roster.Config{ID: fmt.Sprint("writer-", i), Reach: func(ctx context.Context) error {
 					if cut[i].Load() {
 						<-ctx.Done()
 					}
 					return ctx.Err()
-				}, nil)
+				}})
 				running.Go(func() { all[i].run(ctx) })
 				time.Sleep(70 * time.Millisecond)
 			}

@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -9,7 +8,7 @@ import (
 
 // Who may publish on the topic of the writers is not a writer by that. So a writer signs its
 // heartbeats with the key for outcomes, and where there are keys, one without a good signature
-// counts as not said: what it claims delays no turn.
+// counts as not said: what it claims delays no turn, and no turns are left to it.
 
 // signHeartbeat signs a heartbeat, by this machine's clock until that of the bus is known:
 // without any time no other writer would believe it.
@@ -21,9 +20,9 @@ func (s *Service) signHeartbeat(text []byte) []byte {
 	return s.config.Sign.Hint(events.Writers, text, now)
 }
 
-// provesHeartbeat tells whether another writer has said a heartbeat. Before the clock of the bus is
+// signedHeartbeat tells whether a writer has signed a heartbeat. Before the clock of the bus is
 // known no turn is taken, and each is believed.
-func (s *Service) provesHeartbeat(b events.Beat, text []byte) bool {
+func (s *Service) signedHeartbeat(text []byte) bool {
 	if !s.time.known() {
 		return true
 	}
@@ -32,9 +31,9 @@ func (s *Service) provesHeartbeat(b events.Beat, text []byte) bool {
 		return true
 	}
 	s.metrics.strange.Inc()
-	if s.foreign.tells(time.Now()) {
-		s.config.Log.Error("a process says which turns it has in flight, and no trusted writer has signed that; it counts as not said", "by", b.Writer, "err", err)
-	}
+	s.unsigned.Do(func() {
+		s.config.Log.Error("a process speaks as a writer on the bus, and no trusted writer has signed what it says; it counts as not said", "err", err)
+	})
 	return false
 }
 
@@ -47,23 +46,4 @@ func (s *Service) heartbeatProven(text []byte) error {
 		return nil
 	}
 	return s.config.Sign.OwnHint(events.Writers, text, now)
-}
-
-// foreign bounds how often the log tells of heartbeats that count as not said.
-type foreign struct {
-	mu   sync.Mutex
-	told time.Time
-}
-
-// foreignEvery is how often it does, at most.
-const foreignEvery = 10 * time.Second
-
-func (f *foreign) tells(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.told.IsZero() && now.Sub(f.told) < foreignEvery {
-		return false
-	}
-	f.told = now
-	return true
 }

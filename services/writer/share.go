@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -28,12 +29,11 @@ type share struct {
 	drop context.CancelFunc
 }
 
-// newShare shares with the writers that are proven; nil: with all that say heartbeats.
-func newShare(b bus.Bus, id string, probe func(context.Context) error, proven func(id string) bool) *share {
-	return &share{Ranked: roster.Ranked{
-		Bus: b, Of: func(w bus.Work) string { return w.Stream },
-		Roster: roster.New(roster.Config{Bus: b, Service: "writers", ID: id, Reach: probe, Proven: proven}),
-	}}
+// newShare shares with the other writers that the roster hears. Service and bus of the roster
+// are filled in.
+func newShare(b bus.Bus, config roster.Config) *share {
+	config.Bus, config.Service = b, events.Writers
+	return &share{Ranked: roster.Ranked{Bus: b, Of: func(w bus.Work) string { return w.Stream }, Roster: roster.New(config)}}
 }
 
 // run takes part until the context ends.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -18,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/roster"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -119,17 +121,17 @@ const (
 
 // Service is a writer.
 type Service struct {
-	config  Config
-	door    *apply.Door
-	teller  *apply.Teller
-	metrics *metrics
-	flights *flights
-	crier   *crier // nil without traces
-	epochs  *epochs
-	time    busTime
-	share   *share
-	failing failing
-	foreign foreign
+	config   Config
+	door     *apply.Door
+	teller   *apply.Teller
+	metrics  *metrics
+	flights  *flights
+	crier    *crier // nil without traces
+	epochs   *epochs
+	time     busTime
+	share    *share
+	failing  failing
+	unsigned rate.Sometimes // how often the log tells of heartbeats that count as not said
 
 	mu   sync.Mutex
 	idle error // why no turns are taken; nil while they are
@@ -175,14 +177,14 @@ func New(c Config) (*Service, error) {
 		probe = func(context.Context) error { return nil } // it needs none
 	}
 	s := &Service{
-		config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), crier: cries,
+		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, door: door, teller: apply.NewTeller(door, c.Clock), metrics: m, flights: newFlights(id, m), crier: cries,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
-	var proven func(string) bool
+	replicas := roster.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
 	if s.flights.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
-		s.flights.proves, proven = s.provesHeartbeat, s.flights.hears
+		s.flights.signed, replicas.Signed = s.signedHeartbeat, s.signedHeartbeat
 	}
-	s.share = newShare(c.Bus, id, probe, proven)
+	s.share = newShare(c.Bus, replicas)
 	return s, nil
 }
 

@@ -61,7 +61,6 @@ func (p *ours) hear(changes ...change) {
 		p.record.deltas[d.Ref] = d
 		p.memory.Fold(c.kind.Name, []events.Message{m})
 		p.desk.Folded(c.kind.Name)
-		p.desk.Ticket(d.Ref, c.at, events.Trace{}, nil)
 	}
 }
 
@@ -107,7 +106,7 @@ func (p *ours) outcome(t events.Turn, sequence uint64) {
 	}
 	o := events.Outcome{Controller: p.name, Key: t.Key, Lane: t.Lane, Turn: sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, Results: results, At: p.now}
 	p.record.outcomes[subject.Turn(p.name, t.Lane, t.Key)] = o
-	p.desk.OutcomeTicket(sequence, o, nil)
+	p.desk.Outcome(sequence, o)
 }
 
 // Recall implements [shell.Door].

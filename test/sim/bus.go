@@ -181,8 +181,7 @@ type book struct {
 	// breaks counts how often the outcomes were cut off behind a reader.
 	breaks int
 
-	work, verdicts, alarms *durable
-	tickets                map[kinds.Name]*durable
+	work *durable
 }
 
 // place is where a turn is, or was before the end of its stream was lost.
@@ -197,20 +196,10 @@ type lane struct {
 	lane events.Lane
 }
 
-// open makes the book of a controller that reads some kinds.
-func (b *Bus) open(controller string, reads []kinds.Name) *book {
-	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, carriers: map[place]*carrying{}, tickets: map[kinds.Name]*durable{}}
-	k.work = b.durable(func() int { return len(k.turns) }, nil)
-	k.work.wait = claim.AckWait
-	k.verdicts = b.durable(func() int { return len(k.outcomes) }, nil)
-	k.alarms = b.durable(func() int { return len(k.fired) }, nil)
-	for _, kind := range reads {
-		s := b.kinds[kind]
-		k.tickets[kind] = b.durable(func() int { return len(s.state) }, func(sequence uint64) bool {
-			m := s.state[sequence-1]
-			return m.delta.Ref.Name != "" && s.current(m)
-		})
-	}
+// open makes the book of a controller.
+func (b *Bus) open(controller string) *book {
+	k := &book{bus: b, lasts: map[lane]uint64{}, newest: map[lane]int{}, put: map[place]time.Time{}, carriers: map[place]*carrying{}}
+	k.work = b.durable(func() int { return len(k.turns) })
 	b.books[controller] = k
 	return k
 }
@@ -296,7 +285,6 @@ func (k *book) loseOutcomes(n int) {
 	for i, o := range k.outcomes {
 		k.newest[lane{o.Key, o.Lane}] = i + 1
 	}
-	k.verdicts.cut(uint64(left))
 	k.breaks++
 }
 
@@ -330,12 +318,7 @@ func (b *Bus) due(consider func(time.Time)) {
 		consider(w.At)
 	}
 	for _, k := range b.books {
-		for _, d := range []*durable{k.work, k.verdicts, k.alarms} {
-			d.due(consider)
-		}
-		for _, d := range k.tickets {
-			d.due(consider)
-		}
+		k.work.due(consider)
 	}
 }
 
@@ -347,17 +330,15 @@ func (d *durable) due(consider func(time.Time)) {
 }
 
 // durable is a consumer whose messages are known by sequence. It delivers until
-// it is answered, and what is no longer in its stream is not delivered any more.
+// it is answered.
 type durable struct {
 	bus     *Bus
 	next    uint64 // the last sequence that it has looked at
 	length  func() int
-	holds   func(sequence uint64) bool // nil: the stream holds everything
 	pending []*delivery
 	// absent is until when there is no consumer: then it was made, if it was made
 	// anew.
 	absent time.Time
-	wait   time.Duration // how long a delivery may stay unanswered
 }
 
 // delivery is a message on its way; it comes (again) at a moment.
@@ -366,19 +347,12 @@ type delivery struct {
 	sequence uint64
 	at       time.Time // not before
 	attempts int
-	late     time.Duration // for how long it was unanswered while every process ran
 }
 
-// ackWait is how long a delivery may stay unanswered, and window how many
-// messages may overtake another one.
-const (
-	ackWait = 2 * time.Second
-	window  = 64
-)
+// window is how many messages may overtake another one.
+const window = 64
 
-func (b *Bus) durable(length func() int, holds func(uint64) bool) *durable {
-	return &durable{bus: b, length: length, holds: holds, wait: ackWait}
-}
+func (b *Bus) durable(length func() int) *durable { return &durable{bus: b, length: length} }
 
 // ready are the deliveries that may come now, those that came before first; none
 // but the first if one is enough.
@@ -387,22 +361,16 @@ func (d *durable) ready(one bool) []*delivery {
 	if d.absent.After(now) {
 		return nil
 	}
-	kept, ready := d.pending[:0], []*delivery(nil)
+	var ready []*delivery
 	for _, p := range d.pending {
-		due := !p.at.After(now)
-		if due && d.holds != nil && !d.holds(p.sequence) {
-			continue
-		}
-		if kept = append(kept, p); due && (!one || ready == nil) && len(ready) < window {
+		if !p.at.After(now) && (!one || ready == nil) && len(ready) < window {
 			ready = append(ready, p)
 		}
 	}
-	d.pending = kept
 	for d.next < uint64(d.length()) && len(ready) < window && !(one && ready != nil) {
-		if d.next++; d.holds == nil || d.holds(d.next) {
-			p := &delivery{durable: d, sequence: d.next}
-			d.pending, ready = append(d.pending, p), append(ready, p)
-		}
+		d.next++
+		p := &delivery{durable: d, sequence: d.next}
+		d.pending, ready = append(d.pending, p), append(ready, p)
 	}
 	return ready
 }
@@ -423,7 +391,7 @@ func (d *durable) before(stored time.Time) bool { return stored.Before(d.absent)
 // is delivered as if for the first time, and nothing before it.
 func (d *durable) again(from uint64) {
 	d.next, d.pending = from, nil
-	d.absent = d.bus.now().Add(d.wait)
+	d.absent = d.bus.now().Add(claim.AckWait)
 }
 
 // cut forgets what is behind the new end of a stream.
@@ -435,10 +403,10 @@ func (d *durable) cut(end uint64) {
 // take delivers: unless it is answered, it comes again.
 func (p *delivery) take() {
 	p.attempts++
-	p.at = p.durable.bus.now().Add(p.durable.wait)
+	p.at = p.durable.bus.now().Add(claim.AckWait)
 }
 
-// Done implements shell.Handle.
+// Done: never again.
 func (p *delivery) Done() {
 	if b := p.durable.bus; b.loseAcks > 0 {
 		b.loseAcks--
@@ -450,11 +418,8 @@ func (p *delivery) Done() {
 	}
 }
 
-// Later implements shell.Handle.
+// Later: again after a delay.
 func (p *delivery) Later(delay time.Duration) { p.at = p.durable.bus.now().Add(delay) }
 
-// Hopeless implements shell.Handle.
-func (p *delivery) Hopeless(string) { p.Done() }
-
-// Working implements shell.Handle.
-func (p *delivery) Working() { p.at = p.durable.bus.now().Add(p.durable.wait) }
+// Working: not answered yet, but being worked on.
+func (p *delivery) Working() { p.at = p.durable.bus.now().Add(claim.AckWait) }

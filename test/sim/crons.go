@@ -55,7 +55,12 @@ func (g *guard) begins(job *batchv1.Job) {
 		g.breaks("C1", "%s begins again", job.Name)
 	}
 	g.begun[r] = true
-	if !slices.ContainsFunc(g.versions(owner, job.Namespace, &turn), func(obj metav1.Object) bool {
+	versions := g.versions(owner, job.Namespace, &turn)
+	if len(versions) == 0 && g.restored {
+		g.spare(restoredAway)
+		return
+	}
+	if !slices.ContainsFunc(versions, func(obj metav1.Object) bool {
 		return scheduled(obj.(*batchv1.CronJob).Spec.Schedule, at)
 	}) {
 		g.breaks("C1", "%s begins at %v, which is no moment of its schedule", job.Name, at)

@@ -5,7 +5,7 @@
 // # Worlds
 //
 // A world is a seed. The seed decides which of all possible next steps happens:
-// a change is heard, a delta folded, a ticket delivered (or delivered again), a
+// a change is heard, a delta folded, a turn delivered (or delivered again), a
 // request made, an answer lost, a process killed, stopped for a minute or started
 // on an old copy of the streams, the end of a log lost. Whenever something happens
 // that could break an invariant, the guard looks; when inputs and faults have

@@ -31,6 +31,7 @@ const (
 	takenRun
 	claimsCircle
 	clockAhead
+	restoredAway
 	exceptions
 )
 
@@ -53,6 +54,7 @@ var reasons = [exceptions]struct{ name, why string }{
 	indexedWork:       {"I4 of a pod of a Job with indexes, at its effect", "another pod may have its index; the decision is judged by that"},
 	claimsCircle:      {"I1 of a StatefulSet that is deleted in the foreground while a claim goes with its pod", "the pod waits for the claim and the claim for the pod, for ever, as upstream's podUsesPVCForDeletion (pkg/controller/volume/pvcprotection), which lets go of a pod that has ended for ephemeral volumes alone; users delete such a set in the background"},
 	clockAhead:        {"A2, F24 and I11 of what was decided by a clock that is ahead", "by that clock the time has passed, and by another replica's it has not"},
+	restoredAway:      {"C1 of a CronJob that a restore of the API server took away", "its watcher stands still for longer than kinds wait for each other, and an informer of upstream's would not know either"},
 	sampled:           {"I13 of a decision", "one in so many is decided again, which costs as much as deciding"},
 	noSilence:         {"I1 of a world that never sleeps", "a controller in it asks again and again; it has been silent for as long as its shape says"},
 }

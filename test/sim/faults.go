@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // Fault is one thing that goes wrong, chosen by the seed.
@@ -29,8 +30,8 @@ var Lags = []Fault{oldCopy, oldServer, compact, compact, cutWatches}
 // ClockJumps is the clocks of reconcilers that are set: an hour ahead, or right again.
 var ClockJumps = []Fault{jumpClock}
 
-// Redeliveries is consumers that the bus has forgotten.
-var Redeliveries = []Fault{forgetTickets, forgetWork, forgetVerdicts, deliverAgain}
+// Redeliveries is consumers that the bus has forgotten, and replicas that disagree.
+var Redeliveries = []Fault{forgetWork, deliverAgain, ownAll, ownNothing}
 
 // Losses is what a power failure of the bus may take from the logs of kinds.
 var Losses = []Fault{loseLog, loseLogAndState, emptyKind}
@@ -81,7 +82,6 @@ func leaveReplica(w *World) { w.LeaveReplica(w.roll(len(w.replicas))) }
 // LeaveReplica ends a process of the reconcilers in good order and starts another.
 func (w *World) LeaveReplica(i int) {
 	w.note("fault: reconcilers %d restarted", i)
-	w.replicas[i].leave()
 	w.replicas[i] = newReplica(w)
 	w.actors = nil
 }
@@ -111,20 +111,24 @@ func (f fate) String() string {
 
 // deliverAgain redelivers something that is being worked on.
 func deliverAgain(w *World) {
-	b := w.anyBook()
-	consumers := []*durable{b.work, b.verdicts, b.alarms}
-	for _, k := range w.served {
-		if d := b.tickets[k.Name]; d != nil {
-			consumers = append(consumers, d)
-		}
-	}
-	for _, d := range consumers {
-		if len(d.pending) == 0 {
-			continue
-		}
-		p := d.pending[w.roll(len(d.pending))]
+	if pending := w.anyBook().work.pending; len(pending) > 0 {
+		p := pending[w.roll(len(pending))]
 		w.note("fault: message %d delivered again", p.sequence)
 		p.at = w.now
+	}
+}
+
+// ownAll has a replica believe that it is alone, and ownNothing that every key is another's.
+func ownAll(w *World) { w.own(shell.Everything) }
+
+func ownNothing(w *World) { w.own(0) }
+
+func (w *World) own(share shell.Share) {
+	r := w.replicas[w.roll(len(w.replicas))]
+	w.note("fault: reconcilers take themselves to own %d shards", share.Size())
+	r.share = share
+	for _, d := range r.desks {
+		d.own(share)
 	}
 }
 
@@ -216,6 +220,7 @@ func (w *World) RestartBehind(i, behind int) {
 		if end := int(f.stream.end()); end > 0 {
 			f.old = uint64(max(end-behind, 1))
 			f.copied, f.goal = f.stream.copy(f.old), min(f.goal, f.old)
+			f.replica.memory.Dealt(f.stream.kind.Name, f.goal)
 		}
 	}
 	w.hold()
@@ -332,35 +337,17 @@ func (w *World) noticed(watches []*kindWatch) {
 	}
 }
 
-// forgetTickets, forgetWork and forgetVerdicts lose a consumer. The one of the
-// tickets is made anew at the end of its stream, the others at its start.
-func forgetTickets(w *World) {
-	w.note("fault: the consumers of the tickets are lost")
-	for _, d := range w.anyBook().tickets {
-		d.again(uint64(d.length()))
-	}
-}
-
+// forgetWork loses the consumer of the turns, which is made anew at the start of its stream.
 func forgetWork(w *World) {
 	w.note("fault: the consumer of the turns is lost")
 	w.anyBook().work.again(0)
 }
 
-func forgetVerdicts(w *World) {
-	w.note("fault: the consumer of the outcomes is lost")
-	b := w.anyBook()
-	b.verdicts.again(0)
-	b.alarms.again(0)
-}
-
-// Redeliver makes every consumer of turns, outcomes and wakes anew: all of it is
-// delivered again.
+// Redeliver makes every consumer of turns anew: all of it is delivered again.
 func (w *World) Redeliver() {
 	w.note("fault: everything is delivered again")
 	for _, b := range w.bus.books {
-		for _, d := range []*durable{b.work, b.verdicts, b.alarms} {
-			d.again(0)
-		}
+		b.work.again(0)
 	}
 }
 
@@ -368,12 +355,7 @@ func (w *World) Redeliver() {
 func (w *World) SkipAhead() {
 	w.note("fault: the consumers jump ahead")
 	for _, b := range w.bus.books {
-		for _, d := range []*durable{b.work, b.verdicts, b.alarms} {
-			d.again(uint64(d.length()))
-		}
-		for _, d := range b.tickets {
-			d.again(uint64(d.length()))
-		}
+		b.work.again(uint64(b.work.length()))
 	}
 }
 
@@ -450,14 +432,9 @@ func (w *World) EmptyKind(s *stream) {
 	w.reopen(s)
 }
 
-// reopen is what every client of a stream meets when its server starts again:
-// volatile consumers are no more, and watches find the log open no more.
+// reopen is what watches of a stream meet when its server starts again: they find the log
+// open no more.
 func (w *World) reopen(s *stream) {
-	for _, b := range w.bus.books {
-		if d := b.tickets[s.kind.Name]; d != nil {
-			d.again(uint64(d.length()))
-		}
-	}
 	for _, x := range w.watchers {
 		for _, k := range x.kinds {
 			if k.stream == s {

@@ -25,7 +25,7 @@ func TestOwnWritesStayUnseen(t *testing.T) {
 	for _, silence := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		script := []sim.Scene{
 			{Name: "a burst", Do: func(w *sim.World) { w.Deploy("web", 40, 1, 0); w.Silence("pods", silence) }},
-			{Name: "another process", After: 400, Do: func(w *sim.World) { w.KillReplica(0) }},
+			{Name: "another process", After: 250, Do: func(w *sim.World) { w.KillReplica(0) }},
 		}
 		w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
 		if born := w.Born(time.Hour); born != 40 {

@@ -55,6 +55,7 @@ type guard struct {
 	seen    map[turnOf]*look     // what each turn that acts was decided on
 	// restoring: what happens now is a restore's doing.
 	restoring bool
+	restored  bool // there has been one
 
 	writes  map[events.Ref]int      // since something else than a controller did something
 	begun   map[run]bool            // the moments of CronJobs that have had their run
@@ -428,12 +429,29 @@ func waits(owner metav1.Object) bool {
 
 // watched is a controller that is asked some of its questions twice: at once, and
 // on what is left of its view when it has been written down.
-func (w *World) watched(c reconcile.Any) twice { return twice{c, w.guard, newLooks(c.Describe())} }
+func (w *World) watched(c reconcile.Any, d *desk) twice {
+	return twice{c, w.guard, newLooks(c.Describe()), d}
+}
 
 type twice struct {
 	reconcile.Any
 	guard *guard
 	looks *looks
+	desk  *desk
+}
+
+// Describe implements [reconcile.Any]: the desk is told of every key that a change asks for.
+func (t twice) Describe() reconcile.Description {
+	described := t.Any.Describe()
+	described.Inputs = slices.Clone(described.Inputs)
+	for i, in := range described.Inputs {
+		if in.Keys != nil {
+			described.Inputs[i].Keys = func(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+				return t.desk.maps(in.Keys(s, was, now))
+			}
+		}
+	}
+	return described
 }
 
 // sample is how many decisions go by for each that is looked at again.
@@ -441,6 +459,7 @@ const sample = 64
 
 // Ask implements [reconcile.Any].
 func (t twice) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
+	delete(t.desk.wanted, k)
 	decision, ok := t.Any.Ask(s, k, now)
 	if len(decision.Commands) == 0 {
 		return decision, ok
@@ -475,7 +494,7 @@ func text(d reconcile.Decision) []byte {
 // restore brings the API server back to a version, without taking what happens for anybody's
 // doing. What logs have told of later versions may be told again, of something else.
 func (g *guard) restore(version int64, back func()) {
-	g.restoring = true
+	g.restoring, g.restored = true, true
 	back()
 	g.restoring = false
 	clear(g.generations)

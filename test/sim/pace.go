@@ -14,7 +14,7 @@ import (
 const (
 	// mostWrites is how often an object may be written while users, nodes and faults do nothing.
 	mostWrites = 20
-	// latest is for how long reconcilers may leave a message unanswered while nothing holds them up.
+	// latest is for how long reconcilers may leave a key undecided while nothing holds them up.
 	latest = 10 * time.Minute
 )
 
@@ -66,32 +66,28 @@ func (g *guard) wrote(c *carrying, r plan.Request, answer plan.Response, effect 
 	}
 }
 
-// waited lets reconcilers answer for messages that they left unanswered while nothing else
-// could happen, every process ran, and no view was held back.
+// waited lets reconcilers answer for keys that changes have asked for and that they left
+// undecided while nothing else could happen, every process ran, and no view was held back.
 func (g *guard) waited(d time.Duration) {
 	w := g.world
 	if !w.until.IsZero() || slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.stalled() }) ||
 		slices.ContainsFunc(w.writers, func(x *writer) bool { return x.stalled() }) {
 		return
 	}
-	for _, c := range w.controllers {
-		name := c.Describe().Name
-		for _, t := range w.bus.books[name].tickets {
-			g.unanswered(t, d, name)
+	for _, r := range w.replicas {
+		for _, desk := range r.desks {
+			g.undecided(desk, d)
 		}
 	}
 }
 
-// unanswered looks at the messages of a consumer that were delivered and not answered.
-func (g *guard) unanswered(t *durable, d time.Duration, controller string) {
-	for _, p := range t.pending {
-		if t.holds != nil && !t.holds(p.sequence) {
-			continue
-		}
-		p.late += d
-		g.world.tally.Latest = max(g.world.tally.Latest, p.late)
-		if p.late > latest {
-			g.breaks("I7", "%s has left message %d unanswered for %v", controller, p.sequence, p.late)
+// undecided looks at the keys of a desk that were asked for and not decided about.
+func (g *guard) undecided(desk *desk, d time.Duration) {
+	for key, wants := range desk.wanted {
+		wants.late += d
+		g.world.tally.Latest = max(g.world.tally.Latest, wants.late)
+		if wants.late > latest {
+			g.breaks("I7", "%s has left %v undecided for %v", desk.Name(), key, wants.late)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func TestAReplayNoticesOtherCode(t *testing.T) {
 // it is played.
 func TestEveryTurnIsAStory(t *testing.T) {
 	told := map[string]int{}
-	for seed := range uint64(10) {
+	for seed := range uint64(30) {
 		options := shapes["everything"].options
 		options.Seed, options.Mute, options.Faults = seed, true, 2
 		w := lives(t, options, everything())

@@ -17,6 +17,8 @@ type replica struct {
 	memory    *shell.Memory
 	followers []*follower
 	desks     []*desk
+	share     shell.Share // of the keys of every controller
+	folding   bool
 }
 
 func newReplica(w *World) *replica {
@@ -25,10 +27,9 @@ func newReplica(w *World) *replica {
 		r.memory.Follow(k)
 	}
 	for _, c := range w.controllers {
-		r.memory.Register(c.Describe())
-	}
-	for _, c := range w.controllers {
-		r.desks = append(r.desks, newDesk(r, c))
+		d := newDesk(r, c)
+		d.Own(0)
+		r.desks = append(r.desks, d)
 	}
 	for _, k := range w.served {
 		f := &follower{replica: r, stream: w.bus.kinds[k.Name]}
@@ -39,6 +40,7 @@ func newReplica(w *World) *replica {
 			}
 		}
 		f.goal, f.breaks = f.stream.end(), f.stream.breaks
+		r.memory.Dealt(k.Name, f.goal)
 		r.followers = append(r.followers, f)
 	}
 	r.advance()
@@ -75,10 +77,38 @@ func (r *replica) behind() bool {
 	return slices.ContainsFunc(r.followers, func(f *follower) bool { return f.folded < f.stream.end() })
 }
 
-// leave ends a replica in good order: it hands back its tickets.
-func (r *replica) leave() {
+// awake tells whether a replica has seen what there is, and can do work.
+func (r *replica) awake() bool {
+	return !r.stalled() && !slices.ContainsFunc(r.desks, func(d *desk) bool { return !d.Awake() })
+}
+
+// fair is the share of the keys that falls to a replica, as far as it can hear the others:
+// that of those that are awake, or of all that run while none is.
+func (r *replica) fair() (share shell.Share) {
+	var there []*replica
+	for _, fit := range []func(*replica) bool{(*replica).awake, func(o *replica) bool { return !o.stalled() }} {
+		if there == nil {
+			there = slices.DeleteFunc(slices.Clone(r.world.replicas), func(o *replica) bool { return !fit(o) })
+		}
+	}
+	for shard := range shell.Shards {
+		if len(there) > 0 && there[shard%len(there)] == r {
+			share = share.With(shard)
+		}
+	}
+	return share
+}
+
+// sharing is a replica that finds out that other keys fall to it than it has. Until then two
+// may decide about a key, or none.
+type sharing struct{ *replica }
+
+func (r sharing) ready() bool { return !r.stalled() && r.share != r.fair() }
+
+func (r sharing) act() {
+	r.share = r.fair()
 	for _, d := range r.desks {
-		d.Leave()
+		d.own(r.share)
 	}
 }
 
@@ -158,11 +188,17 @@ func (f *follower) act() {
 	batch, at := f.stream.read(f.folded, f.reach(), 1+f.replica.world.roll(8), f.held)
 	f.folded = at
 	if len(batch) > 0 {
+		f.replica.folding = true
 		f.replica.memory.Fold(kind, batch)
+		f.replica.folding = false
 		for _, m := range batch {
 			f.marked = f.marked || m.Get(events.HeaderOp) == string(events.Mark)
 		}
 		for _, d := range f.desks {
+			for _, o := range d.early {
+				d.Outcome(0, o)
+			}
+			d.early = nil
 			d.Folded(kind)
 		}
 	}
@@ -197,6 +233,7 @@ func (f *follower) forget() {
 	}
 	f.folded, f.goal, f.marked, f.opened = 0, f.stream.end(), false, false
 	f.breaks, f.old, f.copied, f.holds = f.stream.breaks, 0, nil, nil
+	f.replica.memory.Dealt(kind, f.goal)
 }
 
 // desk is a desk with what lies between it and the bus: requests that have not
@@ -210,20 +247,57 @@ type desk struct {
 	answers  []func()
 	looks    *looks
 	heard    int // outcomes of the followed stream that it has heard
+	fired    int // wakes of the followed stream
 	breaks   int
 	losses   []string // streams that have lost something, which it has not noticed
 	// connection counts those to the bus that have broken.
 	connection int
+	// wanted are the keys that changes have asked for since they were last decided about.
+	wanted map[events.Key]*wanted
+	mapped int
+	// early are outcomes that it takes its turns to have before they have been carried out.
+	early []events.Outcome
 }
+
+// wanted is how long a key has waited while every process ran.
+type wanted struct{ late time.Duration }
 
 func newDesk(r *replica, c reconcile.Any) *desk {
 	w, name := r.world, c.Describe().Name
 	d := &desk{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
-	d.heard, d.breaks = len(d.book.outcomes), d.book.breaks
-	watched := w.watched(c)
+	d.heard, d.fired, d.breaks = len(d.book.outcomes), len(d.book.fired), d.book.breaks
+	d.wanted = map[events.Key]*wanted{}
+	watched := w.watched(c, d)
 	d.looks = watched.looks
+	r.memory.Register(watched.Describe())
 	d.Desk = shell.NewDesk(watched, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
 	return d
+}
+
+// own tells the desk which keys it has. What others have it need not decide about.
+func (d *desk) own(share shell.Share) {
+	for key := range d.wanted {
+		if !share.Has(shell.Shard(key)) {
+			delete(d.wanted, key)
+		}
+	}
+	d.Own(share)
+}
+
+// maps notes the keys that a change asks for, and gives those that the desk is told of.
+func (d *desk) maps(keys []events.Key) []events.Key {
+	if !d.replica.folding || !d.Awake() {
+		return keys // a desk that opens asks about every key
+	}
+	for _, key := range keys {
+		if d.replica.share.Has(shell.Shard(key)) && d.wanted[key] == nil {
+			d.wanted[key] = &wanted{}
+		}
+	}
+	if d.mapped++; d.replica.world.options.Cheat == Deaf && d.mapped%5 == 0 {
+		return nil
+	}
+	return keys
 }
 
 func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
@@ -258,7 +332,7 @@ func (d *desk) Store(t events.Turn, expect uint64) {
 		return func() {
 			d.Stored(t.Key, t.Lane, sequence, err)
 			if err == nil && w.options.Cheat == HalfFence {
-				d.Outcome(events.Outcome{Controller: t.Controller, Key: t.Key, Lane: t.Lane, Turn: sequence})
+				d.early = append(d.early, events.Outcome{Controller: t.Controller, Key: t.Key, Lane: t.Lane, Turn: sequence})
 			}
 		}
 	})
@@ -307,37 +381,16 @@ func (d *desk) request(r func() func()) { d.requests = append(d.requests, r) }
 
 // The steps of a desk, each of which may happen when it is ready.
 type (
-	ticketing struct { // takes the next ticket of a kind
-		*desk
-		kind    kinds.Name
-		durable *durable
-	}
 	inspecting struct{ *desk } // notices that a stream has lost something
 	hearing    struct{ *desk } // hears the next outcome of the stream that it follows
-	verdict    struct{ *desk } // takes the next outcome
-	waking     struct{ *desk } // takes the next wake
+	waking     struct{ *desk } // hears the next wake
 	turning    struct{ *desk } // makes a turn
 	asking     struct{ *desk } // has a request reach the bus
 	answering  struct{ *desk } // gets the answer to one
 )
 
 func (d *desk) actors() []actor {
-	var all []actor
-	for _, kind := range d.reads {
-		all = append(all, ticketing{d, kind, d.book.tickets[kind]})
-	}
-	return append(all, inspecting{d}, hearing{d}, verdict{d}, waking{d}, turning{d}, asking{d}, answering{d})
-}
-
-func (d ticketing) ready() bool { return d.durable.some() && !d.replica.stalled() }
-
-func (d ticketing) act() {
-	p := d.replica.world.pick(d.durable)
-	p.take()
-	if d.replica.world.options.Cheat == Deaf && p.sequence%5 == 0 {
-		return
-	}
-	d.Ticket(d.replica.world.bus.kinds[d.kind].state[p.sequence-1].delta.Ref, p.sequence, events.Trace{}, p)
+	return []actor{inspecting{d}, hearing{d}, waking{d}, turning{d}, asking{d}, answering{d}}
 }
 
 func (d inspecting) ready() bool { return len(d.losses) > 0 && !d.replica.stalled() }
@@ -359,23 +412,14 @@ func (d hearing) act() {
 		return
 	}
 	d.heard++
-	d.Outcome(d.book.outcomes[d.heard-1])
+	d.Outcome(uint64(d.heard), d.book.outcomes[d.heard-1])
 }
 
-func (d verdict) ready() bool { return d.book.verdicts.some() && !d.replica.stalled() }
-
-func (d verdict) act() {
-	p := d.replica.world.pick(d.book.verdicts)
-	p.take()
-	d.OutcomeTicket(p.sequence, d.book.outcomes[p.sequence-1], p)
-}
-
-func (d waking) ready() bool { return d.book.alarms.some() && !d.replica.stalled() }
+func (d waking) ready() bool { return d.fired < len(d.book.fired) && !d.replica.stalled() }
 
 func (d waking) act() {
-	p := d.replica.world.pick(d.book.alarms)
-	p.take()
-	d.Wake(p.sequence, d.book.fired[p.sequence-1], p)
+	d.fired++
+	d.Wake(uint64(d.fired), d.book.fired[d.fired-1])
 }
 
 func (d turning) ready() bool { return d.Busy() && !d.replica.stalled() }

@@ -70,7 +70,7 @@ const (
 	// MemoryFence forgets what was decided with the process that decided it, as a
 	// gate that is kept in memory does.
 	MemoryFence
-	// Deaf is reconcilers that lose a message now and then before they look at it.
+	// Deaf is reconcilers that miss now and then what a change asks for.
 	Deaf
 	// Heedless is a writer that neither looks whether a turn is stale nor minds
 	// any condition of a command.
@@ -137,7 +137,7 @@ type Tally struct {
 	// requests had an effect, which was looked at.
 	Judged, Effects int
 	// Busiest is how often one object was written while nothing else happened, and Latest how
-	// long a message was unanswered, at most.
+	// long a key was undecided, at most.
 	Busiest int
 	Latest  time.Duration
 	// Spared is how often each exception was made from a rule.
@@ -158,7 +158,7 @@ func (t Tally) Add(o Tally) Tally {
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d steps, %d faults, %d changes, %d turns, %d writes, at most %d of one object at once, a message unanswered for %v at most",
+	return fmt.Sprintf("%d steps, %d faults, %d changes, %d turns, %d writes, at most %d of one object at once, a key undecided for %v at most",
 		t.Steps, t.Faults, t.Changes, t.Turns, t.Writes, t.Busiest, t.Latest)
 }
 
@@ -192,7 +192,7 @@ func New(o Options, controllers []reconcile.Any) *World {
 	for _, c := range controllers {
 		d := c.Describe()
 		w.promises[d.Name], w.bounds[d.Name] = d.Writes.Allows, d.Fits
-		w.bus.open(d.Name, reads(c, w.served))
+		w.bus.open(d.Name)
 	}
 	w.populate()
 	w.first = w.api.version
@@ -320,6 +320,7 @@ func (w *World) count() {
 		for _, d := range r.desks {
 			w.actors = append(w.actors, d.actors()...)
 		}
+		w.actors = append(w.actors, sharing{r})
 	}
 	for _, x := range w.writers {
 		w.actors = append(w.actors, x.actors()...)

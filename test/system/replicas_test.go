@@ -2,8 +2,10 @@ package system
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,14 +27,77 @@ const (
 // shares are the metrics that tell that a replica has the part of the work that a
 // replaced pod passes through.
 var shares = map[string]string{
-	"watcher":     `millrace_watcher_active{kind="pods"} 1`,
-	"reconcilers": `millrace_reconcilers_active{controller="replicaset-controller"} 1`,
-	"writer":      `millrace_writer_active{controller="replicaset-controller"} 1`,
+	"watcher": `millrace_watcher_active{kind="pods"} 1`,
+	"writer":  `millrace_writer_active{controller="replicaset-controller"} 1`,
 }
 
-// active is the replica of a service that pods depend on at the moment.
+// active is the replica of a service that pods depend on at the moment. Reconcilers share out
+// the keys of a controller: of them it is the one that decides about the herd's.
+func (h *herd) active(t *testing.T, m *apart, name string) *service {
+	t.Helper()
+	if name != "reconcilers" {
+		return m.active(t, name)
+	}
+	m.shared(t)
+	before := m.decided(t)
+	h.rest(t)
+	var found *service
+	eventually(t, "one of the reconcilers decides", func() string {
+		for p, n := range m.decided(t) {
+			if n > before[p] {
+				found = p
+				return ""
+			}
+		}
+		return "none has made a turn"
+	})
+	return found
+}
+
+// decided is how many turns that act each of the reconcilers has made for ReplicaSets.
+func (m *apart) decided(t *testing.T) map[*service]float64 {
+	t.Helper()
+	turns := map[*service]float64{}
+	for _, p := range m.services["reconcilers"] {
+		turns[p] = p.series(t, `millrace_reconcilers_turns_total{controller="replicaset-controller",lane="act"}`)
+	}
+	return turns
+}
+
+// shared waits until every key of a controller is one reconcilers' own.
+func (m *apart) shared(t *testing.T) {
+	t.Helper()
+	eventually(t, "the reconcilers share out the keys", func() string {
+		sum := 0.0
+		for _, p := range m.services["reconcilers"] {
+			sum += p.series(t, `millrace_reconcilers_active{controller="replicaset-controller"}`)
+		}
+		if sum != 1 {
+			return fmt.Sprintf("they have %v of them", sum)
+		}
+		return ""
+	})
+}
+
+// series is the value of one; 0 where a replica does not tell it.
+func (p *service) series(t *testing.T, series string) (value float64) {
+	t.Helper()
+	_, metrics := p.get(t, "/metrics")
+	if _, rest, ok := strings.Cut(metrics, "\n"+series+" "); ok {
+		text, _, _ := strings.Cut(rest, "\n")
+		value, _ = strconv.ParseFloat(text, 64)
+	}
+	return value
+}
+
+// active is the replica of a service that has the work at the moment; any one of the
+// reconcilers, once they have shared it out.
 func (m *apart) active(t *testing.T, name string) *service {
 	t.Helper()
+	if name == "reconcilers" {
+		m.shared(t)
+		return m.services[name][0]
+	}
 	var found []*service
 	eventually(t, "one "+name+" has the work", func() string {
 		found = slices.DeleteFunc(slices.Clone(m.services[name]), func(p *service) bool {
@@ -139,7 +204,7 @@ func TestFailover(t *testing.T) {
 				for _, p := range m.services[name][:2] { // the third may still be starting
 					p.ready(t)
 				}
-				victim := m.active(t, name)
+				victim := h.active(t, m, name)
 				victim.kill(t)
 				took = append(took, h.heal(t))
 				m.forget(name, victim)
@@ -173,7 +238,7 @@ func TestStall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var took []time.Duration
 			for range 2 {
-				resume := m.active(t, name).pause(t)
+				resume := h.active(t, m, name).pause(t)
 				took = append(took, h.heal(t), h.heal(t))
 				resume()
 				h.rest(t)
@@ -264,7 +329,7 @@ func TestCutOff(t *testing.T) {
 	} {
 		t.Run(c.name+" from "+c.from, func(t *testing.T) {
 			h.rest(t)
-			victim := m.active(t, c.name)
+			victim := h.active(t, m, c.name)
 			at := slices.IndexFunc(all, func(w wired) bool { return w.service == victim })
 			all[at].wires[c.from].Set(clustertest.WireCondition{Dead: true})
 			took := []time.Duration{h.heal(t), h.heal(t), h.heal(t)}

@@ -201,7 +201,7 @@ func drawStanding(p *Paper, s *record.Standing) {
 func looked(s *record.Standing) string {
 	switch l := s.Looked; {
 	case l == nil:
-		return "it does not read this kind"
+		return "no reconcilers read this kind"
 	case s.Object != nil && l.Answered >= l.Position:
 		return "yes, and all that it was asked has been answered"
 	case l.Pending == 0:

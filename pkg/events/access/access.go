@@ -118,7 +118,7 @@ func Inbox(user string) string { return "_INBOX_" + user }
 var Reading = []string{"STREAM.NAMES", "STREAM.LIST", "STREAM.INFO.*", "STREAM.MSG.GET.*", "DIRECT.GET.*", "DIRECT.GET.*.>"}
 
 // GuestQuestions are what readers and shadows may ask of it.
-var GuestQuestions = append(slices.Clone(Reading), "CONSUMER.LIST.*")
+var GuestQuestions = append(slices.Clone(Reading), listing)
 
 // Published are the subjects of which readers and shadows hear what is published.
 var Published = []string{"ev.>", "turn.>", "outcome.>"}

@@ -171,6 +171,9 @@ func (s service) alone() Account {
 	for _, question := range s.never {
 		u.Never = append(u.Never, s.api+"."+question)
 	}
+	for _, consumer := range s.neverAcks {
+		u.Never = append(u.Never, "$JS.ACK."+consumer+".>")
+	}
 	if len(s.hears) > 0 {
 		u.Subscribe = append(u.Subscribe, Heard+".>")
 	}

@@ -12,8 +12,9 @@ type service struct {
 	never []string
 	// many tells that it may ask about many subjects at once.
 	many bool
-	// acks are the consumers whose deliveries it answers, each with the stream or a "*".
-	acks []string
+	// acks are the consumers whose deliveries it answers, each with the stream or a "*", and
+	// neverAcks those of them whose it does not.
+	acks, neverAcks []string
 	// says are the subjects of messages that are stored.
 	says []string
 	// own are the topics on which its replicas talk to each other, tells those on which
@@ -38,21 +39,22 @@ func services(controllers []string) []service {
 		return service{user: user, account: account, api: GuestAPI, asks: GuestQuestions, hears: Published}
 	}
 	shadow := guests(Shadow, Shadows)
-	shadow.says, shadow.own = []string{"shadow.>"}, []string{"shadows.*"}
+	shadow.says, shadow.own = []string{"shadow.>"}, []string{"shadows.*", "shadows.*.*"}
 	all := []service{
 		{
 			user: Watcher, account: Watchers, api: API, asks: consuming, many: true,
-			never:  append(nextOf(controllers...), nextOf(WriterConsumer)...),
+			never:  nextOf(WriterConsumer),
 			says:   []string{"ev.>", "status.watchers"},
-			own:    []string{"watchers", "watched", "epoch"},
+			own:    []string{"watchers", "watchers.*", "watched", "epoch"},
 			tells:  []telling{{"epoch", writerAccounts(controllers)}, {"heard.>", writerAccounts(controllers)}},
 			orders: []string{MakeKind, RenewKind, ForgetKind, StepDown, MakeShadow, MakeConsumer, Leave},
 		},
 		{
-			user: Reconciler, account: Reconcilers, api: API, asks: consuming, many: true,
-			never: nextOf(WriterConsumer), acks: anyStream(controllers...),
+			// Its readers have names that the provisioner makes up, and answer what they read.
+			user: Reconciler, account: Reconcilers, api: API, asks: append(slices.Clone(consuming), listing), many: true,
+			never: nextOf(WriterConsumer), acks: []string{"*.*"}, neverAcks: anyStream(WriterConsumer),
 			says:   []string{"turn.>", "sched.>", "status.reconcilers", "shadow.>"},
-			own:    []string{"reconcilers", "shadows.*"},
+			own:    []string{"reconcilers", "reconcilers.*", "shadows.*", "shadows.*.*"},
 			tells:  []telling{{"damage", []string{Watchers}}},
 			orders: []string{MakeController, MakeShadow, MakeConsumer, Leave},
 		},
@@ -74,9 +76,9 @@ var consuming = append(slices.Clone(Reading), "CONSUMER.INFO.*.*", next)
 func writer(controllers []string) service {
 	return service{
 		user: Writer, account: Writers, api: API, asks: consuming, many: true,
-		never: nextOf(controllers...), acks: anyStream(WriterConsumer),
+		acks:   anyStream(WriterConsumer),
 		says:   []string{"outcome.>"},
-		own:    []string{"writers", "epoch"}, // among themselves
+		own:    []string{"writers", "writers.*", "epoch"}, // among themselves
 		tells:  []telling{{"writers", []string{Reconcilers}}, {"writes", []string{Watchers}}},
 		orders: []string{MakeController, MakeConsumer, Leave},
 	}
@@ -91,7 +93,10 @@ func anyStream(consumers ...string) []string {
 	return all
 }
 
-const next = "CONSUMER.MSG.NEXT.*.*"
+const (
+	next    = "CONSUMER.MSG.NEXT.*.*"
+	listing = "CONSUMER.LIST.*"
+)
 
 // nextOf are the questions for the next messages of consumers with these names.
 func nextOf(consumers ...string) []string {

@@ -59,4 +59,6 @@ type Consumer struct {
 	Again      int `json:"again,omitempty"`
 	// Active is when something was last delivered; zero: never.
 	Active time.Time `json:"active,omitzero"`
+	// Ended: it is that of a reader ([Queue]) that has ended.
+	Ended bool `json:"ended,omitempty"`
 }

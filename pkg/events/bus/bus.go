@@ -33,6 +33,7 @@ type Bus interface {
 	Streams
 	Publisher
 	Reader
+	Queue
 	Looker
 	Peers
 	// Healthy is nil while the bus can be used; the error says what is wrong.
@@ -152,6 +153,19 @@ type Reader interface {
 	At(ctx context.Context, stream string, sequence uint64) (m events.Message, ok bool, err error)
 }
 
+// Queue reads streams as work queues: it says how far it has dealt with them.
+type Queue interface {
+	// Consume is Follow through a durable consumer of the reader's own: the server knows
+	// how far the reader has dealt with what it was given, and goes on from there for it.
+	// dealt is asked a few times a second, and everything up to the sequence that it gives is
+	// acknowledged; it must not block. The consumer outlives its reader for [Abandoned].
+	Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func(batch []events.Message) error) error
+	// Left is up to which sequence readers that consumed a stream and have ended had
+	// dealt with it: the lowest, where there were several. ok is false where there was none
+	// lately. A reader whose process stands still has not ended.
+	Left(ctx context.Context, stream string) (dealt uint64, ok bool, err error)
+}
+
 // Looker looks up many subjects at once.
 type Looker interface {
 	// LastOf is Last of many subjects: the newest message of each, by subject, without
@@ -205,6 +219,9 @@ type Work struct {
 	Rank int
 }
 
+// Abandoned is how long it is known how far a reader that has ended had dealt with a stream.
+const Abandoned = 10 * time.Minute
+
 // LastRank is the highest rank of a worker.
 const LastRank = 9
 
@@ -242,4 +259,8 @@ type Peers interface {
 	// Listen hears a topic until the context ends, or something may have been said
 	// that was not heard. An error says why nothing can be heard.
 	Listen(ctx context.Context, topic string, hear func(data []byte)) error
+	// Absent tells whether nothing listens on a topic at the moment: the connection of a
+	// process that has died is closed. It is false where the bus does not say so before
+	// the context ends. What listens hears an empty message.
+	Absent(ctx context.Context, topic string) bool
 }

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -83,19 +82,15 @@ func TestLagsAreOfWhoeverWorks(t *testing.T) {
 	tell(t, func(w *world) {
 		ctx, stop := context.WithCancel(w.Context())
 		go func() {
-			_ = w.bus.Work(ctx, bus.Work{Stream: subject.StateStream("pods"), Durable: replicaSets}, func(d bus.Delivery) {
-				if strings.HasSuffix(d.Message().Subject, ".a") {
-					d.Done()
-				}
-			})
+			_ = w.bus.Consume(ctx, subject.LogStream("pods"), 1, func() uint64 { return 1 }, func([]events.Message) error { return nil })
 		}()
 		w.is(pod("a"), "x", nil)
 		w.is(pod("b"), "x", nil)
 		synctest.Wait()
 		lags, err := w.record.Lags(w.Context())
 		w.must(err)
-		at := slices.IndexFunc(lags, func(l record.Lag) bool { return l.Consumer == replicaSets })
-		if at < 0 || lags[at].Stream != "STATE_pods" || lags[at].Behind != 1 || lags[at].Answered != 1 || lags[at].Last != 2 {
+		at := slices.IndexFunc(lags, func(l record.Lag) bool { return l.Stream == "EV_pods" && l.Consumer != "" })
+		if at < 0 || lags[at].Stream != "EV_pods" || lags[at].Behind != 1 || lags[at].Answered != 1 || lags[at].Last != 2 {
 			w.Errorf("the lags are %+v", lags)
 		}
 		s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("b"), replicaSets)
@@ -105,5 +100,10 @@ func TestLagsAreOfWhoeverWorks(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
+		lags, err = w.record.Lags(w.Context())
+		w.must(err)
+		if slices.ContainsFunc(lags, func(l record.Lag) bool { return l.Stream == "EV_pods" && l.Consumer != "" }) {
+			w.Errorf("of readers that have ended the lags are %+v", lags)
+		}
 	})
 }

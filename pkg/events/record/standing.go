@@ -19,7 +19,7 @@ type Standing struct {
 	Key        events.Key `json:"key"`
 	// Object is the newest version of the key's object; nil when there is none.
 	Object *Version `json:"object,omitempty"`
-	// Looked is how the controller stands with the object's kind.
+	// Looked is how the reconcilers stand with the object's kind.
 	Looked *Look `json:"looked,omitempty"`
 	// Turns are the last turns of the key, one of each lane.
 	Turns []Last `json:"turns,omitempty"`
@@ -34,9 +34,9 @@ type Standing struct {
 
 // Look is how far a controller has come in a kind's state.
 type Look struct {
-	// Answered is the sequence up to which it has answered everything, Position that
-	// of the object's newest delta. When it has answered that and there is no turn, it
-	// looked and wanted nothing.
+	// Answered is the sequence up to which they have dealt with everything, Position that
+	// of the object's newest delta. When they have dealt with that and there is no turn, the
+	// controller looked and wanted nothing.
 	Answered uint64 `json:"answered"`
 	Position uint64 `json:"position"`
 	Pending  int    `json:"pending"`
@@ -92,7 +92,7 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 		}
 		s.Object = &v
 	}
-	if s.Looked, err = r.look(ctx, kind, e.Sequence, controller); err != nil {
+	if s.Looked, err = r.look(ctx, kind, e.Sequence); err != nil {
 		return nil, err
 	}
 	running, err := r.Running(ctx)
@@ -124,17 +124,24 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 	return s, nil
 }
 
-func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64, controller string) (*Look, error) {
-	consumers, err := r.bus.Consumers(ctx, subject.StateStream(kind.Name))
+// look is how the reconcilers stand with a kind: the one of them that is furthest behind; nil
+// where none reads it.
+func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64) (*Look, error) {
+	consumers, err := r.bus.Consumers(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return nil, err
 	}
+	var found *Look
 	for _, c := range consumers {
-		if c.Name == controller {
-			return &Look{Answered: c.Answered, Position: position, Pending: c.Pending + c.Unanswered}, nil
+		switch behind := c.Pending + c.Unanswered; {
+		case c.Ended:
+		case found == nil:
+			found = &Look{Answered: c.Answered, Position: position, Pending: behind}
+		default:
+			found.Answered, found.Pending = min(found.Answered, c.Answered), max(found.Pending, behind)
 		}
 	}
-	return nil, nil // it does not read this kind
+	return found, nil
 }
 
 func (r *Record) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {
@@ -268,8 +275,8 @@ type Lag struct {
 }
 
 // Lags are the controllers that decide nothing although they have work, and all streams
-// and how far those are who work on them. The durable consumers are the controllers,
-// and the writer on the streams of turns.
+// and how far those are who work on them. The durable consumers are those of the reconcilers on
+// the logs of kinds, one for each replica, and the writer on the streams of turns.
 func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
@@ -281,7 +288,7 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 	}
 	var streams []string
 	for _, k := range all {
-		streams = append(streams, subject.StateStream(k.Name))
+		streams = append(streams, subject.LogStream(k.Name))
 	}
 	for _, c := range controllers {
 		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
@@ -333,6 +340,9 @@ func (r *Record) lagsOf(ctx context.Context, stream string) ([]Lag, error) {
 	}
 	out := []Lag{own}
 	for _, c := range consumers {
+		if c.Ended {
+			continue
+		}
 		out = append(out, Lag{
 			Stream: stream, Consumer: c.Name, Last: at.Last, Stored: own.Stored,
 			Answered: c.Answered, Behind: c.Pending + c.Unanswered, Again: c.Again, Active: c.Active,

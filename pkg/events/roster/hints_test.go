@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func TestAWorkerEndsWithItsError(t *testing.T) {
 // some are followed at once again.
 func TestChangesOfRankAreSavedUp(t *testing.T) {
 	at := time.Unix(1000, 0)
-	may := moves{left: movesAtOnce, since: at}
+	may := moves{most: movesAtOnce, every: moveEvery, left: movesAtOnce, since: at}
 	for i := range 10 {
 		want := time.Duration(max(0, i-7)) * 2 * time.Second
 		if got := may.pause(at); got != want {
@@ -160,20 +161,31 @@ func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 	})
 }
 
-// A replica that has to be proven and is not does not count, whatever it says.
-func TestAReplicaThatIsNotProvenIsNotThere(t *testing.T) {
+// Where heartbeats are signed, what is said in the name of a replica without its signature does
+// not count, whichever replica that is.
+func TestAHeartbeatThatIsNotSignedDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
 		defer b.Close()
-		var proven atomic.Bool
-		r := New(Config{Bus: b, Service: "toy", ID: "self", Proven: func(id string) bool { return id == "other" && proven.Load() }})
+		good := []byte(`,"signed":"good"}`)
+		signed := func(heartbeat []byte) []byte { return append(bytes.TrimSuffix(heartbeat, []byte("}")), good...) }
+		r := New(Config{Bus: b, Service: "toy", ID: "self", Sign: signed, Signed: func(heartbeat []byte) bool { return bytes.HasSuffix(heartbeat, good) }})
+		var proven, forged atomic.Bool
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()
 		others := func(while time.Duration) int {
 			for range while / heartbeat {
-				for _, id := range []string{"other", "ghost"} {
-					if err := b.Say("toy", fmt.Appendf(nil, `{"id":%q}`, id)); err != nil {
+				text := fmt.Appendf(nil, `{"id":"other"}`)
+				if proven.Load() {
+					text = signed(text)
+				}
+				said := []string{string(text), `{"id":"made-up"}`}
+				if forged.Load() {
+					said = append(said, `{"id":"other","bye":true}`, `{"id":"self","bye":true}`)
+				}
+				for _, text := range said {
+					if err := b.Say("toy", []byte(text)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -183,15 +195,19 @@ func TestAReplicaThatIsNotProvenIsNotThere(t *testing.T) {
 		}
 		pass(time.Second)
 		if n := others(2 * time.Second); n != 0 || !r.First("work") || r.Unfit() {
-			t.Errorf("%d others count that have proven nothing", n)
+			t.Errorf("%d others count that have signed nothing", n)
 		}
 		proven.Store(true)
 		if n := others(2 * time.Second); n != 1 {
-			t.Errorf("%d others count, want the one that is proven", n)
+			t.Errorf("%d others count, want the one that signs", n)
+		}
+		forged.Store(true)
+		if n := others(2 * time.Second); n != 1 {
+			t.Errorf("%d others count after a goodbye that is not signed, want 1", n)
 		}
 		proven.Store(false)
 		if n := others(2 * time.Second); n != 0 {
-			t.Errorf("%d others count that are proven no more", n)
+			t.Errorf("%d others count that sign no more", n)
 		}
 		cancel()
 		<-done

@@ -26,26 +26,59 @@ const (
 	// right one costs no work.
 	movesAtOnce = 8
 	moveEvery   = 2 * time.Second
+	// sharesAtOnce and shareEvery are the same for who takes over keys, which is cheaper than
+	// to attach, and urgent.
+	sharesAtOnce = 16
+	shareEvery   = 250 * time.Millisecond
 )
 
-// moves is how often a worker may attach anew.
+// moves is how often something may be done anew: so often at once, and then every so often.
 type moves struct {
+	most  float64
+	every time.Duration
 	left  float64
 	since time.Time
 }
 
+func newMoves(most int, every time.Duration) moves {
+	return moves{most: float64(most), every: every, left: float64(most), since: time.Now()}
+}
+
 // pause is how long to wait before the next one.
 func (m *moves) pause(now time.Time) time.Duration {
-	m.left = min(m.left+float64(now.Sub(m.since))/float64(moveEvery), movesAtOnce)
+	m.left = min(m.left+float64(now.Sub(m.since))/float64(m.every), m.most)
 	m.since = now
 	m.left--
-	return time.Duration(max(-m.left, 0) * float64(moveEvery))
+	return time.Duration(max(-m.left, 0) * float64(m.every))
+}
+
+// Watch calls tell now and whenever the answers of the roster may have changed, until the
+// context ends. Replicas that are made up, always others, change them continuously: after a
+// few changes at once it waits between them.
+func (r *Roster) Watch(ctx context.Context, tell func()) {
+	may := newMoves(sharesAtOnce, shareEvery)
+	for {
+		changed := r.Changed()
+		tell()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		rest := time.NewTimer(may.pause(time.Now()))
+		select {
+		case <-ctx.Done():
+			rest.Stop()
+			return
+		case <-rest.C:
+		}
+	}
 }
 
 // Work consumes a stream, in the rank that this replica has for the work, and
 // attaches anew when that changes; see [bus.Reader].
 func (r *Ranked) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
-	work, may := r.Of(w), moves{left: movesAtOnce, since: time.Now()}
+	work, may := r.Of(w), newMoves(movesAtOnce, moveEvery)
 	for {
 		session, end := context.WithCancel(ctx)
 		rank, changed := r.Roster.rank(work)

@@ -19,7 +19,8 @@
 //	        work on
 //	ready   in the order of the hash
 //	silent  not heard of for 480 ms: it is left out. It may be dead, stopped or cut
-//	        off. One that says goodbye is left out at once.
+//	        off. One that says goodbye is left out at once, and so is one whose heartbeat is
+//	        late and whose connection to the bus is closed.
 //
 // A replica that does not hear itself is cut off, or has been stopped. It keeps
 // what it has and claims nothing, and believes what it hears only when it has
@@ -66,10 +67,12 @@ type Config struct {
 	// Fit tells whether this replica can do work at the moment; nil: always. It is
 	// asked at every glance, some times a second, and must not block.
 	Fit func() bool
-	// Proven tells whether a replica of that ID has shown by other means that it is there:
-	// anybody who may publish can say a heartbeat in any name. nil: it need not. It is asked
-	// at every heartbeat and must not block.
-	Proven func(id string) bool
+	// Sign signs what this replica says, and Signed tells whether a replica of the service has
+	// signed what was heard: every user that may publish can say a heartbeat in any name. nil:
+	// heartbeats are not signed, and each counts. Both are called some times a second and must
+	// not block.
+	Sign   func(heartbeat []byte) []byte
+	Signed func(heartbeat []byte) bool
 	// Reach asks what all replicas work on whether it answers; nil: there is no such
 	// thing. A replica that gets no answer while another one does is not fit; see
 	// [contact].
@@ -97,6 +100,12 @@ func New(config Config) *Roster {
 	if config.Fit == nil {
 		config.Fit = func() bool { return true }
 	}
+	if config.Sign == nil {
+		config.Sign = func(heartbeat []byte) []byte { return heartbeat }
+	}
+	if config.Signed == nil {
+		config.Signed = func([]byte) bool { return true }
+	}
 	if config.ID == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -121,6 +130,8 @@ func (r *Roster) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	beside.Go(func() { r.listen(ctx) })
 	beside.Go(func() { r.probe(ctx) })
+	beside.Go(func() { r.present(ctx) })
+	beside.Go(func() { r.missAll(ctx) })
 	defer beside.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -167,14 +178,14 @@ func (r *Roster) turn() (wait time.Duration) {
 // say has no error: who is not heard, not even by itself, is cut off.
 func (r *Roster) say(b beat) {
 	if data, err := json.Marshal(b); err == nil {
-		_ = r.config.Bus.Say(r.config.Service, data)
+		_ = r.config.Bus.Say(r.config.Service, r.config.Sign(data))
 	}
 }
 
 func (r *Roster) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = r.config.Bus.Listen(ctx, r.config.Service, func(data []byte) {
-			if b, ok := decode(data); ok && b.Group == r.config.Group && r.proven(b.ID) && r.hear(b) {
+			if b, ok := decode(data); ok && b.Group == r.config.Group && r.config.Signed(data) && r.hear(b) {
 				r.tell()
 			}
 		})
@@ -183,10 +194,6 @@ func (r *Roster) listen(ctx context.Context) {
 		case <-time.After(heartbeat):
 		}
 	}
-}
-
-func (r *Roster) proven(id string) bool {
-	return r.config.Proven == nil || id == r.config.ID || r.config.Proven(id)
 }
 
 func (r *Roster) hear(b beat) (changed bool) {

@@ -55,6 +55,41 @@ func joinReaching(t *testing.T, b bus.Bus, id string, reach func(context.Context
 	return r
 }
 
+// A replica whose connection is closed is left out as soon as its heartbeat is late, and one
+// that stands still, which nothing tells from one that is slow, when it has been silent.
+func TestAClosedConnectionIsNoticed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		listens bool
+		within  time.Duration
+	}{"closed": {false, late + 2*glance}, "stands still": {true, silence + 2*glance}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := memory.New(memory.Options{})
+				one, two := join(t, b, "one"), join(t, b, "two")
+				pass(2 * silence)
+				if one.Members() != 2 {
+					t.Fatalf("%d are there, want 2", one.Members())
+				}
+				two.cut.Store(true)
+				if !tc.listens {
+					two.leave()
+				}
+				pass(tc.within)
+				if one.Members() != 1 {
+					t.Errorf("after %v the other one still counts", tc.within)
+				}
+				if tc.listens {
+					two.leave()
+				}
+				one.leave()
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // pass lets time pass, and everybody do what they do at its end.
 func pass(d time.Duration) {
 	time.Sleep(d)

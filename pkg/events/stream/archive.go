@@ -62,6 +62,7 @@ func (b *Bus) Consumers(ctx context.Context, stream string) ([]bus.Consumer, err
 		c := bus.Consumer{
 			Name: info.Name, Answered: info.AckFloor.Stream,
 			Unanswered: info.NumAckPending, Pending: int(info.NumPending), Again: info.NumRedelivered,
+			Ended: ended(info),
 		}
 		if info.Delivered.Last != nil {
 			c.Active = *info.Delivered.Last

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/millrace/millrace/pkg/events/bus"
 )
 
 // consumerOrder says which consumer is wanted. It has no subject to which messages would be
@@ -18,6 +21,9 @@ type consumerOrder struct {
 	Durable     string `json:"durable,omitempty"`
 	Subject     string `json:"subject,omitempty"`
 	HeadersOnly bool   `json:"headersOnly,omitempty"`
+	// Acks: the reader says how far it has dealt with what it was given, and the consumer
+	// outlives it.
+	Acks bool `json:"acks,omitempty"`
 	// From is the first sequence, or Since the time of the first message, or New means
 	// what is stored from now on.
 	From  uint64     `json:"from,omitempty"`
@@ -44,6 +50,12 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 		c.Name, c.AckPolicy = o.name, jetstream.AckNonePolicy
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, max(o.From, 1)
 		c.Replicas, c.MemoryStorage, c.InactiveThreshold = 1, true, readerIdle
+		if o.Acks {
+			// What is not acknowledged comes again with the next session of the reader, and
+			// not before: it is being worked on.
+			c.Name, c.Durable, c.AckPolicy = "", o.name, jetstream.AckAllPolicy
+			c.AckWait, c.MaxAckPending, c.InactiveThreshold = time.Hour, -1, bus.Abandoned
+		}
 	} else {
 		c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = o.Durable, jetstream.AckExplicitPolicy, o.AckWait, o.MaxPending
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
@@ -65,6 +77,9 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 
 // consumer makes a consumer, or changes the one that is there.
 func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+	if o.Acks && o.name == "" {
+		o.name = "reader-" + nuid.Next()
+	}
 	want := o.config()
 	switch {
 	case o.Remake:

@@ -44,6 +44,9 @@ type follower struct {
 	read    bool      // next is behind a message that has been read
 	created time.Time // when the stream was made, as of the first session
 	stuckAt uint64    // what a session before waited for in vain; 0: none did
+
+	dealt func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
+	acks  acks
 }
 
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
@@ -51,7 +54,19 @@ func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle fun
 	if b.options.Guest {
 		return b.guestFollow(ctx, stream, from, handle)
 	}
-	f := &follower{bus: b, stream: stream, next: max(from, 1)}
+	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1)}, handle)
+}
+
+// Consume is Follow that acknowledges what has been dealt with; see [bus.Queue].
+func (b *Bus) Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func([]events.Message) error) error {
+	if b.options.Guest {
+		return b.guestFollow(ctx, stream, from, handle) // guests have no consumers
+	}
+	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1), dealt: dealt}, handle)
+}
+
+func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Message) error) error {
+	stream := f.stream
 	for attempt := 0; ; attempt++ {
 		before := f.next
 		err := f.session(ctx, handle)
@@ -89,17 +104,25 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		return translated(request, err)
 	}
 	feed := newFeed(f.stream)
+	if f.dealt != nil {
+		feed.got = f.acks.add
+	}
 	consuming, err := source.Consume(feed.receive, f.bus.pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}
-	defer f.bus.make.leave(f.stream, source.CachedInfo().Name)
+	defer f.leave(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
 	idle := time.NewTimer(stuckPoll)
 	defer idle.Stop()
+	acking, done := f.acking()
+	defer done()
 	for stuck, rest := 0, stuckPoll; ; {
 		select {
+		case <-acking:
+			f.acknowledge()
+			continue
 		case <-idle.C:
 			if stuck, err = f.stuck(request, source, stuck); err != nil {
 				return translated(request, err)
@@ -120,7 +143,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		batch, _, err := feed.take()
 		stuck, rest = 0, stuckPoll
 		idle.Reset(rest)
-		if err := f.hand(batch, handle); err != nil {
+		if err := f.hand(f.fresh(batch), handle); err != nil {
 			return err
 		}
 		if err != nil {
@@ -176,6 +199,14 @@ func (f *follower) hand(batch []events.Message, handle func([]events.Message) er
 	return nil
 }
 
+// fresh is a batch without what the handler has had in a session before.
+func (f *follower) fresh(batch []events.Message) []events.Message {
+	for len(batch) > 0 && batch[0].Sequence < f.next {
+		batch = batch[1:]
+	}
+	return batch
+}
+
 // open checks that the stream still is the one that was read so far, and makes
 // a consumer for the rest of it.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
@@ -188,7 +219,11 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err := f.same(lookup, handle); err != nil {
 		return nil, err
 	}
-	return f.bus.make.consumer(ctx, consumerOrder{Stream: f.stream, From: f.next})
+	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.dealt != nil}
+	if order.Acks {
+		order.From = min(f.next, f.dealt()+1)
+	}
+	return f.bus.make.consumer(ctx, order)
 }
 
 // same is ErrOvertaken when the stream was made anew, when its sequences went
@@ -234,6 +269,7 @@ type feed struct {
 	behind   uint64 // messages behind the last one that was received
 	err      error
 	closed   bool
+	got      func(sequence uint64, reply string) // may be nil
 }
 
 func newFeed(stream string) *feed {
@@ -257,7 +293,9 @@ func (f *feed) receive(m jetstream.Msg) {
 	case p.delivery != f.received+1:
 		f.err = fmt.Errorf("%w: delivery %d after %d", errShaken, p.delivery, f.received)
 	default:
-		f.received++
+		if f.received++; f.got != nil {
+			f.got(p.sequence, m.Reply())
+		}
 		f.batch = append(f.batch, delivered(f.stream, m, p))
 		f.size += len(m.Data())
 		f.behind = p.pending

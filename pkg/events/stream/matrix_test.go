@@ -45,7 +45,7 @@ var attacks = []string{
 	"sched.c.1._._.x", "wake.c.1._._.x", "shadow.c.act.1._._.x", "notary.EV_pods", "status.reconcilers", "status.watchers",
 	"peer.watchers", "peer.watched", "peer.epoch", "peer.writers", "peer.writes", "peer.damage", "peer.reconcilers", "peer.heard.x", "peer.other",
 	"$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$JS.FC.TURN_c.x", "$JS.SNAPSHOT.ACK.TURN_c.x",
-	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.TURN_d.writer.1.1.1.1.0", "$JS.ACK.TURN_namespace-controller.writer.1.1.1.1.0", "$JS.ACK.OUTCOME_namespace-controller.namespace-controller.1.1.1.1.0", "$JS.ACK.OUTCOME_c.c.1.1.1.1.0", "$JS.ACK.WAKE.d.1.1.1.1.0", access.Many + ".TURN_c",
+	"_INBOX.other.x", "_INBOX_writer.x", "_R_.x", "$JS.ACK.TURN_c.writer.1.1.1.1.0", "$JS.ACK.TURN_d.writer.1.1.1.1.0", "$JS.ACK.TURN_namespace-controller.writer.1.1.1.1.0", "$JS.ACK.EV_pods.reading.1.1.1.1.0", access.Many + ".TURN_c",
 	"provision.watcher.forget", "provision.reconcilers.consumer", "provision.writer.consumer", "provision.writer-workloads.consumer", "provision.notary.notary",
 }
 
@@ -56,7 +56,7 @@ var calls = []string{
 	"STREAM.PURGE.TURN_c", "STREAM.PURGE.EV_pods", "STREAM.SNAPSHOT.TURN_c", "STREAM.RESTORE.Y", "STREAM.MSG.DELETE.TURN_c",
 	"STREAM.MSG.GET.TURN_c", "STREAM.LEADER.STEPDOWN.STATE_pods", "STREAM.PEER.REMOVE.TURN_c", "DIRECT.GET.TURN_c", "DIRECT.GET.TURN_c.turn.c.x",
 	"CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.z", "CONSUMER.DURABLE.CREATE.TURN_c.z", "CONSUMER.DELETE.TURN_c.writer", "CONSUMER.NAMES.TURN_c",
-	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_d.writer", "CONSUMER.MSG.NEXT.TURN_namespace-controller.writer", "CONSUMER.MSG.NEXT.OUTCOME_namespace-controller.namespace-controller", "CONSUMER.MSG.NEXT.OUTCOME_c.c", "CONSUMER.MSG.NEXT.WAKE.d", "CONSUMER.MSG.NEXT.EV_pods.reading",
+	"CONSUMER.PAUSE.TURN_c.writer", "CONSUMER.RESET.TURN_c.writer", "CONSUMER.UNPIN.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_c.writer", "CONSUMER.MSG.NEXT.TURN_d.writer", "CONSUMER.MSG.NEXT.TURN_namespace-controller.writer", "CONSUMER.LIST.EV_pods", "CONSUMER.MSG.NEXT.EV_pods.reading",
 	"SERVER.REMOVE", "ACCOUNT.PURGE.MILLRACE", "META.LEADER.STEPDOWN", "ACCOUNT.STREAM.MOVE.MILLRACE.TURN_c",
 }
 
@@ -91,7 +91,6 @@ func newBench(t *testing.T, f access.File) (*bench, error) {
 	for _, w := range []bus.Work{
 		{Stream: subject.TurnStream("c"), Durable: "writer"}, {Stream: subject.TurnStream("d"), Durable: "writer"},
 		{Stream: subject.TurnStream("namespace-controller"), Durable: "writer"},
-		{Stream: subject.OutcomeStream("namespace-controller"), Durable: "namespace-controller"}, {Stream: subject.OutcomeStream("c"), Durable: "c"}, {Stream: subject.WakeStream, Durable: "d"},
 		{Stream: subject.LogStream("pods"), Durable: "reading"},
 	} {
 		err = errors.Join(err, b.employ(w))

@@ -28,6 +28,12 @@ func (b *Bus) Say(topic string, data []byte) error {
 	return nil
 }
 
+// Absent tells whether nothing listens on a topic; see [bus.Peers].
+func (b *Bus) Absent(ctx context.Context, topic string) bool {
+	_, err := b.conn.RequestWithContext(ctx, peerPrefix+topic, nil)
+	return errors.Is(err, nats.ErrNoResponders)
+}
+
 // Listen hears a topic until the connection was away, or too slow; see [bus.Peers].
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
 	shaken := b.whenShaken()

@@ -207,7 +207,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 	switch {
 	case o == nil || !o.sane():
 		return answer{}, fmt.Errorf("no consumer is like this: %+v", o)
-	case o.Durable == "" && (o.Update || o.Remake || user == access.NotaryUser):
+	case o.Durable == "" && (o.Update || o.Remake || o.Acks && user != access.Reconciler || user == access.NotaryUser):
 		return answer{}, fmt.Errorf("the user %s has no such consumer", user)
 	case o.Durable != "" && !p.owns(user, o):
 		return answer{}, fmt.Errorf("the consumer %s of %s is not the %s's", o.Durable, o.Stream, user)
@@ -240,14 +240,8 @@ func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder)
 	return answer{Name: o.name}, nil
 }
 
-// owns tells whether a user works on a stream under a name: the writers on turns, and a
-// controller on what is stored for it.
+// owns tells whether a user works on a stream under a name: the writers do, on turns.
 func (p *provider) owns(user string, o *consumerOrder) bool {
-	if user == access.Reconciler {
-		_, ofKind := subject.KindOfStream(o.Stream)
-		return slices.Contains(p.controllers, o.Durable) && (ofKind || o.Stream == subject.OutcomeStream(o.Durable) ||
-			o.Stream == subject.WakeStream && o.Subject == subject.Wakes(o.Durable))
-	}
 	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
 	return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller) && access.Carries(user, controller)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,9 +84,10 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 	worked(t, writer, bus.Work{Stream: subject.TurnStream("c"), Durable: "writer", Since: time.Minute})
 	_, err = writer.Put(ctx, events.Message{Subject: subject.Outcome("c", events.Act, key), Data: []byte("{}")}, "one")
 	must(err)
-	worked(t, decider, bus.Work{Stream: subject.OutcomeStream("c"), Durable: "c"})
 	must(decider.Schedule(ctx, events.Wake{Controller: "c", Key: key, At: time.Now()}))
-	worked(t, decider, bus.Work{Stream: subject.WakeStream, Durable: "c", Subject: subject.Wakes("c")})
+	consumed(t, decider, subject.OutcomeStream("c"), 1)
+	consumed(t, decider, subject.WakeStream, 1)
+	consumed(t, decider, subject.LogStream("pods"), 60)
 	found, err := decider.LastOf(ctx, subject.OutcomeStream("c"), []string{subject.Outcome("c", events.Act, key), subject.Outcome("c", events.Act, events.Key{Name: "none"})})
 	if err != nil || len(found) != 1 {
 		t.Errorf("of two outcomes %d are found: %v", len(found), err)
@@ -103,6 +105,27 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 			t.Errorf("the %s: %v", user, err)
 		}
 	}
+}
+
+// consumed reads so many messages, acknowledges them, and finds that it has.
+func consumed(t *testing.T, b *stream.Bus, from string, messages int) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
+	defer stop()
+	var last atomic.Uint64
+	err := b.Consume(ctx, from, 1, last.Load, func(batch []events.Message) error {
+		if last.Store(batch[len(batch)-1].Sequence); last.Load() >= uint64(messages) {
+			stop()
+		}
+		return nil
+	})
+	if err != nil || last.Load() < uint64(messages) {
+		t.Errorf("%s is read up to %d of %d: %v", from, last.Load(), messages, err)
+	}
+	eventually(t, "what was read of "+from+" is acknowledged", func() bool {
+		dealt, ok, err := b.Left(t.Context(), from)
+		return err == nil && ok && dealt == last.Load()
+	})
 }
 
 // worked takes one delivery.
@@ -208,8 +231,16 @@ func TestOrdersAreChecked(t *testing.T) {
 		"the watcher at the turns":                          work(watcher, "TURN_c", "writer", ""),
 		"a writer of workloads at the turns of a collector": work(workloads, "TURN_namespace-controller", "writer", ""),
 		"a writer of workloads, a collector's streams":      func() error { return workloads.EnsureController(t.Context(), "namespace-controller") },
-		"a controller at another one's outcomes":            work(decider, "OUTCOME_c", "d", ""),
-		"a controller at another one's wakes":               work(decider, "WAKE", "c", "wake.d.>"),
+		"the reconcilers at the outcomes":                   work(decider, "OUTCOME_c", "c", ""),
+		"a watcher that acknowledges": func() error {
+			ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer stop()
+			err := watcher.Consume(ctx, "EV_pods", 1, func() uint64 { return 0 }, func([]events.Message) error { return nil })
+			if _, ok, _ := connect(t, streamOptions(address)).Left(t.Context(), "EV_pods"); !ok {
+				return errors.New("no such consumer was made")
+			}
+			return err
+		},
 	} {
 		if err := try(); err == nil {
 			t.Errorf("%s: the provisioner has made it", what)
@@ -282,9 +313,9 @@ func TestTwoThatStartTogether(t *testing.T) {
 	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
 	var told syncBuffer
 	provideWith(t, stream.Options{URL: as("provisioner", s.URL()), Log: slog.New(slog.NewTextHandler(&told, nil))})
-	w := connect(t, stream.Options{URL: as("writer", s.URL())})
+	r := connect(t, stream.Options{URL: as("reconcilers", s.URL())})
 	for _, controller := range []string{"c", "d"} {
-		if err := w.EnsureController(t.Context(), controller); err != nil {
+		if err := r.EnsureController(t.Context(), controller); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), streamtest.Patience)
@@ -292,24 +323,24 @@ func TestTwoThatStartTogether(t *testing.T) {
 		got, starting := make(chan struct{}, 16), make(chan struct{})
 		var all sync.WaitGroup
 		for range 12 {
-			b := connect(t, stream.Options{URL: as("reconcilers", s.URL())})
+			b := connect(t, stream.Options{URL: as("writer", s.URL())})
 			all.Go(func() {
 				<-starting
-				job := bus.Work{Stream: subject.OutcomeStream(controller), Durable: controller, Since: time.Minute}
+				job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", Since: time.Minute}
 				if err := b.Work(ctx, job, func(d bus.Delivery) { d.Done(); got <- struct{}{} }); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		close(starting)
-		outcome := events.Message{Subject: subject.Outcome(controller, events.Act, events.Key{Name: "web"}), Data: []byte("{}")}
-		if _, err := w.Put(ctx, outcome, "one"); err != nil {
+		turn := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "web"}), Data: []byte("{}")}
+		if _, err := r.Store(ctx, turn, 0); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-got:
 		case <-ctx.Done():
-			t.Fatal("no outcome is delivered")
+			t.Fatal("no turn is delivered")
 		}
 		stop()
 		all.Wait()

@@ -203,7 +203,7 @@ func (p *provider) listReaders(ctx context.Context, user, stream string) (names 
 	var unused []string
 	list := handle.ListConsumers(request)
 	for info := range list.Info() {
-		if info.Config.Durable != "" || !strings.HasPrefix(info.Name, user+"-") {
+		if !strings.HasPrefix(info.Name, user+"-") {
 			continue
 		}
 		if names = append(names, info.Name); info.NumWaiting == 0 && info.TimeStamp.Sub(info.Created) >= readerUnused {

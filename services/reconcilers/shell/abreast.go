@@ -48,7 +48,7 @@ func (f *Follower) log(ctx context.Context) error {
 	defer cancel(nil)
 	go f.glance(ctx, cancel)
 	next, own := f.Memory.Position(f.Kind.Name)+1, error(nil)
-	err := f.Bus.Follow(ctx, subject.LogStream(f.Kind.Name), next, func(batch []events.Message) error {
+	err := f.Bus.Consume(ctx, subject.LogStream(f.Kind.Name), next, f.dealt, func(batch []events.Message) error {
 		if last := batch[len(batch)-1].Sequence; batch[0].Sequence != next || last-next != uint64(len(batch)-1) {
 			own = errHole
 			return own

@@ -30,6 +30,12 @@ func (b *telling) At(_ context.Context, _ string, at uint64) (events.Message, bo
 	return events.Message{Sequence: at, Time: epoch}, true, nil
 }
 
+func (b *telling) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
+	return b.Follow(ctx, stream, from, handle)
+}
+
+func (*telling) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+
 func (b *telling) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
 	b.followed = append(b.followed, fmt.Sprint(stream, " ", from))
 	for _, m := range b.told[stream] {

@@ -34,15 +34,15 @@ func (d *Desk) backoff(e *entry, l *lane, a answer) time.Time {
 	return l.notBefore
 }
 
-// stirred tells whether a ticket of the key is of a change that the lane's last turn had
+// stirred tells whether a change that asks for the key is one that the lane's last turn had
 // not seen, that another program made, and that is not of the key's own object.
 func (d *Desk) stirred(e *entry, l *lane) (some bool) {
 	d.memory.look(d.name, nil, func(s scene) {
-		some = slices.ContainsFunc(e.tickets, func(t *ticket) bool {
-			if t.ref.Kind == "" || t.ref == d.own(e.key) || t.sequence <= l.saw[t.ref.Kind] {
+		some = slices.ContainsFunc(e.triggers, func(t events.Trigger) bool {
+			if t.Ref.Kind == "" || t.Ref == d.own(e.key) || t.Sequence <= l.saw[t.Ref.Kind] {
 				return false
 			}
-			made := func(r events.Result) bool { return r.Ref == t.ref && s.is(r) }
+			made := func(r events.Result) bool { return r.Ref == t.Ref && s.is(r) }
 			return !slices.ContainsFunc(e.act.last.Results, made) && !slices.ContainsFunc(e.tell.last.Results, made)
 		})
 	})

@@ -11,7 +11,7 @@ import (
 // lacking has a set that lacks a pod beside the one that it has, and that may report
 // once an hour; its turn 10 has failed.
 func lacking(t *testing.T, backoff time.Duration) *office {
-	o := open(t, Settings{Backoff: backoff, Pace: time.Hour, Hold: 24 * time.Hour})
+	o := open(t, Settings{Backoff: backoff, Pace: time.Hour})
 	o.change(kinds.Pods.Kind, events.Is, aPod("old", "web", 1))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 2, 1, ""))
 	o.recalled(Past{}, Past{})
@@ -63,7 +63,7 @@ func TestChangesOfDependentsAreNoHotLoop(t *testing.T) {
 
 // A change that waits for its report, too, has had its try.
 func TestAChangeEndsTheBackoffOnce(t *testing.T) {
-	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour, Hold: 24 * time.Hour})
+	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour})
 	o.change(kinds.Pods.Kind, events.Is, aPod("old", "web", 1))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 2, 5, ""))
 	o.recalled(Past{}, Past{})
@@ -78,7 +78,7 @@ func TestAChangeEndsTheBackoffOnce(t *testing.T) {
 	o.take(events.Act)
 	o.answer(events.Act, 11, nil)
 	o.refused(11)
-	want(t, "while the report is paced", waits, "")
+	stillWaits(t, "while the report is paced", waits)
 	o.pass(119 * time.Second)
 	o.none()
 	o.pass(time.Second)
@@ -87,7 +87,7 @@ func TestAChangeEndsTheBackoffOnce(t *testing.T) {
 
 // What a turn did itself is no reason to try again what it could not do.
 func TestOwnWritesEndNoBackoff(t *testing.T) {
-	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour, Hold: 24 * time.Hour})
+	o := open(t, Settings{Backoff: time.Minute, Pace: time.Hour})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 2, 1, ""))
 	o.recalled(Past{}, Past{})
 	births := o.take(events.Act).Commands

@@ -35,6 +35,12 @@ func (b *shelfOf) Last(context.Context, string, string) (events.Message, bool, e
 	return b.state[len(b.state)-1], true, nil
 }
 
+func (b *shelfOf) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
+	return b.Follow(ctx, stream, from, handle)
+}
+
+func (*shelfOf) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+
 func (b *shelfOf) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
 	b.begun = append(b.begun, from)
 	var batch []events.Message

@@ -37,6 +37,12 @@ func (b *torn) Listen(ctx context.Context, _ string, _ func([]byte)) error {
 
 func (b *torn) Say(string, []byte) error { return nil }
 
+func (b *torn) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
+	return b.Follow(ctx, stream, from, handle)
+}
+
+func (*torn) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+
 func (b *torn) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
 	b.mu.Lock()
 	b.starts = append(b.starts, from)

@@ -18,12 +18,12 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 		var o *office
 		if how == "recalled" {
 			told.Decided = ahead
-			o = open(t, Settings{Pace: -1, Hold: time.Hour})
+			o = open(t, Settings{Pace: -1})
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			o.recalled(Past{Sequence: 10, Outcome: &told, Turn: &events.Turn{Now: ahead}}, Past{})
 		} else {
-			o = begun(t, Settings{Pace: -1, Hold: time.Hour})
-			o.desk.Outcome(told)
+			o = begun(t, Settings{Pace: -1})
+			o.desk.Outcome(1, told)
 		}
 		o.desk.described.Remembers = true
 		heard := o.now
@@ -42,10 +42,10 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 
 // One that is dated as it should be is as it was written, and the turn says no more than that.
 func TestAnOutcomeOfBeforeIsAsItWas(t *testing.T) {
-	o := begun(t, Settings{Pace: -1, Hold: time.Hour})
+	o := begun(t, Settings{Pace: -1})
 	o.desk.described.Remembers = true
 	told := events.Outcome{Key: web, Lane: events.Act, Turn: 10, At: o.now.Add(time.Second), Results: []events.Result{{Status: events.Failed}}}
-	o.desk.Outcome(told)
+	o.desk.Outcome(1, told)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	if last, _ := o.desk.last(web, events.Act); !last.At.Equal(told.At) {
 		t.Errorf("it was made at %v, want %v", last.At, told.At)

@@ -15,7 +15,7 @@ func TestNextTurnKnowsWhatTheLastOneKnew(t *testing.T) {
 	told := events.Outcome{
 		Key: web, Lane: events.Act, Turn: 10, UID: "uid-web", ResourceVersion: "7", Results: []events.Result{born("p", "5")},
 	}
-	o.desk.Outcome(told)
+	o.desk.Outcome(1, told)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 2, 1, "")) // asks for another one
 	o.run()

@@ -33,20 +33,14 @@ type Desk struct {
 	entries   map[events.Key]*entry
 	queue     queue
 	timers    timers
-	waiting   map[kinds.Name][]*ticket
 	awaiting  map[kinds.Name][]*entry
 	rechecked map[kinds.Name]uint64 // deltas folded of a kind when its awaiting keys were last looked at
 	reaching  map[kinds.Name]bool
 	shut      map[kinds.Name]bool
-	epochs    map[kinds.Name]uint64    // of the kinds that were opened
-	turning   map[kinds.Name]bool      // shut because a new epoch is being told
-	unseen    map[events.Key]time.Time // keys that changed and have not had a turn since, and when they are looked at
-	looks     []look
-	news      map[events.Key]events.Trigger // the newest change of a key in unseen that is traced
-	looking   bool
-	hand      []*ticket
-	held      map[events.Ref]int // tickets in hand, by object
-	renewing  bool
+	epochs    map[kinds.Name]uint64 // of the kinds that were opened
+	turning   map[kinds.Name]bool   // shut because a new epoch is being told
+	share     Share
+	taken     map[kinds.Name]uint64 // up to where it was told what the changes of each kind ask for
 	// squinting are keys that would act and wait for a view of one moment.
 	squinting []*entry
 	standing
@@ -64,16 +58,16 @@ type Desk struct {
 	suspected map[kinds.Name]time.Time // when the watchers were asked to compare
 }
 
-// Tally counts what a desk did. All but Depth, Hand and Parked only grow.
+// Tally counts what a desk did. All but Depth and Parked only grow.
 type Tally struct {
-	Depth, Hand, Parked int
-	Adds, Retries       int
-	Nothing             int // turns that decided nothing
-	Acts, Tells         int // turns stored
-	Overtaken           int
-	Repeats             int // turns stored again because no outcome came
-	Shut                int // times that the fence held something back
-	Broken              int // turns and mappings that panicked or broke a rule
+	Depth, Parked int
+	Adds, Retries int
+	Nothing       int // turns that decided nothing
+	Acts, Tells   int // turns stored
+	Overtaken     int
+	Repeats       int // turns stored again because no outcome came
+	Shut          int // times that the fence held something back
+	Broken        int // turns and mappings that panicked or broke a rule
 }
 
 // entry is what a desk knows of a key.
@@ -83,15 +77,9 @@ type entry struct {
 	queued   bool
 	rank     rank // in the queue
 	queuedAt time.Time
-	tickets  []*ticket
-	triggers []events.Trigger
-	trace    events.Trace // of the newest trigger that is traced, and no outcome if it can be
-	changed  bool         // that is none
-	delivery int          // how often that has been delivered; 0: not known
-	sight    uint64       // the newest cause of the key's own object that has had a turn
-	since    time.Time    // when the bus had the oldest change that waits for a turn
-
-	unasked
+	causes
+	since time.Time // when the bus had the oldest change that waits for a turn
+	first bool      // some of what asks for a turn is nothing that is known: what comes of it may begin a trace
 
 	round        *round
 	missed       bool // something asked for a look during the round
@@ -114,23 +102,9 @@ type entry struct {
 	until   time.Time // no turn before: the bus or the key is broken
 	broken  int       // attempts in a row that broke
 	parking string    // the reason for which it is being parked
-	doomed  []*ticket // that are answered once it is
 	parked  *Parked
-	message bool // no key, but the name of a message that is parked
-}
-
-// unasked is why a key wants a turn for which no message asked.
-type unasked struct {
-	first bool           // nothing is known that it comes of: what does may begin a trace
-	news  events.Trigger // the newest traced change that was seen and not asked about; zero for none
-}
-
-// and adds what was there later.
-func (u unasked) and(later unasked) unasked {
-	if later.first = later.first || u.first; later.news.Stream == "" {
-		later.news = u.news
-	}
-	return later
+	message bool   // no key, but the name of an object that cannot be read or mapped
+	version string // of that object
 }
 
 // round is a turn whose consequences are being stored.
@@ -138,9 +112,9 @@ type round struct {
 	left    int // answers that are still to come
 	failed  bool
 	whole   bool           // no part of the decision was held back
-	tickets []*ticket      // answered when it has succeeded
 	last    events.Trigger // the newest one of a whole round
-	unasked                // what a whole round is because of, besides
+	waiting []Backlog      // what a whole round is the turn of
+	first   bool           // the entry's, of a whole round
 }
 
 // NewDesk opens a desk. The memory must know the controller ([Memory.Register]).
@@ -149,7 +123,7 @@ func NewDesk(controller reconcile.Any, memory *Memory, door Door, settings Setti
 	d := &Desk{
 		name: described.Name, controller: controller, described: described,
 		memory: memory, door: door, settings: settings.filled(), now: now,
-		entries: map[events.Key]*entry{}, held: map[events.Ref]int{}, unseen: map[events.Key]time.Time{}, news: map[events.Key]events.Trigger{}, waiting: map[kinds.Name][]*ticket{},
+		entries: map[events.Key]*entry{}, share: Everything, taken: map[kinds.Name]uint64{},
 		awaiting: map[kinds.Name][]*entry{}, rechecked: map[kinds.Name]uint64{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inHand: map[uint64]time.Time{},
 		suspected: map[kinds.Name]time.Time{},
@@ -201,6 +175,7 @@ func (d *Desk) Open(kind kinds.Name) {
 		d.freedAt = d.now
 	}
 	delete(d.turning, kind)
+	again := d.forgotten[kind]
 	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
@@ -209,6 +184,9 @@ func (d *Desk) Open(kind kinds.Name) {
 	}
 	d.recheck(kind)
 	d.Folded(kind)
+	if again && d.Awake() {
+		d.askAbout(kind) // what came while it was forgotten is among what was there already
+	}
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true
 		d.AskAll()
@@ -260,15 +238,10 @@ func (d *Desk) Surveyed() {
 }
 
 // Forgot says that a kind's stream was made anew and is being folded from its
-// start. The tickets of the old stream are no more; keys are those that the
-// forgotten objects made ([Memory.Forget]).
+// start. keys are those that the forgotten objects made ([Memory.Forget]).
 func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Shut(kind)
 	d.forgotten[kind] = true
-	for _, t := range d.waiting[kind] {
-		d.drop(t)
-	}
-	delete(d.waiting, kind)
 	for _, e := range d.sorted() {
 		// What had come back has been forgotten with the kind: the fence has to
 		// wait for it anew, from what the streams know.
@@ -278,40 +251,55 @@ func (d *Desk) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Ask(keys...)
 }
 
-// Ask wants a turn of each key, after those that somebody waits for. No message asks
-// for it.
+// Ask wants a turn of each key that the desk owns, after those that changes ask for.
 func (d *Desk) Ask(keys ...events.Key) {
 	for _, k := range keys {
-		e := d.entry(k)
-		e.first = true
-		d.demand(e, idly)
+		if d.owns(k) {
+			e := d.entry(k)
+			e.first = true
+			d.demand(e, idly)
+		}
 	}
 }
 
 // AskAll wants a turn of every key that an object in the memory makes.
 //
 // Upstream: the first list of an informer enqueues everything once.
-func (d *Desk) AskAll() { d.Ask(d.keys()...) }
+func (d *Desk) AskAll() { d.askAbout() }
 
-// keys are those that the objects in the memory make.
-func (d *Desk) keys() []events.Key {
+// askAbout wants a turn of the keys that the objects of some kinds make, of all if none is named,
+// and sets those aside of which no key can be told.
+func (d *Desk) askAbout(some ...kinds.Name) {
+	keys, unread := d.keys(some...)
+	d.Ask(keys...)
+	d.take(news{unmapped: unread})
+}
+
+// keys are those that the objects in the memory make, of all kinds or of some.
+func (d *Desk) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped) {
 	var set keySet
 	d.memory.look(d.name, nil, func(s scene) {
-		read := make([]kinds.Name, 0, len(s.memory.kinds))
-		for at := range s.memory.kinds {
-			if s.reader.reads(at) {
-				read = append(read, at)
-			}
+		if len(some) == 0 {
+			some = slices.Sorted(maps.Keys(s.memory.kinds))
 		}
-		slices.Sort(read)
-		for _, at := range read {
-			for h := range s.memory.kinds[at].namespaces.all() {
-				keys, _ := s.reader.keys(s, change{ref: h.ref, now: h.object}) // its ticket meets the panic again
-				set.add(keys...)
+		for _, at := range some {
+			k, ok := s.kind(at)
+			if !ok || !s.reader.maps(at) {
+				continue
+			}
+			for h := range k.namespaces.all() {
+				keys, err := s.reader.keys(s, change{ref: h.ref, now: h.object})
+				if set.add(keys...); err != nil {
+					unread = append(unread, unmapped{h.ref, h.version, err.Error()})
+				}
+			}
+			for n, damage := range k.damaged {
+				unread = append(unread, unmapped{events.Ref{Kind: at, Namespace: n.namespace, Name: n.name}, damage.version, damage.reason})
 			}
 		}
 	})
-	return set.keys
+	slices.SortFunc(unread, func(a, b unmapped) int { return compareRefs(a.ref, b.ref) })
+	return set.keys, unread
 }
 
 // Advance moves the desk's clock; timers whose time has come fire.
@@ -359,21 +347,10 @@ func (d *Desk) Step() bool {
 // Storing is the number of turns, wakes and recalls without an answer.
 func (d *Desk) Storing() int { return d.storing }
 
-// Leave hands back every ticket, so that another replica has it at once. The
-// desk must not be used afterwards.
-func (d *Desk) Leave() {
-	for _, t := range d.hand {
-		if t.handle != nil {
-			t.handle.Later(0)
-		}
-	}
-	d.hand = nil
-}
-
 // Tally is what the desk did so far.
 func (d *Desk) Tally() Tally {
 	t := d.tally
-	t.Depth, t.Hand, t.Parked = d.queue.depth, len(d.hand), len(d.parked)
+	t.Depth, t.Parked = d.queue.depth, len(d.parked)
 	return t
 }
 
@@ -403,8 +380,11 @@ func (d *Desk) sorted() []*entry {
 	})
 }
 
-// demand makes a key dirty.
+// demand makes a key dirty, unless it is another replica's.
 func (d *Desk) demand(e *entry, as rank) {
+	if d.entries[e.key] != e || !d.owns(e.key) {
+		return
+	}
 	if !e.wants() {
 		delete(d.pending, e) // since when it wanted what it has had
 	}
@@ -420,7 +400,7 @@ func (d *Desk) demand(e *entry, as rank) {
 func (d *Desk) revisit(e *entry) { d.revisitAs(e, urgently) }
 
 func (d *Desk) revisitAs(e *entry, as rank) {
-	if e.dirty {
+	if e.dirty && d.entries[e.key] == e {
 		d.queue.push(e, d.now, as)
 	}
 }

@@ -3,6 +3,7 @@ package shell
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,22 +39,8 @@ func (o *office) Recall(_ events.Key, lane events.Lane) { o.recalls = append(o.r
 func (o *office) Schedule(w events.Wake)                { o.wakes = append(o.wakes, w) }
 func (o *office) Reach(kind kinds.Name)                 { o.reaches = append(o.reaches, kind) }
 
-// slip is a Handle that remembers its answer.
-type slip struct {
-	answer  string
-	working int
-}
-
-func (s *slip) Done()                  { s.set("done") }
-func (s *slip) Later(time.Duration)    { s.set("later") }
-func (s *slip) Hopeless(reason string) { s.set("hopeless: " + reason) }
-func (s *slip) Working()               { s.working++ }
-func (s *slip) set(answer string) {
-	if s.answer != "" {
-		answer = s.answer + " and " + answer
-	}
-	s.answer = answer
-}
+// wish is what asks for a turn of a key: a change or an outcome.
+type wish struct{ waits func() bool }
 
 func open(t *testing.T, settings Settings) *office {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
@@ -73,13 +60,21 @@ func (o *office) fold(kind kinds.Kind, op events.Op, obj object) uint64 {
 	return at
 }
 
-// change folds an object and hands in its ticket.
-func (o *office) change(kind kinds.Kind, op events.Op, obj object) *slip {
-	at := o.fold(kind, op, obj)
-	s := &slip{}
-	o.desk.Ticket(events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}, at, events.Trace{}, s)
+// change folds an object, and lets the desk work.
+func (o *office) change(kind kinds.Kind, op events.Op, obj object) wish {
+	made := o.wish(kind, o.fold(kind, op, obj))
 	o.run()
-	return s
+	return made
+}
+
+// wish is what a change asks for.
+func (o *office) wish(kind kinds.Kind, sequence uint64) wish {
+	asks := func(t events.Trigger) bool { return t.Ref.Kind == kind.Name && t.Sequence == sequence }
+	return wish{func() bool {
+		return slices.ContainsFunc(o.desk.sorted(), func(e *entry) bool {
+			return (e.dirty || e.round != nil) && slices.ContainsFunc(e.triggers, asks)
+		})
+	}}
 }
 
 func (o *office) run() {
@@ -138,17 +133,34 @@ func (o *office) answer(lane events.Lane, sequence uint64, err error) {
 	o.run()
 }
 
-func (o *office) outcome(lane events.Lane, turn uint64, results ...events.Result) *slip {
-	s := &slip{}
-	o.desk.OutcomeTicket(turn, events.Outcome{Controller: "toy", Key: web, Lane: lane, Turn: turn, Results: results}, s)
-	o.run()
-	return s
+func (o *office) outcome(lane events.Lane, turn uint64, results ...events.Result) wish {
+	return o.heard(events.Outcome{Controller: "toy", Key: web, Lane: lane, Turn: turn, Results: results})
 }
 
-func want(t *testing.T, what string, s *slip, answer string) {
+func (o *office) heard(came events.Outcome) wish {
+	o.desk.Outcome(came.Turn, came)
+	o.run()
+	return wish{func() bool {
+		e, ok := o.desk.entries[web]
+		if !ok {
+			return false
+		}
+		l := e.lane(came.Lane)
+		return e.dirty || e.round != nil || l.turn == came.Turn && !l.settled()
+	}}
+}
+
+func served(t *testing.T, what string, w wish) {
 	t.Helper()
-	if s.answer != answer {
-		t.Errorf("%s: answered %q, want %q", what, s.answer, answer)
+	if w.waits() {
+		t.Errorf("%s: it waits for its turn", what)
+	}
+}
+
+func stillWaits(t *testing.T, what string, w wish) {
+	t.Helper()
+	if !w.waits() {
+		t.Errorf("%s: it does not wait for its turn", what)
 	}
 }
 
@@ -168,31 +180,21 @@ func begun(t *testing.T, settings Settings) *office {
 	if turn := o.take(events.Act); turn.expect != 0 || len(turn.Commands) != 1 {
 		t.Fatalf("the first turn is %+v", turn)
 	}
-	want(t, "before the turn is stored", first, "")
+	stillWaits(t, "before the turn is stored", first)
 	o.answer(events.Act, 10, nil)
-	want(t, "after the turn is stored", first, "done")
+	served(t, "after the turn is stored", first)
 	return o
 }
 
-func TestTicketWaitsForTheFold(t *testing.T) {
+func TestAChangeWithoutKeysAsksForNothing(t *testing.T) {
 	o := open(t, Settings{})
-	s := &slip{}
-	set := aSet("web", 1, 0, 0, "")
-	o.desk.Ticket(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}, 1, events.Trace{}, s)
-	o.run()
-	want(t, "before the fold", s, "")
-	o.fold(kinds.ReplicaSets.Kind, events.Is, set)
-	o.run()
-	want(t, "after the fold", s, "done")
-	o.none()
+	served(t, "a pod of no set", o.change(kinds.Pods.Kind, events.Is, aPod("alone", "", 1)))
+	if len(o.desk.entries) > 0 {
+		t.Errorf("%d keys are known", len(o.desk.entries))
+	}
 }
 
-func TestTicketWithoutKeysIsDone(t *testing.T) {
-	o := open(t, Settings{})
-	want(t, "a pod of nobody", o.change(kinds.Pods.Kind, events.Is, aPod("alone", "", 1)), "done")
-}
-
-func TestTicketKeepsFormerOwner(t *testing.T) {
+func TestAChangeAsksForTheFormerOwner(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.Act, 10, born("p", "5"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
@@ -201,7 +203,7 @@ func TestTicketKeepsFormerOwner(t *testing.T) {
 	if len(o.stored) == 0 {
 		t.Fatal("the former owner has had no turn")
 	}
-	want(t, "released", released, "")
+	stillWaits(t, "released", released)
 }
 
 // recallTellNothing lets a report of the key through.
@@ -218,14 +220,11 @@ func (o *office) recallTellNothing() {
 	}
 }
 
-func TestManyTicketsMakeOneTurn(t *testing.T) {
+func TestManyChangesMakeOneTurn(t *testing.T) {
 	o := open(t, Settings{})
-	var slips []*slip
+	var all []wish
 	for i := range 5 {
-		at := o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", i+1, 1, 0, ""))
-		s := &slip{}
-		slips = append(slips, s)
-		o.desk.Ticket(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}, at, events.Trace{}, s)
+		all = append(all, o.wish(kinds.ReplicaSets.Kind, o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", i+1, 1, 0, ""))))
 	}
 	o.run()
 	o.recalled(Past{}, Past{})
@@ -235,8 +234,8 @@ func TestManyTicketsMakeOneTurn(t *testing.T) {
 		t.Errorf("the turn does not name what it rests on: %+v", turn.Turn)
 	}
 	o.answer(events.Act, 1, nil)
-	for _, s := range slips {
-		want(t, "each ticket", s, "done")
+	for _, w := range all {
+		served(t, "each change", w)
 	}
 }
 
@@ -250,8 +249,8 @@ func TestActWaitsForOutcomeAndEffect(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("other", "", 9))
 	o.run()
 	o.none()
-	want(t, "a change while the fence is shut", more, "")
-	want(t, "the outcome while the fence is shut", late, "")
+	stillWaits(t, "a change while the fence is shut", more)
+	stillWaits(t, "the outcome while the fence is shut", late)
 
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 10))
 	o.run()
@@ -263,8 +262,8 @@ func TestActWaitsForOutcomeAndEffect(t *testing.T) {
 	o.answer(events.Act, 11, nil)
 	o.desk.Stored(tell.Key, events.Tell, 12, nil)
 	o.run()
-	want(t, "the change", more, "done")
-	want(t, "the outcome", late, "done")
+	served(t, "the change", more)
+	served(t, "the outcome", late)
 }
 
 func TestReportsGoOnWhileActing(t *testing.T) {
@@ -275,7 +274,7 @@ func TestReportsGoOnWhileActing(t *testing.T) {
 	}
 	o.none()
 	o.answer(events.Tell, 11, nil)
-	want(t, "a change whose turn was whole", s, "done")
+	served(t, "a change whose turn was whole", s)
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 6))
 	o.none() // the report is under way
 }
@@ -334,10 +333,10 @@ func TestOvertakenRecallsAndLooksAgain(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)
 	o.answer(events.Act, 0, bus.ErrOvertaken)
-	want(t, "overtaken", s, "")
+	stillWaits(t, "overtaken", s)
 	o.recalled(Past{Sequence: 7, Turn: &events.Turn{}}, Past{})
 	o.none() // the other's turn has no outcome yet
-	o.desk.Outcome(events.Outcome{Key: web, Lane: events.Act, Turn: 7, Results: []events.Result{{Status: events.Refused}}})
+	o.desk.Outcome(1, events.Outcome{Key: web, Lane: events.Act, Turn: 7, Results: []events.Result{{Status: events.Refused}}})
 	o.pass(time.Second)
 	if turn := o.take(events.Act); turn.expect != 7 {
 		t.Errorf("stored behind %d, want 7", turn.expect)
@@ -351,12 +350,12 @@ func TestStoreErrorIsTriedAgain(t *testing.T) {
 	o.take(events.Act)
 	o.answer(events.Act, 0, errors.New("the bus is away"))
 	o.none()
-	want(t, "not stored", s, "")
+	stillWaits(t, "not stored", s)
 	o.pass(time.Second)
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)
 	o.answer(events.Act, 3, nil)
-	want(t, "stored", s, "done")
+	served(t, "stored", s)
 }
 
 func TestFailureBacksOff(t *testing.T) {
@@ -367,7 +366,7 @@ func TestFailureBacksOff(t *testing.T) {
 		s := o.outcome(events.Act, turn, failed)
 		o.pass(wait - time.Millisecond)
 		o.none()
-		want(t, "during the backoff", s, "")
+		stillWaits(t, "during the backoff", s)
 		o.pass(time.Millisecond)
 		next := o.take(events.Act)
 		if next.Attempt != attempt {
@@ -375,25 +374,12 @@ func TestFailureBacksOff(t *testing.T) {
 		}
 		turn++
 		o.answer(events.Act, turn, nil)
-		want(t, "after the backoff", s, "done")
+		served(t, "after the backoff", s)
 		wait *= 2
 	}
 	if last, ok := o.desk.last(web, events.Act); !ok || last.OK() {
 		t.Errorf("the failure is forgotten: %+v", last)
 	}
-}
-
-func TestLongBackoffBecomesAWake(t *testing.T) {
-	o := begun(t, Settings{Backoff: time.Minute})
-	s := o.outcome(events.Act, 10, events.Result{Status: events.Failed})
-	if len(o.wakes) != 1 || !o.wakes[0].At.Equal(o.now.Add(time.Minute)) {
-		t.Fatalf("the wakes are %+v", o.wakes)
-	}
-	want(t, "before the wake is stored", s, "")
-	o.desk.Scheduled(web, o.wakes[0].At, nil)
-	want(t, "after the wake is stored", s, "done")
-	o.pass(time.Minute)
-	o.take(events.Act)
 }
 
 func TestConflictLooksAgainAtOnce(t *testing.T) {
@@ -462,13 +448,13 @@ func TestLostEffectIsGivenUpOnlyWithProof(t *testing.T) {
 func TestWakeIsScheduledOnceAndFiresHere(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))
-	want(t, "before the wake is stored", s, "")
+	stillWaits(t, "before the wake is stored", s)
 	if len(o.wakes) != 1 || !o.wakes[0].At.Equal(epoch.Add(time.Hour)) {
 		t.Fatalf("the wakes are %+v", o.wakes)
 	}
 	o.desk.Scheduled(web, o.wakes[0].At, nil)
-	want(t, "after the wake is stored", s, "done")
-	want(t, "again", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, "wakes")), "done")
+	served(t, "after the wake is stored", s)
+	served(t, "again", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, "wakes")))
 	if len(o.wakes) != 1 {
 		t.Errorf("scheduled again: %+v", o.wakes)
 	}
@@ -489,30 +475,21 @@ func TestRetryComesBackLater(t *testing.T) {
 			t.Fatalf("%d turns after %v, want 1", got-before, wait)
 		}
 	}
-	want(t, "while it retries", s, "")
-}
-
-func TestTicketsInHandAreRenewed(t *testing.T) {
-	o := begun(t, Settings{})
-	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	for range 10 {
-		o.pass(500 * time.Millisecond)
-	}
-	if s.working < 8 {
-		t.Errorf("renewed %d times in 5 s", s.working)
-	}
-	o.desk.Leave()
-	want(t, "left behind", s, "later")
+	stillWaits(t, "while it retries", s)
 }
 
 func TestNothingIsDecidedWhileShut(t *testing.T) {
 	o := open(t, Settings{})
 	o.desk.Shut(kinds.Pods.Name)
-	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	want(t, "shut", s, "")
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if n := o.desk.Tally().Nothing; n > 0 {
+		t.Errorf("%d turns while it is shut", n)
+	}
 	o.desk.Open(kinds.Pods.Name)
 	o.run()
-	want(t, "open", s, "done")
+	if n := o.desk.Tally().Nothing; n != 1 {
+		t.Errorf("%d turns when it is open, want 1", n)
+	}
 }
 
 func TestSameInputsSameTurns(t *testing.T) {

@@ -2,9 +2,14 @@
 // failure exist. Controllers judge; the shell sees to it that they are asked.
 //
 // [Memory] is the folded world, shared by all controllers of a process. [Desk]
-// is one controller's desk: tickets come in, turns go out, and nothing is
-// decided before what was decided last has come back. [Loop] runs desks against
-// a bus.
+// is one controller's work queue: changes ask for turns of keys, turns go out, and
+// nothing is decided before what was decided last has come back. [Loop] runs a desk
+// against a bus.
+//
+// Every replica folds every change, and decides about the keys that it owns
+// ([Desk.Own]). What asked for a key is kept in no other place: a replica that
+// begins, or comes to own keys, asks about all of them, as an informer's first list
+// does.
 //
 // A Desk has no goroutine, clock or I/O of its own. It is fed what happened and
 // says through its [Door] what is to be done, so that the live loop and a
@@ -24,14 +29,13 @@
 //
 // The goroutines are all in the loop:
 //
-//	one follower per kind       STATE_<kind>          -> Memory.Fold -> every desk
-//	one worker per desk, kind   STATE_<kind> durable  -> tickets     -> its desk
-//	three readers per desk      OUTCOME (followed and durable), WAKE -> its desk
-//	one listener per desk       what writers have in hand            -> its desk
+//	one follower per kind       STATE_<kind>, EV_<kind>   -> Memory.Fold -> every desk
+//	one follower per desk       OUTCOME_<controller>      -> its desk
+//	one listener per desk       what writers have in hand -> its desk
 //	one inspector per desk      TURN, OUTCOME, WAKE: is it all there? -> its desk
 //	one goroutine per desk      its events, one after the other
 //	short-lived ones            one Store, Schedule or Reach of a Door, or many Recalls
 //
-// Locks: Memory has one RWMutex; the keys owed to each desk have a mutex of
-// their own that is taken inside it, never around it.
+// Locks: Memory has one RWMutex; what changes ask of each desk has a mutex of
+// its own that is taken inside it, never around it.
 package shell

@@ -26,18 +26,6 @@ type Door interface {
 	Reach(kind kinds.Name)
 }
 
-// Handle is a delivery that waits for its answer, as [bus.Delivery] is one.
-type Handle interface {
-	// Done: never again.
-	Done()
-	// Later: again after a delay of at most a minute.
-	Later(delay time.Duration)
-	// Hopeless: never again, and for this reason.
-	Hopeless(reason string)
-	// Working: not answered yet, but being worked on.
-	Working()
-}
-
 // Past is what the streams remember of a key and lane.
 type Past struct {
 	// Sequence is the last turn's; 0 when the stream holds none.
@@ -61,20 +49,12 @@ type Settings struct {
 	// Progress is the same while a turn of the key that acts is under way; 0
 	// means ten times Pace.
 	Progress time.Duration
-	// Second is when a key whose inputs changed is looked at although its ticket
-	// went to another replica; 0 means 500 ms.
-	Second time.Duration
 	// Patience is how long an effect may stay unseen before the fence looks
 	// whether it can still come; 0 means 2 s.
 	Patience time.Duration
 	// Orphan is how long a turn may have no outcome, and be in no writer's hand,
 	// before it is stored again; 0 means 10 s.
 	Orphan time.Duration
-	// Hold is the longest wait for which tickets are kept in hand; a longer one
-	// becomes a wake in the stream. 0 means 10 s.
-	Hold time.Duration
-	// Working is how often the tickets in hand are renewed; 0 means 500 ms.
-	Working time.Duration
 	// Backoff is the wait after the first failure, doubled by each further one
 	// up to MaxBackoff; 0 means 5 ms and 1000 s.
 	Backoff, MaxBackoff time.Duration
@@ -95,7 +75,7 @@ type Settings struct {
 	// Answered is told how each turn ended, as an HTTP status: 200 when it wanted
 	// nothing or has what it wanted, or else that of its first failure; and how long
 	// it took from its decision, 0 where that is not known. An outcome is told by the
-	// replica that has its ticket; may be nil.
+	// replica that owns its key; may be nil.
 	Answered func(code int, took time.Duration)
 	// Passed is told how long a change took for each hop of its way; may be nil.
 	Passed func(hop Hop, took time.Duration, trace events.Trace)
@@ -116,11 +96,8 @@ func (s Settings) filled() Settings {
 		}
 	}
 	fill(&s.Pace, 50*time.Millisecond)
-	fill(&s.Second, 500*time.Millisecond)
 	fill(&s.Patience, 2*time.Second)
 	fill(&s.Orphan, 10*time.Second)
-	fill(&s.Hold, 10*time.Second)
-	fill(&s.Working, 500*time.Millisecond)
 	fill(&s.Backoff, events.FirstBackoff)
 	fill(&s.MaxBackoff, events.LongestBackoff)
 	s.Pace = max(s.Pace, 0)

@@ -93,7 +93,7 @@ func (d *Desk) recheckIf(kind kinds.Name, may func(*entry) bool) {
 			e.listed = slices.DeleteFunc(e.listed, func(k kinds.Name) bool { return k == kind })
 		}
 		if act != e.act.settled() || tell != e.tell.settled() {
-			d.revisit(e)
+			d.demand(e, urgently)
 		}
 	}
 	clear(list[len(still):])
@@ -186,7 +186,13 @@ func (s scene) beyond(u due) bool {
 // impatient asks where the streams end whose effects have been awaited for too
 // long.
 func (d *Desk) impatient(e *entry) {
-	d.clear(e)
+	if d.entries[e.key] != e {
+		return
+	}
+	act, tell := e.act.settled(), e.tell.settled()
+	if d.clear(e); act != e.act.settled() || tell != e.tell.settled() {
+		d.demand(e, urgently)
+	}
 	d.revisit(e)
 	if len(e.act.dues)+len(e.tell.dues) == 0 {
 		return

@@ -40,13 +40,10 @@ func (o *office) setsToo() {
 }
 
 func (o *office) applied(turn uint64, version string, epoch uint64) {
-	s := &slip{}
-	result := born("p", version)
-	o.desk.OutcomeTicket(turn, events.Outcome{
-		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{result},
+	o.heard(events.Outcome{
+		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{born("p", version)},
 		Epochs: events.Epochs{kinds.Pods.Name: epoch},
-	}, s)
-	o.run()
+	})
 }
 
 // The API server was restored to an earlier time, and what was applied after that
@@ -125,17 +122,16 @@ func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 // been: nothing is decided.
 func TestNothingIsDecidedBetweenEpochs(t *testing.T) {
 	o := open(t, Settings{})
+	o.desk.askedAll = true
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 0, 0, ""))
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("other", 3, 0, 0, ""), 0), 1)
-	s := &slip{}
-	o.desk.Ticket(events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "other"}, 2, events.Trace{}, s)
-	o.run()
-	want(t, "in the middle of a new epoch", s, "")
+	s := o.wish(kinds.ReplicaSets.Kind, 2)
+	stillWaits(t, "in the middle of a new epoch", s)
 	o.tell(kinds.ReplicaSets.Kind, delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, ""), 0), 1)
 	o.run()
-	want(t, "still in the middle", s, "")
+	stillWaits(t, "still in the middle", s)
 	o.tell(kinds.ReplicaSets.Kind, markAt(kinds.ReplicaSets.Kind, "3", 0), 1)
-	want(t, "when all has been told", s, "done")
+	served(t, "when all has been told", s)
 }
 
 // The storage was restored: the set is told as the backup has it, with one pod less,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -62,11 +63,22 @@ func (d *Desk) mayAct(e *entry) bool {
 // mayTell: no report of the key is under way.
 func (e *entry) mayTell() bool { return e.tell.settled() }
 
-// Outcome says what became of a turn, this replica's or another's.
-func (d *Desk) Outcome(o events.Outcome) {
+// Outcome says what became of a turn, this replica's or another's, by a message at a sequence
+// of the controller's outcomes. It asks for a turn of its key as soon as everything that was
+// applied has come back.
+func (d *Desk) Outcome(sequence uint64, o events.Outcome) {
+	if !d.owns(o.Key) || (o.Lane != events.Act && o.Lane != events.Tell) {
+		return
+	}
+	cause := events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
 	e, ok := d.entries[o.Key]
-	if !ok || (o.Lane != events.Act && o.Lane != events.Tell) {
-		return // a key that is asked for later recalls it
+	if !ok {
+		if !o.OK() { // else it is recalled when its key is asked for
+			e = d.entry(o.Key)
+			e.caused(cause)
+			d.demand(e, urgently)
+		}
+		return
 	}
 	l := e.lane(o.Lane)
 	if o.Turn <= l.outcome || d.unproven(e, l, o) || d.replaced(e, l, o) {
@@ -76,9 +88,11 @@ func (d *Desk) Outcome(o events.Outcome) {
 	if o.Lane == events.Tell && o.Turn == l.turn {
 		e.took = min(d.now.Sub(e.told), d.settings.Progress)
 	}
+	d.answered(o, d.took(l, o))
 	d.learn(e, l, o, l.failures+1)
+	e.caused(cause)
 	if d.clear(e); l.settled() {
-		d.revisit(e)
+		d.demand(e, urgently)
 	}
 }
 
@@ -159,11 +173,15 @@ func (d *Desk) recallLane(e *entry, of events.Lane) {
 func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 	d.storing--
 	d.replied(&d.recallRefusal, err)
-	e := d.entry(key)
+	e, ok := d.entries[key]
+	if !ok {
+		return
+	}
 	if of == events.Park {
 		d.parkRecalled(e, past, err)
 		return
 	}
+	settled := e.act.settled() && e.tell.settled()
 	if e.recalling--; err != nil {
 		e.recallFailed = true
 	} else {
@@ -176,13 +194,18 @@ func (d *Desk) Recalled(key events.Key, of events.Lane, past Past, err error) {
 		e.recallFailed = false
 		d.unsuspect(e)
 		d.later(e)
+		d.dismiss(e)
 		return
 	}
 	e.known, e.inquire = true, false
 	d.clear(e)
 	d.hurry(e)
 	d.repeat(e)
+	if !settled && e.act.settled() && e.tell.settled() {
+		d.demand(e, atOnce) // its outcome was missed
+	}
 	d.revisitAs(e, atOnce)
+	d.dismiss(e)
 }
 
 // hurry looks at once for effects that came and went before this desk opened.
@@ -258,11 +281,14 @@ func (d *Desk) replaced(e *entry, l *lane, o events.Outcome) bool {
 	return true
 }
 
-// Doubt says that turns or outcomes may have been lost, so that every key has to
-// be recalled before its next turn.
+// Doubt says that turns or outcomes may have been missed, so that every key has to
+// be recalled before its next turn, and at once where an outcome is to come.
 func (d *Desk) Doubt() {
 	for _, e := range d.sorted() {
-		e.doubt()
+		if e.doubt(); !e.act.settled() || !e.tell.settled() {
+			e.inquire = true
+			d.demand(e, idly)
+		}
 		d.revisit(e)
 	}
 }
@@ -281,7 +307,10 @@ func (d *Desk) Stored(key events.Key, of events.Lane, sequence uint64, err error
 	if !errors.Is(err, bus.ErrOvertaken) && !errors.Is(err, bus.ErrTooLarge) {
 		d.replied(&d.storeRefusal, err)
 	}
-	e := d.entry(key)
+	e, ok := d.entries[key]
+	if !ok {
+		return
+	}
 	if of == events.Park {
 		d.parkStored(e, err)
 		return

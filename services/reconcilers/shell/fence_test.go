@@ -16,13 +16,13 @@ func TestUnchangedIsAwaitedToo(t *testing.T) {
 	found.Status = events.Unchanged
 	s := o.outcome(events.Act, 10, found)
 	o.none()
-	want(t, "unseen", s, "")
+	stillWaits(t, "unseen", s)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
-	want(t, "seen, with a report to be stored", s, "")
+	stillWaits(t, "seen, with a report to be stored", s)
 	o.take(events.Tell)
 	o.answer(events.Tell, 11, nil)
-	want(t, "seen and reported", s, "done")
+	served(t, "seen and reported", s)
 }
 
 // An object that was there before does not stand for its next version.
@@ -45,13 +45,13 @@ func TestEffectIsAVersionNotAName(t *testing.T) {
 	o.take(events.Tell)
 }
 
-// What a report leaves undone keeps its ticket.
-func TestDroppedPartKeepsTheTicket(t *testing.T) {
+// What a report leaves undone waits on.
+func TestADroppedPartWaitsOn(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 1, ""))
-	o.take(events.Tell) // its births are held back
+	o.take(events.Tell) // its creates are held back
 	o.answer(events.Tell, 11, nil)
-	want(t, "a ticket whose births are held back", s, "")
+	stillWaits(t, "a change whose creates are held back", s)
 }
 
 // A report that is under way holds up what rests on the status, and nothing else.
@@ -68,7 +68,7 @@ func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 			o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
 		}
 		o.take(events.Act)
-		want(t, "the report of that is to be made", s, "")
+		stillWaits(t, "the report of that is to be made", s)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 	o.desk = NewDesk(toy(), o.memory, o, Settings{}, o.now)
 	o.desk.Shut(kinds.ReplicaSets.Name)
 	o.desk.Shut(kinds.Pods.Name)
-	early := o.outcome(events.Act, 10, born("p", "5"))
+	o.outcome(events.Act, 10, born("p", "5"))
 	o.memory.Follow(kinds.ReplicaSets.Kind)
 	o.memory.Follow(kinds.Pods.Kind)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -126,12 +126,10 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")}},
 	}, Past{})
 	o.none()
-	want(t, "the outcome, before its effect is seen", early, "")
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
 	o.answer(o.take(events.Tell).Lane, 11, nil)
 	o.none()
-	want(t, "the outcome, after its effect is seen", early, "done")
 }
 
 // When the turn stream has lost its end, sequences are given a second time. The
@@ -146,7 +144,7 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 5, 1, 1, ""))
 	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
 	o.none()
-	want(t, "the first outcome", first, "done")
+	served(t, "the first outcome", first)
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 2, 1, ""))
 	if turn := o.take(events.Act); turn.expect != 10 {
@@ -168,25 +166,6 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 8))
 	o.run()
 	o.take(events.Act)
-}
-
-// A kind that is forgotten leaves no outcome's ticket behind, even where nothing
-// is wanted.
-func TestOutcomeTicketSurvivesForgetting(t *testing.T) {
-	o := begun(t, Settings{})
-	s := o.outcome(events.Act, 10, born("p", "5"))
-	want(t, "before its effect is seen", s, "")
-	o.desk.Shut(kinds.Pods.Name)
-	o.desk.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
-	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 9, 1, 1, ""), 9)})
-	o.memory.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 5), 1)})
-	o.desk.Open(kinds.Pods.Name)
-	o.run()
-	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &events.Outcome{
-		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{born("p", "5")},
-	}}, Past{})
-	o.none()
-	want(t, "after its effect is seen again", s, "done")
 }
 
 // What stood in the way of a command is seen before the next try: on the view that

@@ -56,8 +56,8 @@ func done(o events.Outcome, ref events.Ref) bool {
 	return found
 }
 
-// share tells what a decision says for gauges.
-func (d *Desk) share(key events.Key, figures []reconcile.Figure) {
+// gauge tells what a decision says for gauges.
+func (d *Desk) gauge(key events.Key, figures []reconcile.Figure) {
 	if len(d.gauges) == 0 || d.settings.Shared == nil {
 		return
 	}

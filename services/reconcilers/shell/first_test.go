@@ -15,7 +15,7 @@ import (
 func TestTheFirstLookBeginsATrace(t *testing.T) {
 	r := tracetest.New()
 	look := func(replicas int32) *office {
-		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Hour})
+		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, replicas, 0, ""))
 		o.desk.AskAll()
 		o.run()
@@ -50,7 +50,7 @@ func TestTheFirstLookBeginsATrace(t *testing.T) {
 func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 	for _, by := range []int{1, 0} {
 		r := tracetest.New()
-		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: 2 * time.Hour})
+		o := open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 		set := kinds.ReplicaSets.Kind
 		if by > 0 {
 			m := delta(set, events.Is, aSet("web", 1, 0, 0, "wakes"), 1)
@@ -58,7 +58,6 @@ func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 			o.sequence[set.Name]++
 			o.memory.Fold(set.Name, []events.Message{m})
 			o.desk.Folded(set.Name)
-			o.tracedTicket(1, by)
 			o.run()
 		} else {
 			o.change(set, events.Is, aSet("web", 1, 0, 0, "wakes"))
@@ -76,28 +75,5 @@ func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 		if got := len(r.Named("process WAKE")); got != by {
 			t.Errorf("a wake that was set in %d traces is in %d:\n%s", by, got, r.Tree())
 		}
-	}
-}
-
-// TestASecondLookIsInTheTraceOfWhatItSees, whose ticket has not come; if it is another
-// replica's, which did what there was to do, nothing is told of it here.
-func TestASecondLookIsInTheTraceOfWhatItSees(t *testing.T) {
-	r := tracetest.New()
-	o := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Second})
-	o.traced(1, 1, 1)
-	o.traced(2, 1, 2)
-	o.pass(time.Second)
-	o.recalled(Past{}, Past{})
-	o.in(t, "the turn", o.take(events.Act).Turn, 2)
-	if got, want := r.Tree(), "(orphan) r: process STATE_replicasets_apps\n  r: reconcile toy\n"; got != want {
-		t.Errorf("the traces are\n%swant\n%s", got, want)
-	}
-
-	other := open(t, Settings{Trace: r.Tracer("r", trace.Options{}), Second: time.Second})
-	before := len(r.Spans())
-	other.traced(1, 0, 3)
-	other.pass(time.Second)
-	if got := len(r.Spans()); got != before {
-		t.Errorf("%d spans are of a second look that found nothing to do:\n%s", got-before, r.Tree())
 	}
 }

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -12,6 +13,7 @@ import (
 // fact is one message of a state stream, read.
 type fact struct {
 	sequence uint64
+	stored   time.Time // when the bus had the message
 	delta    events.Delta
 	object   reconcile.Object
 	damage   string // why the body could not be read
@@ -22,7 +24,10 @@ type fact struct {
 type change struct {
 	ref      events.Ref
 	sequence uint64       // of the fact
+	stored   time.Time    // the same
 	trace    events.Trace // of the delta
+	version  string       // of the object
+	damage   string       // why it cannot be read
 	was, now reconcile.Object
 }
 
@@ -53,9 +58,13 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	}
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
-		if c, changed := m.fold(k, f); changed {
-			c.sequence, c.trace = f.sequence, f.delta.Trace
+		if c, changed := m.fold(k, f); f.sequence <= k.dealt {
+			// A desk that opens asks about everything that is there.
+		} else if changed {
+			c.sequence, c.stored, c.trace, c.version = f.sequence, f.stored, f.delta.Trace, f.delta.ResourceVersion
 			changes = append(changes, c)
+		} else if f.damage != "" && f.delta.Ref.Name != "" && f.delta.Op != events.Gone {
+			changes = append(changes, change{ref: f.delta.Ref, sequence: f.sequence, version: f.delta.ResourceVersion, damage: f.damage})
 		}
 		k.position = max(k.position, f.sequence)
 	}
@@ -64,7 +73,7 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 	m.dependents.settle()
 	for _, controller := range m.names {
 		r := m.readers[controller]
-		r.owe(scene{memory: m, reader: r}, changes)
+		r.tell(scene{memory: m, reader: r}, kind, changes)
 	}
 	return k.position
 }
@@ -79,7 +88,7 @@ func read(kind kinds.Kind, message events.Message) fact { return readBy((*fact).
 
 // readBy reads a message, and its body in one way or another.
 func readBy(body func(*fact, kinds.Kind), kind kinds.Kind, message events.Message) fact {
-	f := fact{sequence: message.Sequence}
+	f := fact{sequence: message.Sequence, stored: message.Time}
 	ref, err := subject.ParseDelta(message.Subject)
 	if err != nil || ref.Kind != kind.Name {
 		f.broken = events.Verify(message)

@@ -33,9 +33,11 @@ type Follower struct {
 	// has been mended. May be nil.
 	Troubled func(error)
 
-	goal     edge // of the kind when following began
-	skipping bool // what was folded does not begin with the first message
-	misled   bool // that was a mistake once
+	goal     edge   // of the kind when following began
+	floor    uint64 // up to where the log need not be dealt with by this process
+	adopted  bool   // it was looked up how far a process before this one had dealt with it
+	skipping bool   // what was folded does not begin with the first message
+	misled   bool   // that was a mistake once
 	opened   bool
 	doubt    events.Doubt
 	trouble  trouble
@@ -91,6 +93,9 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	if f.goal, err = end(ctx, f.Bus, kind); err != nil {
 		return err
 	}
+	if err := f.adopt(ctx); err != nil {
+		return err
+	}
 	if err := f.open(ctx); err != nil {
 		return err
 	}
@@ -112,6 +117,38 @@ func (f *Follower) session(ctx context.Context) (err error) {
 		return cause
 	}
 	return err
+}
+
+// adopt finds out from where on changes ask for turns, if nothing has been folded yet: behind
+// what a process before this one had dealt with, so that each turn names what it is of, or
+// else behind what was there when this one began. The keys of all that is there are asked
+// about in any case.
+func (f *Follower) adopt(ctx context.Context) error {
+	if f.Memory.Position(f.Kind.Name) > 0 {
+		return nil
+	}
+	f.floor = f.goal.sequence
+	if !f.adopted {
+		left, ok, err := f.Bus.Left(ctx, subject.LogStream(f.Kind.Name))
+		if err != nil && !errors.Is(err, bus.ErrNoStream) {
+			return fmt.Errorf("look how far %s was dealt with: %w", f.Kind.Name, err)
+		}
+		if f.adopted = true; ok && left < f.floor {
+			f.floor = left
+		}
+	}
+	f.Memory.Dealt(f.Kind.Name, f.floor)
+	return nil
+}
+
+// dealt is up to where every controller has dealt with the log. What a loop has not been told
+// of yet, it has not dealt with.
+func (f *Follower) dealt() uint64 {
+	least := f.Memory.Position(f.Kind.Name)
+	for _, l := range f.Loops {
+		least = min(least, l.dealtWith(f.Kind.Name))
+	}
+	return max(least, f.floor)
 }
 
 // take folds what comes next of the kind, and tells the desks.

@@ -37,32 +37,11 @@ type journey struct {
 	written bool
 }
 
-// Stamped is a handle that knows when the bus had its message.
-type Stamped interface {
-	Handle
-	Stored() time.Time
-}
-
-// storedAt is when the bus had the message of a handle; now where nobody knows.
-func (d *Desk) storedAt(h Handle) time.Time {
-	if s, ok := h.(Stamped); ok {
-		return s.Stored()
-	}
-	return d.now
-}
-
-// asked notes since when a change waits for a turn of the key.
-func (e *entry) asked(t *ticket) {
-	if e.since.IsZero() || t.stored.Before(e.since) {
-		e.since = t.stored
-	}
-}
-
 // depart begins the journey of a turn that is decided now.
 func (d *Desk) depart(e *entry, l *lane) {
-	l.journey = journey{trace: e.trace, decided: d.now, since: d.now}
+	l.journey = journey{trace: e.trace(), decided: d.now, since: d.now}
 	if !e.since.IsZero() {
-		d.passed(Decided, max(d.now.Sub(e.since), 0), e.trace)
+		d.passed(Decided, max(d.now.Sub(e.since), 0), l.journey.trace)
 	}
 }
 
@@ -125,21 +104,19 @@ func (d *Desk) holds(e *entry) {
 	}
 }
 
-// Backlog is the oldest change of a kind that has not had its turn.
-type Backlog struct {
-	Sequence uint64
-	Stored   time.Time
-}
-
-// Backlog is, by kind, what waits longest of the tickets in hand.
+// Backlog is, by kind, the oldest change that waits for its turn.
 func (d *Desk) Backlog() map[kinds.Name]Backlog {
 	oldest := map[kinds.Name]Backlog{}
-	for _, t := range d.hand {
-		if t.ref.Name == "" {
-			continue // an outcome or a wake
+	note := func(all []Backlog) {
+		for _, b := range all {
+			if have, ok := oldest[b.Kind]; !ok || b.Sequence < have.Sequence {
+				oldest[b.Kind] = b
+			}
 		}
-		if b, ok := oldest[t.ref.Kind]; !ok || t.sequence < b.Sequence {
-			oldest[t.ref.Kind] = Backlog{Sequence: t.sequence, Stored: t.stored}
+	}
+	for e := range d.pending {
+		if note(e.oldest); e.round != nil {
+			note(e.round.waiting)
 		}
 	}
 	return oldest

@@ -11,14 +11,6 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// dated is a slip of a message that the bus has had for some time.
-type dated struct {
-	slip
-	at time.Time
-}
-
-func (d *dated) Stored() time.Time { return d.at }
-
 // traveller is an office that notes the hops, and that hears of a change of web an
 // hour after it was stored, and once more.
 func traveller(t *testing.T) (o *office, hops *[]string) {
@@ -26,10 +18,13 @@ func traveller(t *testing.T) (o *office, hops *[]string) {
 	o = open(t, Settings{Passed: func(hop Hop, took time.Duration, trace events.Trace) {
 		*hops = append(*hops, fmt.Sprintf("%s %v %s", hop, took, trace.Parent))
 	}})
-	at := o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
-	o.desk.Ticket(ref, at, events.Trace{Parent: "cause"}, &dated{at: epoch.Add(-time.Hour)})
-	o.desk.Ticket(ref, at, events.Trace{Parent: "cause"}, &dated{at: epoch.Add(-time.Minute)})
+	for version, age := range []time.Duration{time.Hour, time.Minute} {
+		m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version+1, 1, 0, ""), uint64(version+1))
+		m.Header[events.HeaderTraceParent], m.Time = []string{"cause"}, epoch.Add(-age)
+		o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+	}
+	o.sequence[kinds.ReplicaSets.Name] = 2
+	o.desk.Folded(kinds.ReplicaSets.Name)
 	o.run()
 	return o, hops
 }

@@ -32,6 +32,9 @@ type Loop struct {
 
 	mu       sync.Mutex
 	tally    Tally
+	dealt    map[kinds.Name]uint64 // up to where each kind has been dealt with
+	counted  time.Time             // when that was
+	stale    bool                  // it may be further by now
 	parked   []Parked
 	awake    bool  // the desk has been open
 	failure  error // the last one of the loop's own streams
@@ -86,6 +89,9 @@ func (l *Loop) Shutter(kind kinds.Name) {
 	}
 }
 
+// Own says which keys of the controller fall to this replica.
+func (l *Loop) Own(share Share) { l.Tell(func(d *Desk) { d.Own(share) }) }
+
 // Tell has something said to the desk, in order. It gives false when the loop
 // has ended.
 func (l *Loop) Tell(say func(*Desk)) bool {
@@ -97,8 +103,8 @@ func (l *Loop) Tell(say func(*Desk)) bool {
 	}
 }
 
-// Run drives the desk until the context ends. Then it makes no more turns, waits
-// a moment for what is being stored, and hands back the rest.
+// Run drives the desk until the context ends. Then it makes no more turns, and waits
+// a moment for what is being stored.
 func (l *Loop) Run(ctx context.Context) {
 	defer close(l.settled)
 	timer := time.NewTimer(time.Hour)
@@ -121,6 +127,9 @@ func (l *Loop) rest(ctx context.Context, timer *time.Timer) {
 	wait := time.Hour
 	if next, ok := l.desk.Next(); ok {
 		wait = max(next.Sub(l.clock()), 0)
+	}
+	if l.stale {
+		wait = min(wait, countEvery)
 	}
 	timer.Reset(wait)
 	select {
@@ -167,9 +176,27 @@ func (l *Loop) mark(since time.Time) {
 
 func (l *Loop) publish() {
 	tally, parked, awake, working := l.desk.Tally(), l.desk.Parked(), l.desk.Awake(), l.desk.Working()
+	var dealt map[kinds.Name]uint64
+	now := time.Now()
+	if l.stale = now.Sub(l.counted) < countEvery; !l.stale && awake {
+		dealt, l.counted = l.desk.Dealt(), now
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tally, l.parked, l.awake, l.working, l.busy = tally, parked, awake, working, time.Time{}
+	if dealt != nil {
+		l.dealt = dealt
+	}
+}
+
+// countEvery is how often it is counted how far the desk has dealt with what it was told.
+const countEvery = 100 * time.Millisecond
+
+// dealtWith is up to where the desk has dealt with the changes of a kind.
+func (l *Loop) dealtWith(kind kinds.Name) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dealt[kind]
 }
 
 func (l *Loop) end() {
@@ -181,12 +208,9 @@ func (l *Loop) end() {
 		case say := <-l.inbox:
 			say()
 		case <-limit.C:
-			l.desk.Leave()
 			return
 		}
 	}
-	l.drain()
-	l.desk.Leave()
 }
 
 // Tally is what the desk did so far.

@@ -13,8 +13,8 @@ import (
 )
 
 // What was acknowledged may be lost all the same: a server without power forgets
-// what it had not yet written down. A ticket was answered because its turn was
-// stored; if the turn is gone, nobody will ever ask for that key again. So every
+// what it had not yet written down. A change was dealt with because its turn was
+// stored; if the turn is gone, nothing will ever ask for that key again. So every
 // loop remembers how far the streams of its controller reached, and one message
 // of each as a witness. When a stream ends earlier than it did, was made anew, or
 // holds something else where the witness was, every key is asked again.
@@ -216,10 +216,10 @@ func (l *Loop) look(ctx context.Context, stream string) (now bus.State, lost, er
 }
 
 // Lost says that a stream of this controller has lost messages that it had
-// acknowledged: turns whose tickets are answered, outcomes that a fence rests on,
+// acknowledged: turns whose changes were dealt with, outcomes that a fence rests on,
 // or wakes. Every key is recalled and asked again; wakes are set anew.
 func (d *Desk) Lost(stream string) {
-	keys := d.keys()
+	keys, _ := d.keys()
 	for _, e := range d.sorted() {
 		switch stream {
 		case subject.WakeStream:
@@ -232,7 +232,9 @@ func (d *Desk) Lost(stream string) {
 		e.doubt()
 	}
 	for _, k := range keys {
-		d.entry(k).inquire = stream != subject.WakeStream
+		if d.owns(k) {
+			d.entry(k).inquire = stream != subject.WakeStream
+		}
 	}
 	for _, e := range d.sorted() {
 		d.demand(e, idly)

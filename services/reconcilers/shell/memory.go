@@ -49,7 +49,9 @@ type kindMemory struct {
 	broken  error         // the last message whose sums did not hold
 	// blurred: what is held is of no one moment.
 	blurred bool
-	moved   moved
+	// dealt is up to which sequence changes ask for nothing: they are told again.
+	dealt uint64
+	moved moved
 
 	namespaces   byNamespace
 	controllers  index[types.UID]
@@ -111,8 +113,8 @@ func newKindMemory(kind kinds.Kind) *kindMemory {
 	}
 }
 
-// Register makes a controller known before its desk opens: from now on every
-// change that is folded is owed to it.
+// Register makes a controller known before its desk opens: from now on it is told of
+// every change that is folded.
 func (m *Memory) Register(d reconcile.Description) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,6 +122,16 @@ func (m *Memory) Register(d reconcile.Description) {
 		m.names = append(m.names, d.Name)
 	}
 	m.readers[d.Name] = newReader(d)
+}
+
+// Dealt says that the changes of a kind up to a sequence have been dealt with before: folding
+// them asks for no turns.
+func (m *Memory) Dealt(kind kinds.Name, sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok := m.kinds[kind]; ok {
+		k.dealt = sequence
+	}
 }
 
 // Position is how far the kind's state stream has been folded.
@@ -212,7 +224,6 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 			set.add(found...)
 		}
 		keys[controller] = set.keys
-		r.dropOwed(kind)
 	}
 	for h := range k.namespaces.all() {
 		m.drop(k, h)

@@ -132,6 +132,7 @@ func (d *Desk) repeated(e *entry, of events.Lane, sequence uint64, decided time.
 	}
 	d.watch(e, of)
 	d.revisit(e)
+	d.dismiss(e)
 }
 
 // placed says that a lane's last turn is now the one at a sequence, decided at a moment.

@@ -33,16 +33,12 @@ func (d *Desk) strike(e *entry, reason string) {
 	d.park(e, reason)
 }
 
-// park sets a key aside: its tickets are answered as hopeless as soon as the
-// reason is on record. A later ticket tries again.
+// park sets a key aside, as soon as the reason is on record. What asks for it later
+// tries again.
 func (d *Desk) park(e *entry, reason string) {
-	e.doomed = append(e.doomed, e.tickets...)
-	if e.round != nil {
-		// Its round is failing and has the tickets: they are no use to it.
-		e.doomed = append(e.doomed, e.round.tickets...)
-		e.round.tickets = nil
+	if e.dirty, e.oldest = false, nil; e.round != nil {
+		e.round.waiting = nil
 	}
-	e.tickets, e.dirty = nil, false
 	if e.parking != "" {
 		return
 	}
@@ -54,6 +50,9 @@ func (d *Desk) park(e *entry, reason string) {
 }
 
 func (d *Desk) recallPark(e *entry) {
+	if d.entries[e.key] != e {
+		return
+	}
 	d.storing++
 	d.door.Recall(e.key, events.Park)
 }
@@ -66,7 +65,7 @@ func (d *Desk) parkRecalled(e *entry, past Past, err error) {
 	d.storing++
 	d.door.Store(events.Turn{
 		Controller: d.name, Key: e.key, Lane: events.Park, Triggers: slices.Clone(e.triggers),
-		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace,
+		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace(),
 	}, past.Sequence)
 }
 
@@ -83,10 +82,8 @@ func (d *Desk) parkStored(e *entry, err error) {
 	e.parked, e.parking = &Parked{Key: e.key, Reason: reason, At: d.now}, ""
 	e.retries = 0
 	d.parked[e.key] = e
-	doomed := e.doomed
-	e.doomed = nil
-	d.discharge(doomed, reason)
 	d.revisit(e)
+	d.dismiss(e)
 }
 
 func (d *Desk) parkLater(e *entry) {
@@ -120,7 +117,10 @@ func (d *Desk) Unpark(key events.Key) bool {
 		return false
 	}
 	if d.mend(e); e.message {
-		d.accept(d.keep(&ticket{ref: events.Ref(key)}))
+		keys, reason, _ := d.mapped(events.Ref(key))
+		if d.Ask(keys...); reason != "" {
+			d.park(e, reason)
+		}
 		return true
 	}
 	d.demand(e, urgently)

@@ -16,8 +16,8 @@ import (
 func TestPoisonIsParkedAndDelaysNobody(t *testing.T) {
 	for annotation, reason := range map[string]string{"panics": "a set that breaks", "lies": "not among what"} {
 		o := open(t, Settings{})
-		bad := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, annotation))
-		want(t, "another key", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("good", 2, 0, 0, "")), "done")
+		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, annotation))
+		served(t, "another key", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("good", 2, 0, 0, "")))
 		o.pass(time.Second)
 		o.pass(time.Second)
 		o.pass(time.Second)
@@ -30,11 +30,10 @@ func TestPoisonIsParkedAndDelaysNobody(t *testing.T) {
 		if park.expect != 3 || !strings.Contains(park.Because, reason) {
 			t.Errorf("the record is %+v", park)
 		}
-		want(t, "before the record", bad, "")
-		o.answer(events.Park, 4, nil)
-		if !strings.HasPrefix(bad.answer, "hopeless: ") {
-			t.Errorf("the poisoned ticket was answered %q", bad.answer)
+		if p := o.desk.Parked(); len(p) > 0 {
+			t.Errorf("before the record, parked are %+v", p)
 		}
+		o.answer(events.Park, 4, nil)
 		if p := o.desk.Parked(); len(p) != 1 || p[0].Key != web {
 			t.Errorf("parked are %+v", p)
 		}
@@ -51,16 +50,16 @@ func TestDamagedBodyIsParked(t *testing.T) {
 	m.Data = []byte("k8s\x00garbage")
 	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
 	o.sequence[kinds.ReplicaSets.Name] = 1
-	s, ref := &slip{}, events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
-	o.desk.Ticket(ref, 1, events.Trace{}, s)
+	ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
+	o.desk.Folded(kinds.ReplicaSets.Name)
 	o.run()
 	o.desk.Recalled(events.Key(ref), events.Park, Past{}, nil)
 	o.take(events.Park)
 	o.desk.Stored(events.Key(ref), events.Park, 1, nil)
-	if !strings.HasPrefix(s.answer, "hopeless: decode") {
-		t.Errorf("answered %q", s.answer)
+	if p := o.desk.Parked(); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "decode") {
+		t.Errorf("parked are %+v", p)
 	}
-	want(t, "a good version", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, "")), "done")
+	served(t, "a good version", o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, "")))
 	if p := o.desk.Parked(); len(p) != 0 {
 		t.Errorf("still parked: %+v", p)
 	}
@@ -70,22 +69,31 @@ func TestBrokenMappingIsParked(t *testing.T) {
 	o := open(t, Settings{})
 	pod := aPod("p", "web", 1)
 	pod.Annotations = map[string]string{"toy": "maps-badly"}
-	s := o.change(kinds.Pods.Kind, events.Is, pod)
-	for range 5 {
-		o.pass(time.Second)
-	}
+	o.change(kinds.Pods.Kind, events.Is, pod)
 	key := events.Key{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}
 	o.desk.Recalled(key, events.Park, Past{}, nil)
 	o.take(events.Park)
 	o.desk.Stored(key, events.Park, 1, nil)
-	if !strings.Contains(s.answer, "a mapping that breaks") {
-		t.Errorf("answered %q", s.answer)
+	if p := o.desk.Parked(); len(p) != 1 || !strings.Contains(p[0].Reason, "a mapping that breaks") {
+		t.Errorf("parked are %+v", p)
 	}
+	if !o.desk.Unpark(key) {
+		t.Error("it cannot be tried again")
+	}
+	if got := o.takeRecalls(); !cmp.Equal(got[len(got)-1], events.Park) {
+		t.Errorf("what still breaks is not set aside again: recalls are %v", got)
+	}
+	o.desk.Recalled(key, events.Park, Past{Sequence: 1}, nil)
+	o.take(events.Park)
+	o.desk.Stored(key, events.Park, 2, nil)
+	pod = aPod("p", "web", 2)
+	pod.Annotations = map[string]string{"toy": "maps-badly"}
+	o.fold(kinds.Pods.Kind, events.Gone, pod)
 }
 
 func TestTooLargeTurnIsParked(t *testing.T) {
 	o := open(t, Settings{})
-	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	for range 5 {
 		o.recalled(Past{}, Past{})
 		o.take(events.Act)
@@ -95,8 +103,8 @@ func TestTooLargeTurnIsParked(t *testing.T) {
 	o.desk.Recalled(web, events.Park, Past{}, nil)
 	o.take(events.Park)
 	o.answer(events.Park, 1, nil)
-	if !strings.HasPrefix(s.answer, "hopeless: ") {
-		t.Errorf("answered %q", s.answer)
+	if p := o.desk.Parked(); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "store a turn: ") {
+		t.Errorf("parked are %+v", p)
 	}
 	o.none()
 }
@@ -107,7 +115,7 @@ func TestTooLargeTurnIsParked(t *testing.T) {
 func TestOnePoisonAmongTenThousand(t *testing.T) {
 	const healthy, poison = 10_000, 5_000
 	o := open(t, Settings{})
-	round := func(version int) (slips []*slip, steps int) {
+	round := func(version int) (steps int) {
 		var batch []events.Message
 		for i := range healthy + 1 {
 			name, annotation := fmt.Sprint("set-", i), ""
@@ -117,28 +125,22 @@ func TestOnePoisonAmongTenThousand(t *testing.T) {
 			o.sequence[kinds.ReplicaSets.Name]++
 			set := aSet(name, version*100_000+i, 0, 0, annotation)
 			batch = append(batch, delta(kinds.ReplicaSets.Kind, events.Is, set, o.sequence[kinds.ReplicaSets.Name]))
-			s := &slip{}
-			slips = append(slips, s)
-			ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: name}
-			o.desk.Ticket(ref, o.sequence[kinds.ReplicaSets.Name], events.Trace{}, s)
 		}
 		o.memory.Fold(kinds.ReplicaSets.Name, batch)
 		o.desk.Folded(kinds.ReplicaSets.Name)
 		for o.desk.Step() {
 			steps++
 		}
-		return slips, steps
+		return steps
 	}
-	served := func(slips []*slip) {
+	served := func() {
 		t.Helper()
-		for i, s := range slips {
-			if i != poison && s.answer != "done" {
-				t.Fatalf("set %d was answered %q", i, s.answer)
-			}
+		if b, waits := o.desk.Backlog()[kinds.ReplicaSets.Name]; waits && b.Sequence%(healthy+1) != poison+1 {
+			t.Fatalf("change %d has had no turn", b.Sequence)
 		}
 	}
-	first, steps := round(1)
-	if served(first); steps != healthy+1 {
+	steps := round(1)
+	if served(); steps != healthy+1 {
 		t.Errorf("%d looks for %d keys", steps, healthy+1)
 	}
 	for range 4 {
@@ -153,11 +155,11 @@ func TestOnePoisonAmongTenThousand(t *testing.T) {
 	}
 	o.answer(events.Park, 1, nil)
 	broken := o.desk.Tally().Broken
-	if p := o.desk.Parked(); len(p) != 1 || p[0].Key != web || broken != 5 || !strings.HasPrefix(first[poison].answer, "hopeless: ") {
-		t.Errorf("parked are %+v after %d attempts; its ticket was answered %q", p, broken, first[poison].answer)
+	if p := o.desk.Parked(); len(p) != 1 || p[0].Key != web || broken != 5 {
+		t.Errorf("parked are %+v after %d attempts", p, broken)
 	}
-	second, steps := round(2)
-	if served(second); steps != healthy+1 || o.desk.Tally().Broken != broken+1 {
+	steps = round(2)
+	if served(); steps != healthy+1 || o.desk.Tally().Broken != broken+1 {
 		t.Errorf("%d looks for %d keys, %d attempts at the poisoned one", steps, healthy+1, o.desk.Tally().Broken-broken)
 	}
 }

@@ -43,78 +43,37 @@ func watched(t *testing.T) (o *office, asked *int) {
 	return o, asked
 }
 
-func (o *office) ticket(kind kinds.Kind, obj object, sequence uint64) *slip {
-	s := &slip{}
-	o.desk.Ticket(events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}, sequence, events.Trace{}, s)
-	return s
-}
-
 func TestAChangeThatConcernsNobodyIsNoTurn(t *testing.T) {
 	o, asked := watched(t)
-	want(t, "the birth", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1)), "done")
+	served(t, "the birth", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1)))
 	for version := 2; version < 5; version++ {
-		want(t, "a change", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", version)), "done")
+		served(t, "a change", o.change(kinds.Pods.Kind, events.Is, aPod("p", "", version)))
 	}
 	if *asked != 1 {
 		t.Errorf("asked %d times for the birth and three changes of no matter", *asked)
 	}
-	want(t, "the adoption", o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5)), "done")
+	served(t, "the adoption", o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5)))
 	if *asked != 2 {
 		t.Errorf("asked %d times after the adoption too", *asked)
 	}
 }
 
-// The memory is often ahead of the tickets: one ticket pays for all changes that
-// are folded, and the next ones know that.
-func TestTicketsBehindTheFoldAreNoTurnsEither(t *testing.T) {
+// The memory is often ahead of the desk: one turn is that of all changes that are folded.
+func TestChangesAheadOfTheDeskAreOneTurn(t *testing.T) {
 	o, asked := watched(t)
 	for version := 1; version < 5; version++ {
 		o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", version))
 	}
-	for sequence := uint64(1); sequence < 5; sequence++ {
-		s := o.ticket(kinds.Pods.Kind, aPod("p", "", 0), sequence)
-		o.run()
-		want(t, "a ticket", s, "done")
-	}
-	if *asked != 1 {
+	if o.run(); *asked != 1 {
 		t.Errorf("asked %d times", *asked)
 	}
 }
 
-// The state stream has dropped the message of the first ticket when there is a
-// second one. If this desk dies now, only the second one comes again.
-func TestAQuietTicketStandsInForOneInHand(t *testing.T) {
+// Nothing is kept of kinds whose changes ask for no turn.
+func TestNothingIsKeptOfWhatAsksForNoTurn(t *testing.T) {
 	o, _ := watched(t)
-	first := o.ticket(kinds.Pods.Kind, aPod("p", "", 1), o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", 1)))
-	second := o.ticket(kinds.Pods.Kind, aPod("p", "", 2), o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", 2)))
-	want(t, "the quiet ticket before the turn", second, "")
-	o.run()
-	want(t, "the first ticket", first, "done")
-	want(t, "the quiet ticket", second, "done")
-}
-
-// What is delivered again has a turn: nobody knows whether it had one.
-func TestWhatComesAgainIsATurn(t *testing.T) {
-	o, asked := watched(t)
-	o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1))
-	o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 2))
-	again := o.ticket(kinds.Pods.Kind, aPod("p", "", 2), 2)
-	o.run()
-	want(t, "the ticket", again, "done")
-	if *asked != 2 {
-		t.Errorf("asked %d times", *asked)
-	}
-}
-
-// Nothing is remembered of what is gone, nor of kinds that make nobody's turn:
-// their tickets never come.
-func TestQuietDebtsEnd(t *testing.T) {
-	o, _ := watched(t)
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 1))
-	o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 2))
-	o.change(kinds.Pods.Kind, events.Gone, aPod("p", "", 3))
-	if owed := o.memory.readers["toy"].owed; len(owed) > 0 {
-		t.Errorf("owes %v", owed)
+	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)})
+	if n := o.memory.readers["toy"].news; len(n.keys)+len(n.causes)+len(n.unmapped) > 0 {
+		t.Errorf("it keeps %+v", n)
 	}
 }

@@ -1,61 +1,55 @@
 package shell
 
 import (
-	"container/list"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // reader is a controller as the memory knows it: what it reads, and which keys
-// the changes folded so far have made.
+// the changes folded so far concern.
 type reader struct {
 	inputs map[kinds.Name][]reconcile.Input
 	every  []reconcile.Input
 
-	mu    sync.Mutex
-	owed  map[events.Ref]*list.Element // of debts
-	debts list.List                    // of *debt, the one that changed last at the back
-	total int                          // keys in debts
-	most  int                          // bounds total, and the number of debts
-
-	touched keySet                        // keys of changes since the desk last asked
-	news    map[events.Key]events.Trigger // the newest of those that is traced, by key; nil for none
+	mu   sync.Mutex
+	news news // since the desk last took them
 }
 
-// debt is what the changes of one object made: keys, and changes whose mapping
-// panicked. One without either says that up to a sequence nobody is concerned,
-// which spares a turn for each ticket of an object whose changes do not matter.
-type debt struct {
-	ref events.Ref
-	keySet
-	failed []change
-	upTo   uint64
-	cause  *cause // the newest traced change that made the object's own key
+// news is what changes ask for: turns of keys.
+type news struct {
+	keys     []events.Key // in the order in which they were first asked for
+	causes   map[events.Key]*causes
+	unmapped []unmapped
 }
 
-// nothing tells whether no change up to a sequence concerns anybody.
-func (d *debt) nothing(sequence uint64) bool {
-	return d != nil && len(d.keys) == 0 && len(d.failed) == 0 && d.upTo >= sequence
+// causes are the changes that ask for a turn of a key.
+type causes struct {
+	triggers []events.Trigger // the newest ones, MaxTriggers at most
+	oldest   []Backlog        // of each kind, the oldest
 }
 
-// A replica gets only some of the tickets, so debts of the others' tickets stay
-// with it: any of them may come here yet, if the other dies before its answer.
-// Beyond maxOwed debts, or keys of all objects together, the debt that has stood
-// longest is dropped, whose ticket has most likely been answered; the newest one
-// is kept whole, however many keys it has. What is dropped costs former keys
-// only: a ticket without a debt is mapped from its object as it is.
-const (
-	maxOwed    = 1 << 18
-	owedFailed = 8
-)
+// Backlog is the oldest change of a kind that has not had its turn.
+type Backlog struct {
+	Kind     kinds.Name
+	Sequence uint64
+	Stored   time.Time // when the bus had it
+}
+
+// unmapped is a change of which no key can be told.
+type unmapped struct {
+	ref             events.Ref
+	version, reason string
+}
 
 func newReader(d reconcile.Description) *reader {
-	r := &reader{inputs: map[kinds.Name][]reconcile.Input{}, owed: map[events.Ref]*list.Element{}, most: maxOwed}
+	r := &reader{inputs: map[kinds.Name][]reconcile.Input{}}
 	for _, in := range d.Inputs {
 		if in.Every {
 			r.every = append(r.every, in)
@@ -70,119 +64,83 @@ func (r *reader) reads(kind kinds.Name) bool {
 	return len(r.every) > 0 || len(r.inputs[kind]) > 0
 }
 
-// maps tells whether changes of a kind make turns, and so have tickets.
+// maps tells whether changes of a kind ask for turns.
 func (r *reader) maps(kind kinds.Name) bool {
 	some := func(in reconcile.Input) bool { return in.Keys != nil }
 	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)
 }
 
-// owe maps changes to keys and remembers them until a ticket takes them.
-func (r *reader) owe(s scene, changes []change) {
+// tell maps changes of a kind to keys, for the desk to take.
+func (r *reader) tell(s scene, kind kinds.Name, changes []change) {
+	if len(changes) == 0 || !r.maps(kind) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range changes {
-		if !r.maps(c.ref.Kind) {
-			return // a batch is of one kind
+		reason := c.damage
+		if reason == "" {
+			keys, err := r.keys(s, c)
+			for _, k := range keys {
+				r.news.add(k, c)
+			}
+			if err == nil {
+				continue
+			}
+			reason = err.Error()
 		}
-		keys, err := r.keys(s, c)
-		r.touched.add(keys...)
-		r.tell(keys, c)
-		d := r.debt(c.ref)
-		r.total -= len(d.keys)
-		d.add(keys...)
-		r.total += len(d.keys)
-		d.upTo = max(d.upTo, c.sequence)
-		if c.trace.Parent != "" && slices.ContainsFunc(keys, c.own) {
-			d.cause = &cause{c.sequence, c.trace}
+		r.news.unmapped = append(r.news.unmapped, unmapped{c.ref, c.version, reason})
+		if len(r.news.unmapped) > mostUnmapped {
+			r.news.unmapped = r.news.unmapped[1:]
 		}
-		if err != nil && len(d.failed) < owedFailed {
-			d.failed = append(d.failed, c)
-		}
-		if c.now.None() && d.nothing(0) {
-			r.remove(r.owed[c.ref]) // nothing will come after the end, and its ticket may be another replica's
-		}
-	}
-	for max(r.total, r.debts.Len()) > r.most && r.debts.Len() > 1 {
-		r.remove(r.debts.Front())
 	}
 }
 
-// debt is the debt of an object, which becomes the newest.
-func (r *reader) debt(ref events.Ref) *debt {
-	if at, ok := r.owed[ref]; ok {
-		r.debts.MoveToBack(at)
-		return at.Value.(*debt)
+// mostUnmapped bounds them while a desk takes no news.
+const mostUnmapped = 1024
+
+func (n *news) add(k events.Key, c change) {
+	if n.causes == nil {
+		n.causes = map[events.Key]*causes{}
 	}
-	d := &debt{ref: ref}
-	r.owed[ref] = r.debts.PushBack(d)
-	return d
+	all := n.causes[k]
+	if all == nil {
+		all = &causes{}
+		n.causes[k], n.keys = all, append(n.keys, k)
+	}
+	all.add(events.Trigger{Stream: subject.StateStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}, c.stored)
 }
 
-func (r *reader) remove(at *list.Element) *debt {
-	d := r.debts.Remove(at).(*debt)
-	delete(r.owed, d.ref)
-	r.total -= len(d.keys)
-	return d
+func (c *causes) add(t events.Trigger, stored time.Time) {
+	if c.triggers = append(c.triggers, t); len(c.triggers) > events.MaxTriggers {
+		c.triggers = c.triggers[1:]
+	}
+	c.wait(Backlog{t.Ref.Kind, t.Sequence, stored})
 }
 
-// touched gives the keys that changes have made since it was last asked, and the
-// newest change of each that is traced.
-func (m *Memory) touched(controller string) ([]events.Key, map[events.Key]events.Trigger) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r := m.readers[controller]
+// wait notes a change that waits for its turn.
+func (c *causes) wait(b Backlog) {
+	for i := range c.oldest {
+		if have := &c.oldest[i]; have.Kind == b.Kind {
+			if b.Sequence < have.Sequence {
+				*have = b
+			}
+			return
+		}
+	}
+	c.oldest = append(c.oldest, b)
+}
+
+// take gives what the changes folded since it was last asked want.
+func (r *reader) take() news {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	keys, news := r.touched.keys, r.news
-	r.touched, r.news = keySet{}, nil
-	return keys, news
+	taken := r.news
+	r.news = news{}
+	return taken
 }
 
-// take gives what an object owes to its ticket of a sequence, and forgets it.
-// That later changes, whose tickets are still to come, owe nothing beyond it is
-// remembered.
-func (r *reader) take(ref events.Ref, sequence uint64) *debt {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.owed[ref]
-	if !ok {
-		return nil
-	}
-	d := r.remove(at)
-	if d.upTo > sequence {
-		rest := r.debt(ref)
-		rest.upTo = d.upTo
-		if d.cause != nil && d.cause.sequence > sequence {
-			rest.cause = d.cause
-		}
-	}
-	return d
-}
-
-// causeOf is the newest traced change of an object that asked for a turn of the
-// object's own, and whose ticket has not come here; nil for none. What a controller
-// overlooks, as the garbage collector does a status, is no cause of its turns.
-func (r *reader) causeOf(ref events.Ref) *cause {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at, ok := r.owed[ref]; ok {
-		return at.Value.(*debt).cause
-	}
-	return nil
-}
-
-func (r *reader) dropOwed(kind kinds.Name) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for ref, at := range r.owed {
-		if ref.Kind == kind {
-			r.remove(at)
-		}
-	}
-}
-
-// keys maps one change. A panic of the mapping is an error: the fold goes on,
-// and the object's ticket tries again.
+// keys maps one change. A panic of the mapping is an error, and the fold goes on.
 func (r *reader) keys(s scene, c change) (keys []events.Key, err error) {
 	defer func() {
 		if p := recover(); p != nil {

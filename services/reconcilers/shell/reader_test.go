@@ -2,6 +2,7 @@ package shell
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -27,97 +28,43 @@ func spread() reconcile.Controller[bool] {
 	}
 }
 
-// debts is a memory that owes to spread alone.
-func debts(t *testing.T) (*Memory, *reader) {
+// An object may concern as many keys as it has dependents, each of them is asked for once
+// however often the object changes, and names the newest changes.
+func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 	m := NewMemory()
 	m.Register(spread().Describe())
 	m.Follow(kinds.ReplicaSets.Kind)
 	m.Follow(kinds.Pods.Kind)
-	r := m.readers["toy"]
-	t.Cleanup(func() {
-		total := 0
-		for _, at := range r.owed {
-			total += len(at.Value.(*debt).keys)
-		}
-		if total != r.total || len(r.owed) != r.debts.Len() {
-			t.Errorf("%d keys in %d debts, counted %d in %d", total, len(r.owed), r.total, r.debts.Len())
-		}
-	})
-	return m, r
-}
-
-// have folds so many pods of a set, numbered from a number.
-func have(m *Memory, set string, from, pods int) {
+	touch := func(version int) {
+		m.Fold(kinds.ReplicaSets.Name, []events.Message{
+			delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 1, 0, ""), uint64(version)),
+		})
+	}
+	const many = 1000
 	var batch []events.Message
-	for i := from; i < from+pods; i++ {
-		batch = append(batch, delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint(set, "-", i), set, i+1), uint64(i+1)))
+	for i := range many {
+		batch = append(batch, delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("web-", i), "web", i+1), uint64(i+1)))
 	}
 	m.Fold(kinds.Pods.Name, batch)
-}
-
-func touch(m *Memory, set string, version int) {
-	m.Fold(kinds.ReplicaSets.Name, []events.Message{
-		delta(kinds.ReplicaSets.Kind, events.Is, aSet(set, version, 1, 0, ""), uint64(version)),
-	})
-}
-
-func setRef(name string) events.Ref {
-	return events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: name}
-}
-
-// An object may owe as many keys as it has dependents, through any number of
-// changes before its ticket comes.
-func TestDebtKeepsEveryKey(t *testing.T) {
-	m, r := debts(t)
-	const many = 1000
-	touch(m, "web", 1)
-	have(m, "web", 0, many)
-	touch(m, "web", 2)
-	for i := range many / 2 {
-		gone := aPod(fmt.Sprint("web-", i), "web", many+i)
-		m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Gone, gone, uint64(many+i))})
+	last := events.MaxTriggers + 2
+	for version := 1; version <= last; version++ {
+		touch(version)
 	}
-	touch(m, "web", 3)
-	owed := r.take(setRef("web"), 3)
-	if owed == nil || len(owed.keys) != many {
-		t.Fatalf("owes %+v, want %d keys", owed, many)
+	all := m.readers["toy"].take()
+	if len(all.keys) != many {
+		t.Fatalf("%d keys are asked for, want %d", len(all.keys), many)
 	}
-	seen := map[events.Key]bool{}
-	for _, k := range owed.keys {
-		if seen[k] {
-			t.Fatalf("%v is owed twice", k)
+	for _, k := range all.keys {
+		why := all.causes[k]
+		if n := len(why.triggers); n != events.MaxTriggers || why.triggers[n-1].Sequence != uint64(last) {
+			t.Fatalf("%v is asked for by %+v", k, why.triggers)
 		}
-		seen[k] = true
-	}
-	if r.take(setRef("web"), 3) != nil {
-		t.Error("what was taken is still owed")
-	}
-}
-
-func TestDebtsAreBounded(t *testing.T) {
-	m, r := debts(t)
-	r.most = 16
-	for i, set := range []string{"a", "b", "c"} {
-		touch(m, set, 10*i+1)
-		have(m, set, 10*i, 6)
-		touch(m, set, 10*i+2)
-	}
-	if r.take(setRef("a"), 2) != nil {
-		t.Error("the oldest debt is still there")
-	}
-	for _, set := range []string{"b", "c"} {
-		if owed := r.debt(setRef(set)); len(owed.keys) != 6 {
-			t.Errorf("%s owes %v, want 6 keys", set, owed.keys)
+		if want := []Backlog{{Kind: kinds.ReplicaSets.Name, Sequence: 2}}; !slices.Equal(why.oldest, want) {
+			t.Fatalf("%v waits since %+v, want %+v", k, why.oldest, want)
 		}
 	}
-	touch(m, "big", 50)
-	have(m, "big", 100, 25)
-	touch(m, "big", 51)
-	if owed := r.take(setRef("big"), 51); owed == nil || len(owed.keys) != 25 {
-		t.Errorf("the newest debt is %+v, want all 25 keys", owed)
-	}
-	if r.total != 0 {
-		t.Errorf("%d keys are owed beside it", r.total)
+	if again := m.readers["toy"].take(); len(again.keys) > 0 {
+		t.Errorf("what was taken is asked for again: %v", again.keys)
 	}
 }
 
@@ -132,6 +79,7 @@ func TestEffectNowhereIsGivenUpAfterASurvey(t *testing.T) {
 		Status: events.Applied, UID: types.UID("x"), Version: "5",
 		Ref: events.Ref{Kind: "widgets.example.com", Namespace: "default", Name: "w"},
 	}
+	o.desk.entry(web)
 	o.desk.Survey() // began before the outcome was known: may have missed the kind
 	o.outcome(events.Act, 10, result)
 	o.desk.Surveyed()

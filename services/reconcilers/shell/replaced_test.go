@@ -15,10 +15,9 @@ func cameOf(turn uint64, decided time.Time, results ...events.Result) events.Out
 	return events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Decided: decided, Results: results}
 }
 
-// came hands in the ticket of one.
+// came has the desk hear one.
 func (o *office) came(turn uint64, decided time.Time, results ...events.Result) {
-	o.desk.OutcomeTicket(turn, cameOf(turn, decided, results...), &slip{})
-	o.run()
+	o.heard(cameOf(turn, decided, results...))
 }
 
 var (

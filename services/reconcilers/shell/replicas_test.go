@@ -18,8 +18,8 @@ import (
 )
 
 // town is an API server with one set, its streams, a writer, and replicas of the
-// toy controller's desk. Every step of it is drawn: who folds, who is handed
-// which ticket, whose call is answered, who crashes.
+// toy controller's desk. Every step of it is drawn: who folds, who owns the key,
+// whose call is answered, who crashes.
 type town struct {
 	t        *rapid.T
 	set      *appsv1.ReplicaSet
@@ -29,7 +29,6 @@ type town struct {
 	unheard  []func()             // changes that the watcher has not reported, in order
 	seen     map[types.UID]uint64 // where in the log each birth is; 0 while it is unheard
 	logs     map[kinds.Name][]events.Message
-	tickets  []*stub // of all streams, unanswered
 	turns    []events.Turn
 	last     map[events.Lane]uint64 // sequence of the last turn
 	outcomes []events.Outcome
@@ -49,22 +48,6 @@ type replica struct {
 	heard    int
 	calls    []func()
 }
-
-// stub is a delivery of a durable consumer, and its Handle.
-type stub struct {
-	town    *town
-	holder  *replica // nil: to be delivered
-	deliver func(*replica, Handle)
-}
-
-func (s *stub) Done() {
-	if i := slices.Index(s.town.tickets, s); i >= 0 {
-		s.town.tickets = slices.Delete(s.town.tickets, i, i+1)
-	}
-}
-func (s *stub) Later(time.Duration)    { s.holder = nil }
-func (s *stub) Hopeless(reason string) { s.town.t.Fatalf("hopeless: %s", reason) }
-func (s *stub) Working()               {}
 
 func newTown(t *rapid.T, pods int32) *town {
 	w := &town{
@@ -91,10 +74,6 @@ func (w *town) say(kind kinds.Kind, op events.Op, obj object) {
 		if w.seen[obj.GetUID()] == 0 {
 			w.seen[obj.GetUID()] = at
 		}
-		ref := events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-		w.tickets = append(w.tickets, &stub{town: w, deliver: func(r *replica, h Handle) {
-			r.desk.Ticket(ref, at, events.Trace{}, h)
-		}})
 	})
 }
 
@@ -127,14 +106,8 @@ func (w *town) kill(name string) {
 	w.say(kinds.Pods.Kind, events.Gone, pod)
 }
 
-// crash replaces a replica; what it had in hand is delivered again, and its
-// calls are never answered.
+// crash replaces a replica, whose calls are never answered.
 func (w *town) crash(i int) {
-	for _, s := range w.tickets {
-		if s.holder != nil && s.holder == w.replicas[i] {
-			s.holder = nil
-		}
-	}
 	r := &replica{
 		town: w, memory: NewMemory(), heard: len(w.outcomes),
 		followed: map[kinds.Name]bool{}, folded: map[kinds.Name]int{}, goal: map[kinds.Name]int{},
@@ -147,7 +120,7 @@ func (w *town) crash(i int) {
 }
 
 // follow begins to follow a kind, which may be long after the desk is there and
-// has been handed tickets and outcomes.
+// has heard outcomes.
 func (r *replica) follow(kind kinds.Name) bool {
 	if r.followed[kind] {
 		return false
@@ -239,8 +212,8 @@ func (r *replica) hear() bool {
 	if r.heard == len(r.town.outcomes) {
 		return false
 	}
-	r.desk.Outcome(r.town.outcomes[r.heard])
 	r.heard++
+	r.desk.Outcome(uint64(r.heard), r.town.outcomes[r.heard-1])
 	return true
 }
 
@@ -273,8 +246,6 @@ func (w *town) write(limit int) bool {
 	}
 	w.done[o.Turn] = true
 	w.outcomes = append(w.outcomes, o)
-	at := uint64(len(w.outcomes))
-	w.tickets = append(w.tickets, &stub{town: w, deliver: func(r *replica, h Handle) { r.desk.OutcomeTicket(at, o, h) }})
 	return true
 }
 
@@ -317,49 +288,33 @@ func (w *town) pass(d time.Duration) {
 	}
 }
 
-// hand delivers a ticket that nobody holds.
-func (w *town) hand(i int, r *replica) bool {
-	var free []*stub
-	for _, s := range w.tickets {
-		if s.holder == nil {
-			free = append(free, s)
-		}
-	}
-	if len(free) == 0 {
-		return false
-	}
-	s := free[i%len(free)]
-	s.holder = r
-	s.deliver(r, s)
-	return true
-}
-
-// settle lets everything happen that still can.
+// settle lets everything happen that still can, the key being the first replica's.
 func (w *town) settle(limit int) {
-	for range 3000 {
+	w.replicas[1].desk.Own(0)
+	w.replicas[0].desk.Own(Everything)
+	for quiet := 0; quiet < 1000; {
 		moved := w.write(limit)
 		moved = w.watch(1) || moved
-		for i, r := range w.replicas {
+		for _, r := range w.replicas {
 			for _, kind := range []kinds.Name{kinds.ReplicaSets.Name, kinds.Pods.Name} {
 				moved = r.fold(kind, 100) || moved
 			}
 			moved = r.hear() || moved
-			moved = w.hand(i, r) || moved
 			moved = r.answer(0) || moved
 			moved = r.desk.Step() || moved
 		}
-		if !moved && len(w.tickets) == 0 {
-			return
+		if quiet++; moved {
+			quiet = 0
 		}
 		w.pass(20 * time.Millisecond)
 	}
 	for i, r := range w.replicas {
 		for _, e := range r.desk.sorted() {
-			w.t.Logf("replica %d: %v dirty %v known %v recalling %d act %+v tell %+v", i, e.key, e.dirty, e.known, e.recalling, e.act, e.tell)
+			if e.wants() {
+				w.t.Fatalf("replica %d: %v dirty %v known %v recalling %d act %+v tell %+v", i, e.key, e.dirty, e.known, e.recalling, e.act, e.tell)
+			}
 		}
-		w.t.Logf("replica %d: shut %v, waiting %v, folded %v, calls %d", i, r.desk.shut, r.desk.waiting, r.folded, len(r.calls))
 	}
-	w.t.Fatalf("not quiet: %d tickets are unanswered", len(w.tickets))
 }
 
 func TestReplicasNeverOverlapNorForget(t *testing.T) {
@@ -371,7 +326,7 @@ func TestReplicasNeverOverlapNorForget(t *testing.T) {
 		kind := rapid.SampledFrom([]kinds.Name{kinds.ReplicaSets.Name, kinds.Pods.Name})
 		actions := map[string]func(*rapid.T){
 			"fold":   func(t *rapid.T) { who(t).fold(kind.Draw(t, "kind"), 1+some.Draw(t, "n")%3) },
-			"hand":   func(t *rapid.T) { w.hand(some.Draw(t, "ticket"), who(t)) },
+			"own":    func(t *rapid.T) { who(t).desk.Own(Everything * Share(some.Draw(t, "share")%2)) },
 			"step":   func(t *rapid.T) { who(t).desk.Step() },
 			"answer": func(t *rapid.T) { who(t).answer(some.Draw(t, "call")) },
 			"hear":   func(t *rapid.T) { who(t).hear() },
@@ -380,7 +335,6 @@ func TestReplicasNeverOverlapNorForget(t *testing.T) {
 			"pass":   func(t *rapid.T) { w.pass(time.Duration(some.Draw(t, "ms")) * time.Millisecond) },
 			"crash":  func(t *rapid.T) { w.maybeCrash(t, some) },
 			"kill":   func(t *rapid.T) { w.maybeKill(t, some) },
-			"forget": func(*rapid.T) { w.redeliver() },
 			"steps": func(t *rapid.T) {
 				for r := who(t); r.desk.Step(); {
 				}
@@ -417,16 +371,5 @@ func (w *town) maybeKill(t *rapid.T, some *rapid.Generator[int]) {
 	}
 	if slices.Sort(names); len(names) > 0 {
 		w.kill(names[some.Draw(t, "victim")%len(names)])
-	}
-}
-
-// redeliver has the oldest ticket in hand delivered a second time, as when its
-// renewal was late.
-func (w *town) redeliver() {
-	for _, s := range w.tickets {
-		if s.holder != nil {
-			s.holder = nil
-			return
-		}
 	}
 }

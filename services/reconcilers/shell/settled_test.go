@@ -36,7 +36,7 @@ func TestAnActWaitsForTheReport(t *testing.T) {
 func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second})
 	failed := events.Result{Status: events.Failed, Message: "quota"}
-	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
+	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
 	o.outcome(events.Act, 10, failed)
 	o.pass(time.Second)
 	if turn := o.take(events.Act); turn.Attempt != 2 {
@@ -106,7 +106,7 @@ func TestAChangeDuringARoundHasItsTurn(t *testing.T) {
 	o.run()
 	o.recalled(Past{}, Past{})
 	o.take(events.Act)
-	want(t, "before the turn is stored", s, "")
+	stillWaits(t, "before the turn is stored", s)
 	o.answer(events.Act, 1, nil)
-	want(t, "after", s, "done")
+	served(t, "after", s)
 }

@@ -41,10 +41,24 @@ func (s Signatures) ours(m events.Message) bool {
 	return s.Outcomes != nil && s.Outcomes.History(m) || s.Sign.OwnTurn(m) == nil
 }
 
+// Heartbeat tells whether a reconciler has signed a heartbeat, now by the clock of the bus.
+//
+// Errors: [sign.ErrUnsigned], [sign.ErrUnproven].
+func (s Signatures) Heartbeat(text []byte, now time.Time) error {
+	switch {
+	case s.Turns != nil:
+		return s.Turns.Hint(events.Reconcilers, text, now)
+	case s.Outcomes != nil && s.Outcomes.History(events.Message{Time: now}):
+		return nil
+	default:
+		return s.Sign.OwnHint(events.Reconcilers, text, now)
+	}
+}
+
 // proves tells whether a writer has said what it has in flight. What no writer has signed
 // would keep a turn whose outcome is lost from being stored again.
 func (l *Loop) proves(heartbeat []byte) bool {
-	return l.desk.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.busTime()) == nil
+	return l.desk.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
 }
 
 // tick takes in what time it is by the clock of the bus, which stamps the turns: they are
@@ -55,8 +69,8 @@ func (l *Loop) tick(s bus.State) {
 	}
 }
 
-// busTime is the time by the clock of the bus, as far as it is known.
-func (l *Loop) busTime() time.Time { return l.clock().Add(time.Duration(l.ahead.Load())) }
+// BusTime is the time by the clock of the bus, as far as it is known.
+func (l *Loop) BusTime() time.Time { return l.clock().Add(time.Duration(l.ahead.Load())) }
 
 // unproven leaves the turns out that are a forger's: of what was put behind a turn that is
 // under way, the refusal must not say that it is done. The key is recalled instead, and

@@ -16,7 +16,7 @@ import (
 func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	o := begun(t, Settings{})
 	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
-	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
+	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
 	e := o.desk.entries[web]
 	if e.act.settled() || e.act.outcome >= 10 {
 		t.Error("the fence opened for the refusal of what is no turn of ours")
@@ -24,7 +24,7 @@ func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	if e.known {
 		t.Error("the key is not recalled, although something lies behind its turn")
 	}
-	o.desk.Outcome(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
+	o.desk.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
 	if e.act.outcome != 10 || e.act.failures != 1 {
 		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.act.outcome, e.act.failures)
 	}

@@ -28,6 +28,12 @@ func (b hushed) At(ctx context.Context, stream string, at uint64) (events.Messag
 
 func (b hushed) Say(string, []byte) error { b.asked.Add(1); return nil }
 
+func (b hushed) Consume(ctx context.Context, stream string, from uint64, _ func() uint64, handle func([]events.Message) error) error {
+	return b.Follow(ctx, stream, from, handle)
+}
+
+func (hushed) Left(context.Context, string) (uint64, bool, error) { return 0, false, nil }
+
 func (b hushed) Follow(ctx context.Context, _ string, from uint64, handle func([]events.Message) error) error {
 	if from == 1 {
 		if err := handle(b.told); err != nil {

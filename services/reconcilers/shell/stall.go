@@ -25,7 +25,6 @@ type standing struct {
 	// and begin anew when they are asked for a turn again.
 	pending map[*entry]time.Time
 
-	laden     time.Time // since when there have been tickets in hand
 	shutSince time.Time // since when the desk has been shut
 	heldSince time.Time // since when keys have waited for a view of one moment
 	forgotten map[kinds.Name]bool
@@ -64,7 +63,7 @@ func (d *Desk) replied(to *refusal, err error) {
 
 // Working tells whether the desk may have work; [Desk.Stall] tells for certain.
 func (d *Desk) Working() bool {
-	return len(d.pending) > 0 || len(d.hand) > 0 || len(d.squinting) > 0 || len(d.shut) > 0 && !d.askedAll
+	return len(d.pending) > 0 || len(d.squinting) > 0 || len(d.shut) > 0 && !d.askedAll
 }
 
 // Stall is the condition under which the desk has had work and decided nothing for
@@ -76,7 +75,7 @@ func (d *Desk) Stall() (s events.Stall, ok bool) {
 		return s, false
 	}
 	return events.Stall{
-		Controller: d.name, Condition: oldest.condition, Detail: oldest.detail(), Since: oldest.since, Work: max(len(d.pending), len(d.hand)),
+		Controller: d.name, Condition: oldest.condition, Detail: oldest.detail(), Since: oldest.since, Work: len(d.pending),
 	}, true
 }
 
@@ -118,8 +117,8 @@ func (d *Desk) waits() []wait {
 	return append(all, d.holdings()...)
 }
 
-// work drops the keys that want nothing any more, and tells since when the others, or
-// tickets, have waited.
+// work drops the keys that want nothing any more, and tells since when the others have
+// waited.
 func (d *Desk) work() (oldest time.Time, some bool) {
 	oldest = d.now
 	for e, since := range d.pending {
@@ -130,9 +129,6 @@ func (d *Desk) work() (oldest time.Time, some bool) {
 		if some = true; since.Before(oldest) {
 			oldest = since
 		}
-	}
-	if len(d.hand) > 0 {
-		return earliest(oldest, d.laden), true
 	}
 	return oldest, some
 }

@@ -12,24 +12,22 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// attempted is a handle that knows how often its message has been delivered.
-type attempted interface{ Attempt() int }
-
-// caused notes what asks for a turn of the key. The newest cause that is traced is
-// the one in whose trace the turn is; but an outcome, which only ends what a change had
-// to wait for, is so where no change has asked.
-func (e *entry) caused(t *ticket) {
-	if e.triggers = append(e.triggers, t.trigger); len(e.triggers) > events.MaxTriggers {
-		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
+// trace is the one that a turn is in: that of the newest change or wake that asks for it and
+// is traced, or else of the newest outcome, which only ends what a change had to wait for.
+func (c *causes) trace() (found events.Trace) {
+	for _, t := range slices.Backward(c.triggers) {
+		switch {
+		case t.Trace.Parent == "":
+		case !ofOutcome(t):
+			return t.Trace
+		case found.Parent == "":
+			found = t.Trace
+		}
 	}
-	if !leads(t.trigger, e.trace, e.changed) {
-		return
-	}
-	e.trace, e.delivery, e.changed = t.trace, 0, !ofOutcome(t.trigger)
-	if c, ok := t.handle.(attempted); ok {
-		e.delivery = c.Attempt()
-	}
+	return found
 }
+
+func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subject.OutcomeStream("")) }
 
 // served drops the causes up to the last that a round had: they have had their
 // turn, and what comes of later ones is not theirs.
@@ -40,21 +38,7 @@ func (e *entry) served(last events.Trigger) {
 			break
 		}
 	}
-	e.trace, e.changed = events.Trace{}, false
-	for _, t := range e.triggers {
-		if leads(t, e.trace, e.changed) {
-			e.trace, e.changed = t.Trace, !ofOutcome(t)
-		}
-	}
 }
-
-// leads tells whether a turn is in the trace of a cause rather than in that of those
-// before it, which is none, or that of a change or wake, or of an outcome.
-func leads(t events.Trigger, before events.Trace, changed bool) bool {
-	return t.Trace.Parent != "" && (before.Parent == "" || !changed || !ofOutcome(t))
-}
-
-func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subject.OutcomeStream("")) }
 
 // newest is the last cause of the key; zero when there is none.
 func (e *entry) newest() events.Trigger {
@@ -64,87 +48,13 @@ func (e *entry) newest() events.Trigger {
 	return e.triggers[len(e.triggers)-1]
 }
 
-// cause is the change that made a version of an object.
-type cause struct {
-	sequence uint64
-	trace    events.Trace
-}
-
-// own tells whether a key is that of the object that changed.
-func (c change) own(key events.Key) bool {
-	return key.Namespace == c.ref.Namespace && key.Name == c.ref.Name && (key.Kind == "" || key.Kind == c.ref.Kind)
-}
-
-// causeIn is the cause of the key's own object as it is seen, if its ticket has not
-// come; nil where nobody wants to know, or it is not traced.
-func (d *Desk) causeIn(s scene, key events.Key) *cause {
-	if d.settings.Trace == nil {
-		return nil
-	}
-	return s.reader.causeOf(d.own(key))
-}
-
-// foresee notes that an answer rests on a change of the key's own object whose
-// ticket has not come yet. The answer is of its making; its ticket will find nothing
-// to do.
-func (d *Desk) foresee(e *entry, a *answer) {
-	a.sight = e.sight
-	if a.cause == nil || a.cause.sequence <= e.sight {
-		return
-	}
-	a.sight = a.cause.sequence
-	own, behind := d.own(e.key), e.sight > 0 // a change of it had a turn, or asks for this one
-	for _, t := range e.triggers {
-		if t.Ref == own {
-			if t.Sequence >= a.cause.sequence {
-				return
-			}
-			behind = true
-		}
-	}
-	if !behind || !trace.Sampled(a.cause.trace) {
-		return
-	}
-	a.ahead, a.trace = a.cause, a.cause.trace
-	if a.began.IsZero() {
-		a.began = d.settings.Trace.Now(a.trace)
-	}
-}
-
-// uncaused says what an answer comes of for which no message that is traced has asked.
-// A second look may be faster than the ticket of what it sees, or than another replica
-// that has that; then it is of the newest change that it sees. The first look at what is
-// there, and what it is time for, come of nothing that is known.
-func (e *entry) uncaused(a *answer) {
-	switch {
-	case e.trace.Parent != "" || a.ahead != nil:
-	case trace.Sampled(e.news.Trace):
-		a.news, a.trace = e.news, e.news.Trace
-	default:
-		a.first = e.first
-	}
-}
-
 // woken notes that it is time, as whoever set a wake knows before the message comes.
 func (e *entry) woken(by events.Trace) {
 	if by.Parent == "" {
 		e.first = true
 		return
 	}
-	e.caused(&ticket{trace: by, trigger: events.Trigger{Stream: subject.WakeStream, Trace: by}})
-}
-
-// tell notes the change for its keys, where it is traced.
-func (r *reader) tell(keys []events.Key, c change) {
-	if c.trace.Parent == "" || len(keys) == 0 {
-		return
-	}
-	if r.news == nil {
-		r.news = map[events.Key]events.Trigger{}
-	}
-	for _, k := range keys {
-		r.news[k] = events.Trigger{Stream: subject.StateStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}
-	}
+	e.caused(events.Trigger{Stream: subject.WakeStream, Trace: by})
 }
 
 // process begins the span of what an answer was asked for.
@@ -153,17 +63,7 @@ func (d *Desk) process(e *entry, a *answer) *trace.Span {
 		return nil
 	}
 	q := trace.Question{
-		Controller: d.name, About: d.own(e.key), Parent: e.trace, Triggers: e.triggers,
-		Delivery: e.delivery, Began: a.began,
-	}
-	if a.ahead != nil {
-		q.Parent, q.Delivery = a.ahead.trace, 0
-		q.Triggers = append(slices.Clone(q.Triggers), events.Trigger{
-			Stream: subject.StateStream(q.About.Kind), Sequence: a.ahead.sequence, Ref: q.About, Trace: a.ahead.trace,
-		})
-	} else if a.news.Stream != "" {
-		q.Parent, q.Delivery = a.news.Trace, 0
-		q.Triggers = append(slices.Clone(q.Triggers), a.news)
+		Controller: d.name, About: d.own(e.key), Parent: a.trace, Triggers: e.triggers, Began: a.began,
 	}
 	return d.settings.Trace.Process(q)
 }
@@ -171,10 +71,6 @@ func (d *Desk) process(e *entry, a *answer) *trace.Span {
 // resolved makes the spans of an answer of which something is stored: what is
 // stored goes on from there.
 func (d *Desk) resolved(e *entry, a *answer) {
-	e.sight = a.sight
-	if a.news.Stream != "" {
-		a.began = d.settings.Trace.Now(a.trace)
-	}
 	process := d.process(e, a)
 	reconcile := d.settings.Trace.Reconcile(process, d.name, a.began)
 	if a.first {
@@ -198,12 +94,11 @@ func (d *Desk) first(e *entry, a *answer) *trace.Span {
 // undecided makes the one span of an answer that nothing is to be done. That is
 // what nearly every outcome asks for, which is not worth one.
 func (d *Desk) undecided(e *entry, a *answer) {
-	e.sight = a.sight
 	if a.began.IsZero() {
 		return
 	}
 	for _, t := range e.triggers {
-		if a.ahead == nil && t.Trace == e.trace && t.Stream == subject.OutcomeStream(d.name) {
+		if t.Trace == a.trace && t.Stream == subject.OutcomeStream(d.name) {
 			return
 		}
 	}
@@ -225,7 +120,7 @@ func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint
 	span := l.desk.settings.Trace.Turn(t)
 	defer span.End()
 	t.Trace = span.Or(t.Trace)
-	sequence, err := storeTurn(ctx, l.bus, t, expect, l.desk.settings.Signatures.Sign, l.busTime())
+	sequence, err := storeTurn(ctx, l.bus, t, expect, l.desk.settings.Signatures.Sign, l.BusTime())
 	switch {
 	case err == nil:
 		span.Stored(sequence)

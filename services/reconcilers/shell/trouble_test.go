@@ -5,16 +5,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// deaf is a bus whose consumers cannot be used.
+// deaf is a bus whose streams cannot be followed.
 type deaf struct{ bus.Bus }
 
-func (deaf) Work(context.Context, bus.Work, func(bus.Delivery)) error { return bus.ErrNoStream }
+func (deaf) StreamState(context.Context, string) (bus.State, error) { return bus.State{}, nil }
 
-func TestWhoGetsNoDeliveriesSaysSo(t *testing.T) {
+func (deaf) Follow(context.Context, string, uint64, func([]events.Message) error) error {
+	return bus.ErrNoStream
+}
+
+func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	memory := NewMemory()
 	memory.Register(toy().Describe())
 	l := NewLoop(deaf{}, toy(), memory, Settings{}, nil)
@@ -23,10 +27,10 @@ func TestWhoGetsNoDeliveriesSaysSo(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go l.Attend(ctx, kinds.Pods.Name)
+	go l.followOutcomes(ctx, func() {})
 	for deadline := time.Now().Add(5 * time.Minute); l.Trouble() == nil; {
 		if time.Now().After(deadline) {
-			t.Fatal("a desk that gets no deliveries is in no trouble")
+			t.Fatal("a desk that hears no outcomes is in no trouble")
 		}
 		time.Sleep(time.Millisecond) // between looks
 	}

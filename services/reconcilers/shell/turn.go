@@ -25,13 +25,9 @@ type answer struct {
 	heard     map[events.Lane]events.Heard
 	object    metav1.Object // the key's own
 
-	began time.Time      // when it was asked; zero where no cause is traced
-	trace events.Trace   // what comes of it goes on from there
-	cause *cause         // of the key's own object, as it was seen
-	ahead *cause         // the same if its ticket is still on the way
-	sight uint64         // the newest cause of that object which this is an answer to
-	news  events.Trigger // the newest traced change that it rests on, where no ticket asked; zero for none
-	first bool           // nothing is known that it comes of
+	began time.Time    // when it was asked; zero where no cause is traced
+	trace events.Trace // what comes of it goes on from there
+	first bool         // nothing is known that it comes of
 }
 
 // turn gives a key its turn, as far as it may have one now.
@@ -57,18 +53,18 @@ func (d *Desk) turn(e *entry) {
 		d.alarmPaced(e)
 		return // both lanes are shut; what shut them looks again
 	}
-	d.looked(e)
-	began := d.settings.Trace.Now(e.trace)
+	began := d.settings.Trace.Now(e.trace())
 	a := d.ask(e)
-	a.began, a.trace = began, e.trace
-	d.foresee(e, &a)
-	e.uncaused(&a)
+	if a.began, a.trace = began, e.trace(); began.IsZero() {
+		a.began = d.settings.Trace.Now(a.trace) // a change that came meanwhile is traced
+	}
+	a.first = e.first && a.trace.Parent == ""
 	if a.broken != "" {
 		d.broke(e, &a)
 		d.strike(e, a.broken)
 		return
 	}
-	d.share(e.key, a.decision.Figures)
+	d.gauge(e.key, a.decision.Figures)
 	if len(a.decision.Commands) > 0 {
 		d.carry(e, a)
 		return
@@ -98,8 +94,8 @@ func (d *Desk) ask(e *entry) (a answer) {
 		}
 	}()
 	d.memory.look(d.name, d.lastOf(e.key), func(s scene) {
+		d.take(s.reader.take()) // so that a turn names everything that asked for it
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
-		a.cause = d.causeIn(s, e.key)
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and there is nothing to be recorded
 		}
@@ -227,41 +223,20 @@ func passes(part reconcile.Decision, open bool, notBefore, now time.Time) (pass 
 }
 
 // open begins a round. When a part of the decision was dropped the key stays
-// dirty and its tickets wait; a wait of known length that is too long for
-// holding them becomes a wake.
+// dirty.
 func (d *Desk) open(e *entry, dropped bool, held time.Time) *round {
 	r := &round{}
 	e.round, e.missed = r, false
-	if dropped && held.IsZero() {
-		return r
+	if dropped && !held.IsZero() {
+		d.alarm(e, held)
 	}
 	if dropped {
-		if d.alarm(e, held); held.Sub(d.now) <= d.settings.Hold {
-			return r
-		}
-		d.wakeAt(e, r, held, "a failed turn is to be tried again", e.trace)
+		return r
 	}
-	var wait []*ticket
-	for _, t := range e.tickets {
-		if t.lane != "" && !e.accounts(t) {
-			wait = append(wait, t)
-			continue
-		}
-		r.tickets = append(r.tickets, t)
-	}
-	if len(wait) > 0 && !e.known && e.recalling == 0 {
-		d.recall(e) // nothing else may ever tell
-	}
-	e.tickets, e.dirty, r.whole, r.last = wait, len(wait) > 0, true, e.newest()
-	r.unasked, e.unasked = e.unasked, unasked{}
+	e.dirty, r.whole, r.last = false, true, e.newest()
+	r.waiting, e.oldest = e.oldest, nil
+	r.first, e.first = e.first, false
 	return r
-}
-
-// accounts tells whether everything up to the turn whose outcome a ticket brought
-// has come back.
-func (e *entry) accounts(t *ticket) bool {
-	l := e.lane(t.lane)
-	return l.settled() && (e.known || l.outcome >= t.turn)
 }
 
 // conclude closes a round that waits for nothing.
@@ -272,8 +247,8 @@ func (d *Desk) conclude(e *entry, r *round) {
 	}
 }
 
-// finish counts an answer that a round waited for. A round that failed gives its
-// tickets back to the key, which wants another turn.
+// finish counts an answer that a round waited for. After a round that failed the key wants
+// another turn.
 func (d *Desk) finish(e *entry, failed bool) {
 	r := e.round
 	if r == nil {
@@ -285,23 +260,26 @@ func (d *Desk) finish(e *entry, failed bool) {
 	}
 	e.round = nil
 	if r.failed {
-		e.tickets = append(r.tickets, e.tickets...)
-		e.dirty, e.unasked = e.dirty || e.parking == "", r.unasked.and(e.unasked)
+		for _, b := range r.waiting {
+			e.wait(b)
+		}
+		e.dirty, e.first = e.dirty || e.parking == "" && d.owns(e.key), e.first || r.first
 		d.revisit(e)
+		d.dismiss(e)
 		return
 	}
 	if r.whole {
 		d.mend(e)
 		e.served(r.last)
 	}
-	d.discharge(r.tickets, "")
 	if !e.dirty {
-		e.triggers, e.trace, e.changed, e.since = nil, events.Trace{}, false, time.Time{}
+		e.causes, e.since = causes{}, time.Time{}
 	}
 	if e.missed {
 		e.missed = false
 		d.revisit(e)
 	}
+	d.dismiss(e)
 }
 
 func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of events.Lane) {
@@ -331,7 +309,7 @@ func (d *Desk) store(e *entry, r *round, a answer, part reconcile.Decision, of e
 	d.door.Store(t, l.turn)
 }
 
-// retry asks a key again with its backoff; its tickets wait for that.
+// retry asks a key again with its backoff.
 func (d *Desk) retry(e *entry, a answer) {
 	e.retries++
 	d.tally.Retries++
@@ -371,7 +349,10 @@ func (d *Desk) wakeAt(e *entry, r *round, at time.Time, because string, trace ev
 func (d *Desk) Scheduled(key events.Key, at time.Time, err error) {
 	d.storing--
 	d.replied(&d.storeRefusal, err)
-	e := d.entry(key)
+	e, ok := d.entries[key]
+	if !ok {
+		return
+	}
 	if err != nil {
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}

@@ -12,13 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// ackWait is how long a dead replica's tickets stay with it. Desks renew what
-// they hold several times within it.
-const ackWait = 2 * time.Second
-
-// outcomesSince is how far back outcomes are delivered by a consumer that is made
-// anew. The fence reads older ones where it needs them, and desks hold an outcome
-// in hand for much less than this.
+// outcomesSince is for how long a turn may be without an outcome because that is on its way.
 const outcomesSince = 10 * time.Minute
 
 func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
@@ -80,20 +74,12 @@ func edgeOf(ctx context.Context, b bus.Bus, stream string) (edge, error) {
 	return edge{sequence: at, stored: m.Time}, err
 }
 
-// Serve feeds the desk from the controller's own streams and from the tickets
-// of one kind after the other as Attend names them, until the context ends.
+// Serve feeds the desk from the controller's own streams until the context ends.
 // ready is called once no outcome can be missed any more.
 func (l *Loop) Serve(ctx context.Context, ready func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.followOutcomes(ctx, ready)
-	}()
 	go l.hearWriters(ctx)
 	go l.inspect(ctx)
-	go l.work(ctx, bus.Work{Stream: subject.OutcomeStream(l.Name()), Since: outcomesSince}, l.deliverOutcome)
-	go l.work(ctx, bus.Work{Stream: subject.WakeStream, Subject: subject.Wakes(l.Name())}, l.deliverWake)
-	<-done
+	l.followOutcomes(ctx, ready)
 }
 
 // hearWriters tells the desk what the writers have in hand, and now and then that
@@ -110,26 +96,6 @@ func (l *Loop) hearWriters(ctx context.Context) {
 		})
 		if err != nil {
 			l.fail(fmt.Errorf("hear the writers: %w", err))
-			pause(ctx)
-		}
-	}
-}
-
-// Attend takes the tickets of a kind until the context ends. The consumer is kept
-// in the server's memory: writing down each answer took a quarter of the
-// processor time of a busy cluster. One that is made anew starts at the end of
-// the stream, since a desk that opens asks about every key, and the second look
-// finds what changed between.
-func (l *Loop) Attend(ctx context.Context, kind kinds.Name) {
-	w := bus.Work{Stream: subject.StateStream(kind), HeadersOnly: true, New: true, Volatile: true}
-	l.work(ctx, w, func(d bus.Delivery) { l.deliver(kind, d) })
-}
-
-func (l *Loop) work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) {
-	w.Durable, w.AckWait = l.Name(), ackWait
-	for ctx.Err() == nil {
-		if err := l.bus.Work(ctx, w, handle); err != nil {
-			l.fail(fmt.Errorf("work on %s: %w", w.Stream, err))
 			pause(ctx)
 		}
 	}
@@ -158,8 +124,15 @@ func (l *Loop) Trouble() error {
 	return l.failure
 }
 
+// outcomeAt is an outcome, and its place in the stream.
+type outcomeAt struct {
+	events.Outcome
+	sequence uint64
+}
+
 // followOutcomes shows the desk every outcome, other replicas' included, from
-// now on. When the stream breaks off, what was missed has to be recalled.
+// now on. When the stream breaks off, what was missed has to be recalled. An outcome that
+// cannot be read, or is not a writer's, is as good as none.
 func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 	stream := subject.OutcomeStream(l.Name())
 	for ctx.Err() == nil {
@@ -173,77 +146,28 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 		l.Tell((*Desk).Doubt)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
-			outcomes := make([]events.Outcome, 0, len(batch))
+			outcomes := make([]outcomeAt, 0, len(batch))
 			for _, m := range batch {
-				var o events.Outcome
-				if l.desk.settings.Signatures.believes(m) && events.DecodeJSON(m, &o) == nil { // the durable delivery reports the damage
-					outcomes = append(outcomes, o)
+				h := outcomeAt{sequence: m.Sequence}
+				if l.desk.settings.Signatures.believes(m) && events.DecodeJSON(m, &h.Outcome) == nil {
+					outcomes = append(outcomes, h)
 				}
 			}
 			newest := batch[len(batch)-1]
 			l.ledger.saw(stream, newest.Sequence, newest.Subject)
 			l.Tell(func(d *Desk) {
-				for _, o := range outcomes {
-					d.Outcome(o)
+				for _, h := range outcomes {
+					d.Outcome(h.sequence, h.Outcome)
 				}
 			})
 			return nil
 		})
 		l.ledger.suspect()
 		if err != nil {
+			l.fail(fmt.Errorf("follow %s: %w", stream, err))
 			pause(ctx)
 		}
 	}
-}
-
-func (l *Loop) deliver(kind kinds.Name, d bus.Delivery) {
-	m := d.Message()
-	ref, err := subject.ParseDelta(m.Subject)
-	switch {
-	case err != nil || ref.Kind != kind:
-		d.Hopeless(fmt.Sprintf("subject %q is no object of %s", m.Subject, kind))
-	case ref.Name == "":
-		d.Done() // a mark is for the memory alone
-	default:
-		trace := events.TraceOf(m.Header)
-		l.Tell(func(desk *Desk) { desk.Ticket(ref, m.Sequence, trace, stamped{d, m.Time}) })
-	}
-}
-
-// stamped is a delivery with the time of its message, which has been read already.
-type stamped struct {
-	bus.Delivery
-	at time.Time
-}
-
-func (s stamped) Stored() time.Time { return s.at }
-
-func (l *Loop) deliverOutcome(d bus.Delivery) {
-	m := d.Message()
-	var o events.Outcome
-	if err := l.desk.settings.Signatures.Outcomes.Outcome(m); err != nil { // who follows has told
-		d.Hopeless(err.Error())
-		return
-	}
-	if err := events.DecodeJSON(m, &o); err != nil {
-		d.Hopeless(err.Error())
-		return
-	}
-	if o.Lane != events.Act && o.Lane != events.Tell {
-		d.Done() // of what was put where no turn of ours is
-		return
-	}
-	l.Tell(func(desk *Desk) { desk.OutcomeTicket(m.Sequence, o, stamped{d, m.Time}) })
-}
-
-func (l *Loop) deliverWake(d bus.Delivery) {
-	m := d.Message()
-	var w events.Wake
-	if err := events.DecodeJSON(m, &w); err != nil {
-		d.Hopeless(err.Error())
-		return
-	}
-	l.Tell(func(desk *Desk) { desk.Wake(m.Sequence, w, stamped{d, m.Time}) })
 }
 
 // pause keeps a loop around a bus that is away from spinning.

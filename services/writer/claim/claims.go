@@ -212,12 +212,6 @@ func (c *Claims) Regain(at Place, now time.Time) {
 // Deaf is for how long heartbeats have not come back.
 func (c *Claims) Deaf(now time.Time) time.Duration { return now.Sub(c.confirmed) }
 
-// Hears tells whether another writer has been heard just now.
-func (c *Claims) Hears(writer string, now time.Time) bool {
-	p, known := c.others[writer]
-	return known && now.Sub(p.at) < 2*Lapse
-}
-
 // Missed says that others may have said something that was not heard.
 func (c *Claims) Missed(now time.Time) {
 	c.unheard = now

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,6 +95,13 @@ func (b *Bus) Consumers(ctx context.Context, name string) (found []bus.Consumer,
 		}
 		for durable, d := range s.durables {
 			found = append(found, d.standing(durable))
+		}
+		for i, r := range s.readings {
+			c := bus.Consumer{Name: fmt.Sprint("reader-", i), Answered: r.dealt, Ended: !r.ended.IsZero()}
+			for m, ok := s.after(r.dealt+1, ""); ok; m, ok = s.after(m.Sequence+1, "") {
+				c.Unanswered++
+			}
+			found = append(found, c)
 		}
 		return nil
 	})

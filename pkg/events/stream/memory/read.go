@@ -124,6 +124,15 @@ func (b *Bus) Say(topic string, data []byte) error {
 	})
 }
 
+// Absent tells whether nothing listens on a topic; see [bus.Peers].
+func (b *Bus) Absent(ctx context.Context, topic string) (absent bool) {
+	_ = b.do(ctx, func() error {
+		absent = !slices.ContainsFunc(b.listeners, func(l *listener) bool { return l.topic == topic })
+		return nil
+	})
+	return absent
+}
+
 type listener struct {
 	topic string
 	heard chan []byte

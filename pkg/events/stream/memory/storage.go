@@ -29,6 +29,7 @@ type stream struct {
 	newest   map[string]uint64 // by subject
 	ids      map[string]put
 	durables map[string]*durable
+	readings []*reading
 	// changed is closed, and replaced, when something was stored; and closed
 	// for good when the stream has ended.
 	changed chan struct{}

@@ -234,11 +234,20 @@ func testPeers(t *testing.T, b bus.Bus) {
 		k.must(b.Say("other", []byte("elsewhere")))
 		return len(heard) > 0
 	})
+	absent := func(topic string) bool {
+		asking, done := context.WithTimeout(k.ctx, 100*time.Millisecond)
+		defer done()
+		return b.Absent(asking, topic)
+	}
+	if absent("watcher") || !absent("other") {
+		t.Errorf("absent: the topic that is listened to %t, the other one %t", absent("watcher"), absent("other"))
+	}
 	cancel()
 	k.must(<-ended)
 	close(heard)
+	k.eventually("nothing listens any more", func() bool { return absent("watcher") })
 	for text := range heard {
-		if text != "alive" {
+		if text != "alive" && text != "" {
 			t.Errorf("heard %q on the topic", text)
 		}
 	}

@@ -52,6 +52,8 @@ func Conform(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"FollowHandlerError", testFollowHandlerError},
 		{"FollowForgotten", testFollowForgotten},
 		{"FollowBeyondTheEnd", testFollowBeyondTheEnd},
+		{"Consume", testConsume},
+		{"ConsumeWhatIsLeft", testConsumeWhatIsLeft},
 		{"Work", testWork},
 		{"WorkAnswers", testWorkAnswers},
 		{"WorkNew", testWorkNew},
@@ -220,19 +222,26 @@ type reading struct {
 }
 
 func (k *kit) follow(stream string, from uint64) *reading {
+	return k.reads(func(ctx context.Context, r *reading) error { return k.bus.Follow(ctx, stream, from, r.take) })
+}
+
+// reads runs a reader until it is cancelled.
+func (k *kit) reads(read func(context.Context, *reading) error) *reading {
 	ctx, cancel := context.WithCancel(k.ctx)
 	r := &reading{ended: make(chan struct{}), cancel: cancel}
 	k.Cleanup(func() { cancel(); <-r.ended })
 	go func() {
 		defer close(r.ended)
-		r.err = k.bus.Follow(ctx, stream, from, func(batch []events.Message) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.read = append(r.read, batch...)
-			return nil
-		})
+		r.err = read(ctx, r)
 	}()
 	return r
+}
+
+func (r *reading) take(batch []events.Message) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = append(r.read, batch...)
+	return nil
 }
 
 func (r *reading) messages() []events.Message {

@@ -1,0 +1,121 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A reader that consumes acknowledges by sequence: one answer stands for every message up to
+// the one that it is sent for. The answers of few messages are enough, so only some of them
+// are kept for a reader that has not dealt with much.
+
+const (
+	// ackEvery is how often a reader acknowledges.
+	ackEvery = 250 * time.Millisecond
+	// mostReplies bounds the messages for which an answer can be sent.
+	mostReplies = 4096
+)
+
+// acks are the messages of a session for which an answer can be sent.
+type acks struct {
+	mu      sync.Mutex
+	replies []reply // by their sequences
+}
+
+// reply is where the answer for a message is sent.
+type reply struct {
+	sequence uint64
+	to       string
+}
+
+func (a *acks) add(sequence uint64, to string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.replies = append(a.replies, reply{sequence, to}); len(a.replies) < mostReplies {
+		return
+	}
+	kept := a.replies[:0]
+	for i, r := range a.replies {
+		if i%2 == 1 {
+			kept = append(kept, r)
+		}
+	}
+	a.replies = kept
+}
+
+// upTo gives where to send the answer for everything up to a sequence; "" for nothing new.
+func (a *acks) upTo(sequence uint64) (to string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for n < len(a.replies) && a.replies[n].sequence <= sequence {
+		to = a.replies[n].to
+		n++
+	}
+	a.replies = a.replies[n:]
+	return to
+}
+
+func (a *acks) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.replies = nil
+}
+
+// acking ticks when it is time to acknowledge; never for a reader that does not.
+func (f *follower) acking() (tick <-chan time.Time, done func()) {
+	if f.dealt == nil {
+		return nil, func() {}
+	}
+	t := time.NewTicker(ackEvery)
+	return t.C, func() { t.Stop(); f.acknowledge() }
+}
+
+// acknowledge tells the server how far the reader has dealt with the stream. An answer that
+// is lost is made up for by the next.
+func (f *follower) acknowledge() {
+	if to := f.acks.upTo(f.dealt()); to != "" {
+		_ = f.bus.conn.Publish(to, nil)
+	}
+}
+
+// leave removes the consumer of a session. That of a reader that acknowledges stays when the
+// reader ends, so that its successor knows how far it got.
+func (f *follower) leave(ctx context.Context, name string) {
+	if f.acks.clear(); f.dealt == nil || ctx.Err() == nil {
+		f.bus.make.leave(f.stream, name)
+	}
+}
+
+// ended tells whether a consumer is that of a reader that acknowledges and has ended: nothing
+// asks it for more.
+func ended(info *jetstream.ConsumerInfo) bool {
+	return info.Config.AckPolicy == jetstream.AckAllPolicy && info.NumWaiting == 0
+}
+
+// Left is how far readers that have ended had dealt with a stream; see [bus.Queue].
+func (b *Bus) Left(ctx context.Context, stream string) (dealt uint64, ok bool, err error) {
+	request, done := b.guarded(ctx, "CONSUMER.LIST."+stream)
+	defer done()
+	handle, err := b.handle(request, stream)
+	if err != nil {
+		return 0, false, translated(request, err)
+	}
+	list := handle.ListConsumers(request)
+	for info := range list.Info() {
+		if !ended(info) {
+			continue
+		}
+		if floor := max(info.AckFloor.Stream, info.Config.OptStartSeq-1); !ok || floor < dealt {
+			dealt, ok = floor, true
+		}
+	}
+	if err := translated(request, list.Err()); err != nil {
+		return 0, false, fmt.Errorf("list the readers of %s: %w", stream, err)
+	}
+	return dealt, ok, nil
+}

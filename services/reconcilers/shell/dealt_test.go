@@ -1,0 +1,129 @@
+package shell
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// What a process before this one had dealt with asks for no turns, nor does what was there when
+// this one began, if it is not known how far another got: a desk that opens asks about all that
+// is there. What is behind that names what asks for it.
+func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		left  uint64
+		known bool
+		want  []uint64 // the changes that ask for turns
+		floor uint64
+	}{
+		"no process before this one":          {0, false, nil, 5},
+		"one that had dealt with some":        {3, true, []uint64{4, 5}, 3},
+		"one that had dealt with all":         {5, true, nil, 5},
+		"one that had read more than is kept": {9, true, nil, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &predecessor{telling: telling{
+					state: bus.State{First: 1, Last: 5, Messages: 5}, told: map[string][]events.Message{podState: logged(1, 3, 4, 5)},
+				}, left: tc.left, known: tc.known}
+				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+				f.Memory.Register(choosy(new(int)).Describe())
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- f.session(ctx) }()
+				synctest.Wait()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				var got []uint64
+				all := f.Memory.readers["toy"].take()
+				for _, k := range all.keys {
+					for _, why := range all.causes[k].triggers {
+						got = append(got, why.Sequence)
+					}
+				}
+				if !cmp.Equal(got, tc.want) {
+					t.Errorf("changes %v ask for turns, want %v", got, tc.want)
+				}
+				if f.floor != tc.floor {
+					t.Errorf("it goes on behind %d, want %d", f.floor, tc.floor)
+				}
+			})
+		})
+	}
+}
+
+// predecessor is a bus that knows how far a process before this one got.
+type predecessor struct {
+	telling
+	left  uint64
+	known bool
+}
+
+func (b *predecessor) Left(context.Context, string) (uint64, bool, error) {
+	return b.left, b.known, nil
+}
+
+// A change is dealt with when every key that it asked for has had its turn, and that is stored.
+func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
+	o := open(t, Settings{Pace: -1})
+	is := func(what string, sets, pods uint64) {
+		t.Helper()
+		want := map[kinds.Name]uint64{kinds.ReplicaSets.Name: sets, kinds.Pods.Name: pods}
+		if got := o.desk.Dealt(); !cmp.Equal(got, want) {
+			t.Errorf("%s: dealt with up to %v, want %v", what, got, want)
+		}
+	}
+	o.change(kinds.Pods.Kind, events.Is, aPod("alone", "", 1))
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("db", 1, 0, 0, ""))
+	is("nothing was wanted", 1, 1)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
+	is("while the key is recalled", 1, 1)
+	o.recalled(Past{}, Past{})
+	o.take(events.Act)
+	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 2))
+	is("while the turn is being stored", 1, 1)
+	o.answer(events.Act, 10, nil)
+	o.answer(o.take(events.Tell).Lane, 11, nil)
+	is("when its turns are stored", 2, 2)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 3, 1, ""))
+	is("while the act of before has no outcome", 2, 2)
+}
+
+// How far is told a little later, and without another event.
+func TestALoopTellsHowFarItGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := NewMemory()
+		memory.Register(choosy(new(int)).Describe())
+		memory.Follow(kinds.Pods.Kind)
+		memory.Follow(kinds.ReplicaSets.Kind)
+		l := NewLoop(&torn{}, choosy(new(int)), memory, Settings{}, nil)
+		f := Follower{Memory: memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		memory.Fold(kinds.Pods.Name, logged(1))
+		if got := f.dealt(); got != 0 {
+			t.Errorf("%d is dealt with before the loop was told", got)
+		}
+		for range 3 {
+			l.Tell(func(d *Desk) { d.Folded(kinds.Pods.Name) })
+			synctest.Wait()
+		}
+		time.Sleep(2 * countEvery) // virtual
+		synctest.Wait()
+		if got := f.dealt(); got != 1 {
+			t.Errorf("%d is dealt with, want 1", got)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

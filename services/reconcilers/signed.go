@@ -1,0 +1,51 @@
+package reconcilers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/shell"
+)
+
+// signatures are those of the heartbeats of reconcilers. Keys are left to a replica that is
+// heard, and every user that may publish can make one up. So a reconciler signs its heartbeats
+// with the key for turns, and where there are keys, one without a good signature counts as not
+// said.
+type signatures struct {
+	of  shell.Signatures
+	now func() time.Time // by the clock of the bus, so that a machine's own may be wrong
+
+	unproven prometheus.Counter
+	tell     rate.Sometimes // how often the log tells of heartbeats that do not count
+}
+
+func newSignatures(of shell.Signatures, now func() time.Time) *signatures {
+	return &signatures{
+		of: of, now: now, tell: rate.Sometimes{Interval: 10 * time.Second},
+		unproven: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_reconcilers_unproven_heartbeats_total",
+			Help: "Times that a process said on the bus that it was a reconciler, and no trusted reconciler had signed that. It counts as not said.",
+		}),
+	}
+}
+
+func (s *signatures) sign(heartbeat []byte) []byte {
+	return s.of.Sign.Hint(events.Reconcilers, heartbeat, s.now())
+}
+
+// signed tells whether a reconciler has signed a heartbeat.
+func (s *signatures) signed(heartbeat []byte) bool {
+	err := s.of.Heartbeat(heartbeat, s.now())
+	if err == nil {
+		return true
+	}
+	s.unproven.Inc()
+	s.tell.Do(func() {
+		klog.Background().Error(err, "A process speaks as a reconciler on the bus, and no trusted reconciler has signed what it says; it counts as not said")
+	})
+	return false
+}
