@@ -168,14 +168,15 @@ func (d *Desk) Shut(kind kinds.Name) {
 // opened.
 //
 // When the last of the kinds that were shut is open, every key of the memory is
-// asked once: nobody knows what happened before this desk was there.
+// asked once: nobody knows what happened before this desk was there. A kind that is
+// found or forgotten later has its keys asked when it is opened.
 func (d *Desk) Open(kind kinds.Name) {
 	_, shut := d.shut[kind]
 	if delete(d.shut, kind); shut && len(d.shut) == 0 {
 		d.freedAt = d.now
 	}
+	told := d.turning[kind] // while a new epoch was told, changes asked for turns
 	delete(d.turning, kind)
-	again := d.forgotten[kind]
 	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
@@ -184,8 +185,8 @@ func (d *Desk) Open(kind kinds.Name) {
 	}
 	d.recheck(kind)
 	d.Folded(kind)
-	if again && d.Awake() {
-		d.askAbout(kind) // what came while it was forgotten is among what was there already
+	if shut && !told && d.askedAll {
+		d.askAbout(kind) // what was there before its log is followed comes as no change
 	}
 	if shut && len(d.shut) == 0 && !d.askedAll {
 		d.askedAll = true

@@ -492,6 +492,30 @@ func TestNothingIsDecidedWhileShut(t *testing.T) {
 	}
 }
 
+// Of a kind that is found while the desk is open, what was there before its log is followed comes
+// as no change. Its keys are asked about when it has been read, and those of other kinds are not.
+func TestAKindThatIsFoundLaterIsAskedAbout(t *testing.T) {
+	o := open(t, Settings{})
+	o.desk.Shut(unfound)
+	o.desk.Open(unfound)
+	o.change(kinds.Pods.Kind, events.Is, aPod("p", "other", 1))
+	before := o.desk.Tally().Nothing
+	o.desk.Shut(kinds.ReplicaSets.Name)
+	o.memory.Dealt(kinds.ReplicaSets.Name, 1)
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if _, asked := o.desk.entries[web]; asked {
+		t.Error("the change asks for a turn, although it was dealt with before")
+	}
+	o.desk.Open(kinds.ReplicaSets.Name)
+	o.run()
+	if n := o.desk.Tally().Nothing - before; n != 1 {
+		t.Errorf("%d turns when the kind has been read, want that of its object", n)
+	}
+	if o.desk.Open(kinds.ReplicaSets.Name); o.desk.Busy() {
+		t.Error("a kind that was open already is asked about again")
+	}
+}
+
 func TestSameInputsSameTurns(t *testing.T) {
 	play := func() []byte {
 		o := begun(t, Settings{})
