@@ -117,6 +117,10 @@ func (s *stage) kill(ctx context.Context, service string, n int) (victim string,
 	return victim, err
 }
 
+// lastWords is how many words of an unhealthy container's checks an error has: those of the
+// newest ones.
+const lastWords = 60
+
 // healthy waits until a service runs in n containers and each is well by its own
 // health check.
 func (s *stage) healthy(ctx context.Context, service string, n int) error {
@@ -130,7 +134,9 @@ func (s *stage) healthy(ctx context.Context, service string, n int) error {
 			return err
 		}
 		if unwell := slices.IndexFunc(states, func(state string) bool { return state != "healthy" }); unwell >= 0 {
-			return fmt.Errorf("a container of %s is %s", service, states[unwell])
+			// The error is for people; without what the check said it is the same error.
+			said, _ := s.docker(ctx, "inspect", "--format={{range .State.Health.Log}}{{println .Output}}{{end}}", ids[unwell])
+			return fmt.Errorf("a container of %s is %s: %s", service, states[unwell], strings.Join(said[max(0, len(said)-lastWords):], " "))
 		}
 		return nil
 	})

@@ -37,8 +37,9 @@ type Bus struct {
 	// refusal is the last thing that the server's permissions forbade on this
 	// connection.
 	refusal error
-	// unprovided: the last time that something was asked for there was no provisioner.
-	unprovided bool
+	// unprovided is when something was last asked for and there was no provisioner; zero:
+	// there has been one since.
+	unprovided time.Time
 	// down is why the connection is down.
 	down error
 	// shaken is closed, and replaced, when deliveries may have been lost: after
@@ -119,7 +120,7 @@ func (b *Bus) Healthy() error {
 		return bus.ErrClosed
 	case b.refusal != nil:
 		return b.refusal
-	case b.conn.IsConnected() && b.unprovided:
+	case b.conn.IsConnected() && time.Since(b.unprovided) < unprovidedFor:
 		return ErrNoProvisioner
 	case b.conn.IsConnected():
 		return nil

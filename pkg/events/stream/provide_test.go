@@ -306,6 +306,24 @@ func TestNoProvisioner(t *testing.T) {
 	}
 }
 
+// TestProvidedForAnother: a service that asked before there was a provisioner, and finds what
+// it needs since another service has had it made, is healthy without another request.
+func TestProvidedForAnother(t *testing.T) {
+	t.Parallel()
+	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))}).URL()
+	first, second := connect(t, stream.Options{URL: as("reconcilers", address)}), connect(t, stream.Options{URL: as("writer", address)})
+	asked, ended := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer ended()
+	if err := second.EnsureController(asked, "c"); err == nil || !errors.Is(second.Healthy(), stream.ErrNoProvisioner) {
+		t.Fatalf("without a provisioner: %v, %v", err, second.Healthy())
+	}
+	provide(t, address)
+	if err := errors.Join(first.EnsureController(t.Context(), "c"), second.EnsureController(t.Context(), "c")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second service is healthy", func() bool { return second.Healthy() == nil })
+}
+
 // TestTwoThatStartTogether: each finds no consumer and has it made; the second gets that of
 // the first, and the provisioner has nothing to complain of.
 func TestTwoThatStartTogether(t *testing.T) {

@@ -126,11 +126,18 @@ func answerOf(err error) answer {
 	return a
 }
 
+// unprovidedFor is for how long [Bus.Healthy] says that there is no provisioner. What is
+// missing is asked for again within [longPause]. If it no longer is, another service has had
+// it made, and there is nothing to ask for.
+const unprovidedFor = 3 * longPause
+
 // provided remembers whether there is a provisioner, for [Bus.Healthy].
 func (b *Bus) provided(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unprovided = errors.Is(err, nats.ErrNoResponders)
+	if b.unprovided = (time.Time{}); errors.Is(err, nats.ErrNoResponders) {
+		b.unprovided = time.Now()
+	}
 }
 
 // ensure has the provisioner make streams that are missing. Those that are there are
