@@ -24,6 +24,7 @@ import (
 //   - Which slice could not be written first.
 //   - What there is, where several are to be written and one is refused for good: upstream
 //     stops at it.
+//   - What the slices show whose Endpoints are on their way out ([fairMirrors]).
 func fairSliceEnds(rest Rest) func([]runtime.Object, Refusal, []Effect, []Effect) ([]Effect, []Effect) {
 	return func(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 		ofPods := slices.ContainsFunc(rest.Kinds, func(k kinds.Kind) bool { return k.Name == kinds.Pods.Name })
@@ -39,8 +40,18 @@ func fairSliceEnds(rest Rest) func([]runtime.Object, Refusal, []Effect, []Effect
 			told := func(e Effect) bool { return e.Verb == event }
 			return lets("other-slices-all-the-same", theirs, only(theirs, told)), only(ours, told)
 		}
+		if slices.ContainsFunc(world, leaving) {
+			return lets("mirrors-that-leave", theirs, howManySlices(theirs)), howManySlices(ours)
+		}
 		return lets("any-place", theirs, together(theirs)), together(ours)
 	}
+}
+
+// howManySlices are effects with the number of slices in the place of the slices.
+func howManySlices(effects []Effect) []Effect {
+	slice := func(e Effect) bool { return e.Resource == "endpointslices" }
+	out := only(effects, func(e Effect) bool { return !slice(e) })
+	return append(out, Effect{Verb: update, Resource: "endpointslices", Body: fmt.Sprint(len(effects)-len(out), " of them")})
 }
 
 // writes is how often our controller writes where nothing is refused.
