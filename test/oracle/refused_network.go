@@ -19,8 +19,8 @@ import (
 // are: which endpoint is in which slice is chance, and so are the names of new ones. It leaves
 // out:
 //
-//   - Everything, where something is refused and upstream keeps the empty slice of an earlier
-//     service.
+//   - Everything, where upstream keeps the empty slice of an earlier service. What is done
+//     where nothing is refused [fairSlices] compares.
 //   - Which slice could not be written first.
 //   - What there is, where several are to be written and one is refused for good: upstream
 //     stops at it.
@@ -28,7 +28,7 @@ import (
 func fairSliceEnds(rest Rest) func([]runtime.Object, Refusal, []Effect, []Effect) ([]Effect, []Effect) {
 	return func(world []runtime.Object, r Refusal, theirs, ours []Effect) ([]Effect, []Effect) {
 		ofPods := slices.ContainsFunc(rest.Kinds, func(k kinds.Kind) bool { return k.Name == kinds.Pods.Name })
-		if r.Times > 0 && ofPods && leftEmpty(world) != nil {
+		if ofPods && leftEmpty(world) != nil {
 			Uses("left-empty")
 			return nil, nil
 		}
