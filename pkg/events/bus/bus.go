@@ -186,13 +186,6 @@ func Before(m, other events.Message) bool { return m.Time.Add(skew).Before(other
 type Work struct {
 	Stream  string
 	Durable string
-	// Subject filters; empty means all of the stream.
-	Subject string
-	// HeadersOnly leaves the bodies out.
-	HeadersOnly bool
-	// New starts a consumer that does not exist yet at the end of the stream
-	// instead of its start.
-	New bool
 	// Since bounds how far back deliveries reach; 0 means to the start of the
 	// stream. A consumer that does not exist yet starts with what was stored that
 	// long ago, and so does one that goes through its history once more: it is made
@@ -203,11 +196,6 @@ type Work struct {
 	// Known tells whether a message has been dealt with; nil: every old one has. It
 	// is asked about few.
 	Known func(events.Message) bool
-	// Volatile keeps what has been answered in the server's memory instead of
-	// writing it to disk with every answer. A server that restarts forgets the
-	// consumer, and it is made anew; whoever works must then find out by other
-	// means what it missed.
-	Volatile bool
 	// AckWait is how long a delivery may stay unanswered before it comes again;
 	// 0 means 30 s.
 	AckWait time.Duration

@@ -87,7 +87,7 @@ func BenchmarkWork(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	var done atomic.Int64
-	job := bus.Work{Stream: subject.LogStream("pods"), Durable: "c", HeadersOnly: true}
+	job := bus.Work{Stream: subject.LogStream("pods"), Durable: "c"}
 	err := on.Work(ctx, job, func(d bus.Delivery) {
 		d.Done()
 		if done.Add(1) == int64(b.N) {

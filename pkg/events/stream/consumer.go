@@ -12,6 +12,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
+// lookupPatience is how long a look at a stream or consumer may take.
+const lookupPatience = 2 * time.Second
+
 // consumerOrder says which consumer is wanted. It has no subject to which messages would be
 // sent, so it can be given to the provisioner: whoever has a consumer asks it for messages.
 type consumerOrder struct {
@@ -24,20 +27,15 @@ type consumerOrder struct {
 	// Acks: the reader says how far it has dealt with what it was given, and the consumer
 	// outlives it.
 	Acks bool `json:"acks,omitempty"`
-	// From is the first sequence, or Since the time of the first message, or New means
-	// what is stored from now on.
+	// From is the first sequence, or Since the time of the first message.
 	From  uint64     `json:"from,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
-	New   bool       `json:"new,omitempty"`
 
 	AckWait    time.Duration `json:"ackWait,omitempty"` // nanoseconds
 	MaxPending int           `json:"maxPending,omitempty"`
-	Volatile   bool          `json:"volatile,omitempty"`
-	// Update changes the one that is there, Remake replaces it; Lost: where it was need
-	// not answer.
+	// Update changes the one that is there, Remake replaces it.
 	Update bool `json:"update,omitempty"`
 	Remake bool `json:"remake,omitempty"`
-	Lost   bool `json:"lost,omitempty"`
 
 	// name is that of a reader's consumer; empty: the client library makes one up.
 	name string
@@ -66,12 +64,6 @@ func (o consumerOrder) config() jetstream.ConsumerConfig {
 	if o.Since != nil {
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, o.Since
 	}
-	if o.New {
-		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverNewPolicy, 0, nil
-	}
-	if o.Volatile {
-		c.MemoryStorage, c.Replicas = true, 1
-	}
 	return c
 }
 
@@ -86,7 +78,7 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 		removal, done := context.WithTimeout(ctx, lookupPatience)
 		defer done()
 		err := b.js.DeleteConsumer(removal, o.Stream, o.Durable)
-		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !o.Lost {
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return nil, err
 		}
 	case o.Update:
@@ -115,7 +107,7 @@ func (b own) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer,
 // like tells whether a consumer that is there is as it is wanted, wherever it started.
 func (o consumerOrder) like(have jetstream.ConsumerConfig) bool {
 	want := o.config()
-	return have.MemoryStorage == want.MemoryStorage && have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
+	return have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
 		have.HeadersOnly == want.HeadersOnly && have.FilterSubject == want.FilterSubject &&
 		have.PriorityPolicy == want.PriorityPolicy && slices.Equal(have.PriorityGroups, want.PriorityGroups)
 }

@@ -199,11 +199,11 @@ func TestOrdersAreChecked(t *testing.T) {
 	if err := errors.Join(decider.EnsureController(t.Context(), "c"), watcher.EnsureKind(t.Context(), kinds.Pods.Kind)); err != nil {
 		t.Fatal(err)
 	}
-	work := func(b *stream.Bus, stream, durable, filter string) func() error {
+	work := func(b *stream.Bus, stream, durable string) func() error {
 		return func() error {
 			ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer stop()
-			if err := b.Work(ctx, bus.Work{Stream: stream, Durable: durable, Subject: filter}, func(bus.Delivery) {}); err != nil {
+			if err := b.Work(ctx, bus.Work{Stream: stream, Durable: durable}, func(bus.Delivery) {}); err != nil {
 				return err
 			}
 			all, err := connect(t, streamOptions(address)).Consumers(t.Context(), stream)
@@ -226,12 +226,12 @@ func TestOrdersAreChecked(t *testing.T) {
 		"a kind with a long name":                           func() error { return watcher.EnsureKind(t.Context(), long) },
 		"a kind in an unknown form":                         func() error { return watcher.EnsureKind(t.Context(), shapeless) },
 		"a shadow of nothing":                               func() error { return watcher.EnsureShadow(t.Context(), "unheard-of") },
-		"the reconcilers at the turns":                      work(decider, "TURN_c", "writer", ""),
-		"a writer at the outcomes":                          work(writer, "OUTCOME_c", "writer", ""),
-		"the watcher at the turns":                          work(watcher, "TURN_c", "writer", ""),
-		"a writer of workloads at the turns of a collector": work(workloads, "TURN_namespace-controller", "writer", ""),
+		"the reconcilers at the turns":                      work(decider, "TURN_c", "writer"),
+		"a writer at the outcomes":                          work(writer, "OUTCOME_c", "writer"),
+		"the watcher at the turns":                          work(watcher, "TURN_c", "writer"),
+		"a writer of workloads at the turns of a collector": work(workloads, "TURN_namespace-controller", "writer"),
 		"a writer of workloads, a collector's streams":      func() error { return workloads.EnsureController(t.Context(), "namespace-controller") },
-		"the reconcilers at the outcomes":                   work(decider, "OUTCOME_c", "c", ""),
+		"the reconcilers at the outcomes":                   work(decider, "OUTCOME_c", "c"),
 		"a watcher that acknowledges": func() error {
 			ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer stop()

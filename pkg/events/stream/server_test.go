@@ -247,7 +247,7 @@ func watch(t *testing.T, b *stream.Bus) (read, worked *tally) {
 		}
 	})
 	wg.Go(func() {
-		job := bus.Work{Stream: subject.StateStream("pods"), Durable: "c", HeadersOnly: true, AckWait: 2 * time.Second}
+		job := bus.Work{Stream: subject.StateStream("pods"), Durable: "c", AckWait: 2 * time.Second}
 		err := b.Work(ctx, job, func(d bus.Delivery) {
 			worked.add(d.Message().Sequence)
 			d.Done()

@@ -65,8 +65,6 @@ type worker struct {
 	made   time.Time // when the consumer of this session was
 	astray bool      // it has lost its place
 	asked  time.Time // when it was last asked whether a message is known
-	// silent is how often in a row nobody answered for the consumer.
-	silent int
 }
 
 func (w *worker) session(ctx context.Context) error {
@@ -124,8 +122,8 @@ func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRa
 // order is the consumer as it should be.
 func (w *worker) order() consumerOrder {
 	o := consumerOrder{
-		Stream: w.work.Stream, Durable: w.work.Durable, Subject: w.work.Subject, HeadersOnly: w.work.HeadersOnly,
-		New: w.work.New, AckWait: cmp.Or(w.work.AckWait, defaultAckWait), MaxPending: w.maxPending(), Volatile: w.work.Volatile,
+		Stream: w.work.Stream, Durable: w.work.Durable,
+		AckWait: cmp.Or(w.work.AckWait, defaultAckWait), MaxPending: w.maxPending(),
 	}
 	if w.work.Since > 0 {
 		start := time.Now().Add(-w.work.Since)
@@ -139,35 +137,25 @@ func (w *worker) order() consumerOrder {
 // has lost its place.
 func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 	order := w.order()
-	found, err := w.find(ctx)
+	lookup, done := context.WithTimeout(ctx, lookupPatience)
+	defer done()
+	found, err := w.bus.js.Consumer(lookup, w.work.Stream, w.work.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return w.bus.make.consumer(ctx, order)
-	case err != nil && w.lost():
-		return w.remake(ctx, order)
 	case err != nil:
 		return nil, err
-	}
-	have := found.CachedInfo().Config
-	if have.MemoryStorage != order.config().MemoryStorage { // where it is kept can't be changed
-		return w.remake(ctx, order)
 	}
 	if w.astray && found.CachedInfo().Created.Equal(w.made) { // nobody else has remade it
 		w.bus.stats.astray.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
 		w.bus.options.Log.Warn("making a consumer anew", "stream", w.work.Stream, "consumer", w.work.Durable, "because", errAstray)
-		return w.remake(ctx, order)
+		order.Remake = true
+		return w.bus.make.consumer(ctx, order)
 	}
-	if order.like(have) {
+	if order.like(found.CachedInfo().Config) {
 		return found, nil
 	}
 	order.Update = true
-	return w.bus.make.consumer(ctx, order)
-}
-
-// remake replaces the consumer by one that is kept elsewhere. Where its server
-// is away the cluster removes it all the same, and nobody says so.
-func (w *worker) remake(ctx context.Context, order consumerOrder) (jetstream.Consumer, error) {
-	order.Remake, order.Lost = true, w.lost()
 	return w.bus.make.consumer(ctx, order)
 }
 

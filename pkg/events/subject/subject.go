@@ -103,9 +103,6 @@ func Outcome(controller string, lane events.Lane, key events.Key) string {
 	return join("outcome", controller, string(lane), keyTokens(key))
 }
 
-// Wakes is every subject of a controller's fired wakes.
-func Wakes(controller string) string { return "wake." + controller + ".>" }
-
 // Wake is the subject on which a key's wake arrives when it fires.
 func Wake(controller string, key events.Key) string {
 	return join("wake", controller, keyTokens(key))

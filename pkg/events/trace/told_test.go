@@ -64,10 +64,6 @@ func TestASpanTellsWhatItIsAbout(t *testing.T) {
 	tells(t, r, map[attribute.Key]string{"millrace.repeats": "1"})
 	tracer.Turn(turn(parent)).End()
 	tells(t, r, map[attribute.Key]string{"millrace.repeats": ""})
-	for delivery, want := range map[int]string{0: "", 1: "1", 3: "3"} {
-		tracer.Process(trace.Question{Controller: "c", Parent: parent, Delivery: delivery}).End()
-		tells(t, r, map[attribute.Key]string{trace.Delivery: want})
-	}
 }
 
 // TestARequestTellsHowItWasAnswered: its place, its try, and why it failed.

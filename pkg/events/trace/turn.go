@@ -19,8 +19,6 @@ type Question struct {
 	// Parent is the newest cause that is sampled, and Triggers are all of them.
 	Parent   events.Trace
 	Triggers []events.Trigger
-	// Delivery is how often the newest trigger has been delivered; 0: not known.
-	Delivery int
 	// Began is when it was asked.
 	Began time.Time
 }
@@ -49,9 +47,6 @@ func (t *Tracer) Process(q Question) *Span {
 	}
 	attrs := append(processes(newest.Stream, q.Controller), at(newest.Sequence)...)
 	attrs = append(attrs, Controller.String(q.Controller), semconv.MessagingBatchMessageCount(max(1, len(q.Triggers))))
-	if q.Delivery > 0 {
-		attrs = append(attrs, Delivery.Int(q.Delivery))
-	}
 	b := birth{
 		name: "process " + newest.Stream, kind: otel.SpanKindConsumer, parent: q.Parent, at: q.Began, links: links,
 		attrs: append(attrs, object(q.About)...),

@@ -118,7 +118,7 @@ func (d *durable) standing(name string) bus.Consumer {
 			c.Again++
 		}
 	}
-	for m, ok := d.stream.after(d.next, d.work.Subject); ok; m, ok = d.stream.after(m.Sequence+1, d.work.Subject) {
+	for m, ok := d.stream.after(d.next, ""); ok; m, ok = d.stream.after(m.Sequence+1, "") {
 		c.Pending++
 	}
 	return c

@@ -46,8 +46,14 @@ func TestTimeIsTheTests(t *testing.T) {
 		}
 		fired := make(chan time.Duration)
 		go func() {
-			_ = b.Work(t.Context(), bus.Work{Stream: subject.WakeStream, Durable: "c", Subject: subject.Wakes("c")},
-				func(d bus.Delivery) { d.Done(); fired <- time.Since(start) })
+			_ = b.Follow(t.Context(), subject.WakeStream, 1, func(batch []events.Message) error {
+				for _, m := range batch {
+					if m.Subject == subject.Wake("c", key) {
+						fired <- time.Since(start)
+					}
+				}
+				return nil
+			})
 		}()
 		if got := <-fired; got != 24*time.Hour {
 			t.Errorf("the wake fired after %v", got)

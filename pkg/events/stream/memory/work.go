@@ -111,10 +111,7 @@ func (s *stream) durable(w bus.Work) *durable {
 	d := s.durables[w.Durable]
 	if d == nil {
 		d = &durable{stream: s, next: 1, pending: map[uint64]*pending{}, ready: make(chan struct{})}
-		switch {
-		case w.New:
-			d.next = s.last + 1
-		case w.Since > 0:
+		if w.Since > 0 {
 			d.made = s.last
 			d.next = s.since(s.bus.clock.Now().Add(-w.Since))
 		}
@@ -136,7 +133,7 @@ func (d *durable) take() *delivery {
 	if len(d.pending) >= d.work.MaxPending {
 		return nil
 	}
-	m, ok := d.stream.after(d.next, d.work.Subject)
+	m, ok := d.stream.after(d.next, "")
 	if !ok {
 		return nil
 	}
@@ -154,9 +151,6 @@ func (d *durable) deliver(m events.Message, p *pending) *delivery {
 	p.due = false
 	d.dueAfter(m.Sequence, p, d.work.AckWait)
 	m = clone(m)
-	if d.work.HeadersOnly {
-		m.Data = nil
-	}
 	return &delivery{durable: d, message: m, attempt: p.attempt, ackWait: d.work.AckWait}
 }
 

@@ -57,7 +57,7 @@ func (a *answering) did() {
 
 func (a *answering) answer(round int) {
 	a.Helper()
-	job := bus.Work{Stream: a.stream, Durable: fmt.Sprint("writer-", round), AckWait: a.wait, New: true}
+	job := bus.Work{Stream: a.stream, Durable: fmt.Sprint("writer-", round), AckWait: a.wait, Since: time.Nanosecond}
 	a.worker = a.work(job)
 	defer a.stop(a.worker)
 	a.made(job.Stream, job.Durable)

@@ -2,6 +2,7 @@ package streamtest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -296,14 +297,14 @@ func testLargestObject(t *testing.T, b bus.Bus) {
 
 func testSchedule(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
-	w := k.work(bus.Work{Stream: subject.WakeStream, Durable: controller, Subject: subject.Wakes(controller)})
+	fires := k.fires()
 	start := time.Now()
 	early, second := k.replaced()
 	k.must(b.Schedule(k.ctx, wake("past", start.Add(-time.Hour), "past")))
 	k.must(b.Schedule(k.ctx, wake("zero", time.Time{}, "zero")))
 	k.must(b.Schedule(k.ctx, wake("far", start.AddDate(2000, 0, 0), "far")))
 	for missing := map[string]bool{second: true, "past": true, "zero": true}; len(missing) > 0; {
-		got := k.fired(k.next(w))
+		got := k.fired(<-fires)
 		if !missing[got] && !early[got] {
 			t.Errorf("%q has fired", got)
 		}
@@ -311,8 +312,8 @@ func testSchedule(t *testing.T, b bus.Bus) {
 	}
 	for silent := time.After(500 * time.Millisecond); silent != nil; {
 		select {
-		case d := <-w.deliveries:
-			if got := k.fired(d); !early[got] {
+		case m := <-fires:
+			if got := k.fired(m); !early[got] {
 				t.Errorf("%q has fired in the end", got)
 			}
 		case <-silent:
@@ -322,7 +323,7 @@ func testSchedule(t *testing.T, b bus.Bus) {
 	// A key can be woken again after it was.
 	k.must(b.Schedule(k.ctx, wake("past", time.Now(), "again")))
 	for got := ""; got != "again"; {
-		if got = k.fired(k.next(w)); got != "again" && !early[got] {
+		if got = k.fired(<-fires); got != "again" && !early[got] {
 			t.Fatalf("the second wake is %q", got)
 		}
 	}
@@ -350,22 +351,36 @@ func (k *kit) replaced() (early map[string]bool, counts string) {
 	}
 }
 
-// fired answers a wake, and gives its reason.
-func (k *kit) fired(d bus.Delivery) (because string) {
+// fires are the wakes of the controller that fire from now on.
+func (k *kit) fires() <-chan events.Message {
+	out := make(chan events.Message, 1000)
+	k.reads(func(ctx context.Context, _ *reading) error {
+		return k.bus.Follow(ctx, subject.WakeStream, 1, func(batch []events.Message) error {
+			for _, m := range batch {
+				// The stream has those that are set as well.
+				if of, key, err := subject.ParseWake(m.Subject); err == nil && of == controller && m.Subject == subject.Wake(controller, key) {
+					out <- m
+				}
+			}
+			return nil
+		})
+	})
+	return out
+}
+
+// fired gives the reason of a wake.
+func (k *kit) fired(m events.Message) (because string) {
 	k.Helper()
 	var got events.Wake
-	k.must(events.DecodeJSON(d.Message(), &got))
-	_, key, err := subject.ParseWake(d.Message().Subject)
-	k.must(err)
-	if key != got.Key || d.Message().Subject != subject.Wake(controller, key) {
-		k.Errorf("the wake of %v came on %s", got.Key, d.Message().Subject)
+	k.must(events.DecodeJSON(m, &got))
+	if m.Subject != subject.Wake(controller, got.Key) {
+		k.Errorf("the wake of %v came on %s", got.Key, m.Subject)
 	}
 	if now := time.Now(); now.Before(got.At) {
 		k.Errorf("%s fired %v early", got.Because, got.At.Sub(now))
 	}
-	if d.Message().Get(events.HeaderTraceParent) != "00-11-22-01" {
+	if m.Get(events.HeaderTraceParent) != "00-11-22-01" {
 		k.Error("the wake has lost its trace")
 	}
-	d.Done()
 	return got.Because
 }

@@ -180,65 +180,9 @@ func testWork(t *testing.T, b bus.Bus) {
 		t.Errorf("after a pause the work goes on at %d, want %d", d.Message().Sequence, n)
 	}
 	job.Durable = "other"
-	job.Subject = subject.Turn(controller, events.Act, key("key-3"))
-	other := k.work(job)
-	d := k.next(other)
-	if d.Message().Sequence != 4 {
-		t.Errorf("the filtered consumer begins at %d, want 4", d.Message().Sequence)
+	if d := k.next(k.work(job)); d.Message().Sequence != 1 {
+		t.Errorf("another consumer begins at %d, want 1", d.Message().Sequence)
 	}
-	d.Done()
-	k.silence(other, 200*time.Millisecond)
-}
-
-func testWorkNew(t *testing.T, b bus.Bus) {
-	k := newKit(t, b)
-	_, err := b.Store(k.ctx, turn("old", "old"), 0)
-	k.must(err)
-	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "new", New: true}
-	w := k.work(job)
-	k.made(job.Stream, job.Durable) // what is stored from now on is new
-	k.silence(w, 300*time.Millisecond)
-	_, err = b.Store(k.ctx, turn("young", "young"), 0)
-	k.must(err)
-	d := k.next(w)
-	if string(d.Message().Data) != "young" {
-		t.Errorf("the first delivery is %s", d.Message().Data)
-	}
-	d.Done()
-	k.stop(w)
-	// It exists now: it goes on where it stood, and not at the end.
-	_, err = b.Store(k.ctx, turn("meanwhile", "meanwhile"), 0)
-	k.must(err)
-	if d := k.next(k.work(job)); string(d.Message().Data) != "meanwhile" {
-		t.Errorf("the consumer goes on with %s", d.Message().Data)
-	}
-}
-
-// A volatile consumer is as good as any other while the server lives: it outlives
-// who works, and what was not answered comes again.
-func testWorkVolatile(t *testing.T, b bus.Bus) {
-	k := newKit(t, b)
-	job := bus.Work{Stream: subject.TurnStream(controller), Durable: "volatile", Volatile: true, AckWait: 500 * time.Millisecond}
-	w := k.work(job)
-	for _, name := range []string{"done", "unanswered"} {
-		_, err := b.Store(k.ctx, turn(name, name), 0)
-		k.must(err)
-		d := k.next(w)
-		for string(d.Message().Data) != name {
-			d.Done() // its first answer was late
-			d = k.next(w)
-		}
-		if name == "done" {
-			d.Done()
-			k.eventually("it is answered", func() bool { return k.made(job.Stream, job.Durable).Answered == 1 })
-		}
-	}
-	k.stop(w)
-	d := k.next(k.work(job))
-	if string(d.Message().Data) != "unanswered" || d.Attempt() != 2 {
-		t.Errorf("after the change of hands came %s, attempt %d", d.Message().Data, d.Attempt())
-	}
-	d.Done()
 }
 
 func testWorkShared(t *testing.T, b bus.Bus) {
@@ -279,15 +223,6 @@ func testWorkShared(t *testing.T, b bus.Bus) {
 	}
 	for range 20 {
 		k.next(two).Done()
-	}
-}
-
-func testWorkHeadersOnly(t *testing.T, b bus.Bus) {
-	k := newKit(t, b)
-	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 7))
-	d := k.next(k.work(bus.Work{Stream: subject.StateStream("pods"), Durable: controller, HeadersOnly: true}))
-	if m := d.Message(); len(m.Data) != 0 || m.Get(events.HeaderRV) != "7" {
-		t.Errorf("headers only gives %d bytes and version %q", len(m.Data), m.Get(events.HeaderRV))
 	}
 }
 
