@@ -64,7 +64,7 @@ var meanings = map[Condition][2]string{
 	KeysWait:          {"keys wait for their turn", "report it with the log of the reconcilers"},
 }
 
-// Conditions are all of them, sorted.
+// Conditions are those of controllers, sorted.
 func Conditions() []Condition {
 	all := make([]Condition, 0, len(meanings))
 	for c := range meanings {
@@ -75,7 +75,7 @@ func Conditions() []Condition {
 }
 
 // Reason is the condition in a phrase.
-func (c Condition) Reason() string { return cmp.Or(meanings[c][0], string(c)) }
+func (c Condition) Reason() string { return cmp.Or(meanings[c][0], keyReasons[c], string(c)) }
 
 // Advice is what to do about it.
 func (c Condition) Advice() string { return meanings[c][1] }

@@ -97,7 +97,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{
-		m.turns, m.shut, m.parked, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.members, m.service.stalls.seconds,
+		m.turns, m.shut, m.parked, m.broken, m.overtaken, m.active, m.lag, m.lagTime, m.behind, m.behindTime, m.members, m.service.stalls.seconds, m.service.stalls.keys,
 	}
 	for _, d := range append(own, m.upstream.descs()...) {
 		out <- d

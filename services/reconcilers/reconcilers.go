@@ -374,6 +374,17 @@ func (s *Service) Parked() map[string][]shell.Parked {
 	return out
 }
 
+// Key is how a key of a controller stands in this process; ok is false where the controller does
+// not run here, or does not answer before the context ends.
+func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k events.KeyState, ok bool) {
+	for _, l := range s.loops {
+		if l.Name() == controller {
+			return l.Key(ctx, key)
+		}
+	}
+	return k, false
+}
+
 // Unpark has a parked key tried again.
 func (s *Service) Unpark(controller string, key events.Key) {
 	for _, l := range s.loops {

@@ -37,15 +37,23 @@ type stalls struct {
 	mu    sync.Mutex
 	found map[string]events.Stall
 	told  map[string]time.Time // when the log last said so
+	// waiting are the keys that wait for long, by controller and condition, and remarked is
+	// when the log last said so of both.
+	waiting  map[string]map[events.Condition]shell.Waiting
+	remarked map[string]time.Time
 
-	seconds *prometheus.Desc
+	seconds, keys *prometheus.Desc
 }
 
 func newStalls() *stalls {
 	return &stalls{
 		clock: time.Now, found: map[string]events.Stall{}, told: map[string]time.Time{},
+		waiting: map[string]map[events.Condition]shell.Waiting{}, remarked: map[string]time.Time{},
 		seconds: prometheus.NewDesc("millrace_reconcilers_stalled_seconds",
 			"For how long the controller has had work and decided nothing, and the condition; 0 and the condition \"none\" while that is less than 30 s.",
+			[]string{"controller", "condition"}, nil),
+		keys: prometheus.NewDesc("millrace_reconcilers_waiting_keys",
+			"Keys that have waited for their turn, its outcome or its effects for more than 10 s, by condition; there is none without such keys.",
 			[]string{"controller", "condition"}, nil),
 	}
 }
@@ -54,9 +62,13 @@ func newStalls() *stalls {
 // changed.
 func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
 	found := map[string]events.Stall{}
+	s.drop(loops)
 	for _, l := range loops {
 		asking, cancel := context.WithTimeout(ctx, stallsTimeout)
 		stall, stalled, known := l.Stall(asking)
+		if waiting, ok := l.Waiting(asking); ok {
+			s.wait(l.Name(), waiting)
+		}
 		cancel()
 		if ctx.Err() != nil {
 			return false
@@ -103,6 +115,37 @@ func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 	return changed
 }
 
+// drop forgets the keys of controllers that do not fall to this replica any more.
+func (s *stalls) drop(but []*shell.Loop) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.waiting, func(controller string, _ map[events.Condition]shell.Waiting) bool {
+		return !slices.ContainsFunc(but, func(l *shell.Loop) bool { return l.Name() == controller })
+	})
+}
+
+// wait takes in which keys of a controller wait, and logs what is news.
+func (s *stalls) wait(controller string, waiting map[events.Condition]shell.Waiting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	for condition := range s.waiting[controller] {
+		if _, still := waiting[condition]; !still {
+			delete(s.remarked, controller+"/"+string(condition))
+		}
+	}
+	s.waiting[controller] = waiting
+	for _, condition := range slices.Sorted(maps.Keys(waiting)) {
+		w, at := waiting[condition], controller+"/"+string(condition)
+		if last, told := s.remarked[at]; told && now.Sub(last) < stallsRemind {
+			continue
+		}
+		s.remarked[at] = now
+		klog.Background().Info("Keys wait", "controller", controller, "condition", condition, "reason", condition.Reason(), "about", w.About,
+			"keys", w.Keys, "oldest", w.Oldest.String(), "since", w.Since, "advice", condition.Advice())
+	}
+}
+
 // all are the controllers that stand still, sorted.
 func (s *stalls) all() []events.Stall {
 	s.mu.Lock()
@@ -129,6 +172,11 @@ func (s *stalls) collect(out chan<- prometheus.Metric, controller string) {
 		condition, seconds = string(stall.Condition), max(s.clock().Sub(stall.Since), 0).Seconds()
 	}
 	out <- prometheus.MustNewConstMetric(s.seconds, prometheus.GaugeValue, seconds, controller, condition)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for condition, w := range s.waiting[controller] {
+		out <- prometheus.MustNewConstMetric(s.keys, prometheus.GaugeValue, float64(w.Keys), controller, string(condition))
+	}
 }
 
 // watchStalls finds controllers that stand still and reports them, until the context

@@ -1,13 +1,16 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
@@ -80,6 +83,22 @@ func (f *flights) answer(at claim.Place, how func(bus.Delivery)) {
 	delete(f.deliveries, at)
 	f.mu.Unlock()
 	how(newest)
+}
+
+// of are the turns of a key that are in flight, the oldest first.
+func (f *flights) of(controller string, key events.Key) (all []events.TurnState) {
+	f.with(func(c *claim.Claims, now time.Time) {
+		for at, d := range f.deliveries {
+			m := d.Message()
+			of, lane, k, err := subject.ParseTurn(m.Subject)
+			if err != nil || of != controller || k != key {
+				continue
+			}
+			all = append(all, events.TurnState{Lane: lane, Turn: m.Sequence, Attempt: d.Attempt(), Stored: m.Time, Claim: c.Standing(at, now).String()})
+		}
+	})
+	slices.SortFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
+	return all
 }
 
 // claim is [claim.Claims.Claim].

@@ -311,6 +311,11 @@ func (s *Service) Checks() map[string]func() error {
 	}
 }
 
+// Key is what this writer has in flight of a key of a controller, the oldest first.
+func (s *Service) Key(controller string, key events.Key) []events.TurnState {
+	return s.flights.of(controller, key)
+}
+
 // Collectors are the metrics.
 func (s *Service) Collectors() []prometheus.Collector {
 	return append(s.metrics.collectors(), activity{s.share, s.config.Controllers})

@@ -223,16 +223,7 @@ func (l *Loop) Tally() Tally {
 // Backlog is, by kind, what waits longest for its turn; ok is false when the loop
 // does not say so in time.
 func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok bool) {
-	answer := make(chan map[kinds.Name]Backlog, 1)
-	if !l.offer(ctx, func() { answer <- l.desk.Backlog() }) {
-		return nil, false
-	}
-	select {
-	case backlog = <-answer:
-		return backlog, true
-	case <-ctx.Done():
-		return nil, false
-	}
+	return ask(ctx, l, (*Desk).Backlog)
 }
 
 // offer has something done by the loop, if it has room for it in time.

@@ -187,18 +187,18 @@ func (d *Desk) unclear() wait {
 func (d *Desk) holdings() []wait {
 	found := map[events.Condition]*wait{}
 	for e, since := range d.pending {
-		condition, since, about := d.holding(e, since)
-		if condition == "" {
-			continue
+		condition, h, ok := d.holding(e, since)
+		if !ok || condition.OfKey() || slices.Contains(d.squinting, e) {
+			continue // what holds all of those is told by [Desk.unclear]
 		}
 		w := found[condition]
 		if w == nil {
-			w = &wait{condition: condition, since: since}
+			w = &wait{condition: condition, since: h.since}
 			found[condition] = w
 		}
-		w.since = earliest(w.since, since)
-		if !slices.Contains(w.about, about) && about != "" {
-			w.about = append(w.about, about)
+		w.since = earliest(w.since, h.since)
+		if !slices.Contains(w.about, h.about) && h.about != "" {
+			w.about = append(w.about, h.about)
 		}
 	}
 	var all []wait
@@ -209,33 +209,6 @@ func (d *Desk) holdings() []wait {
 		}
 	}
 	return all
-}
-
-// holding is what holds a key back, since when, and what that is about. It is "" for
-// what a moment ends that is known.
-func (d *Desk) holding(e *entry, since time.Time) (condition events.Condition, from time.Time, about string) {
-	for _, l := range []*lane{&e.act, &e.tell} {
-		switch {
-		case !e.awaitsLane(l):
-		case l.turn > l.outcome && l.storing.IsZero():
-			return events.NoOutcome, latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), d.attendance()
-		case len(l.dues) > 0:
-			return events.NotSeen, latest(latest(l.dues[0].since, since), d.seenAt), string(l.dues[0].result.Ref.Kind)
-		}
-	}
-	since = latest(latest(since, d.freedAt), latest(d.decidedAt, latest(d.heardAt, d.seenAt)))
-	switch {
-	case d.storeRefusal.err != nil:
-		return events.BusRefuses, latest(since, d.storeRefusal.since), d.storeRefusal.err.Error()
-	case d.recallRefusal.err != nil:
-		return events.BusRefuses, latest(since, d.recallRefusal.since), d.recallRefusal.err.Error()
-	case e.round != nil, e.recalling > 0, e.parking != "":
-		return events.BusRefuses, latest(since, d.repliedAt), "it does not answer"
-	case slices.Contains(d.squinting, e), d.now.Before(e.until), d.now.Before(latest(e.act.notBefore, e.tell.notBefore)), d.now.Before(e.alarm):
-		return "", since, ""
-	default:
-		return events.KeysWait, since, e.key.String()
-	}
 }
 
 // attendance tells whether there are writers.
@@ -268,21 +241,11 @@ func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) 
 		stall   events.Stall
 		stalled bool
 	}
-	answers := make(chan answer, 1)
-	look := func() {
-		l.desk.Advance(l.clock())
-		s, stalled := l.desk.Stall()
-		answers <- answer{s, stalled}
-	}
-	if !l.offer(ctx, look) {
-		return s, false, false
-	}
-	select {
-	case a := <-answers:
-		return a.stall, a.stalled, true
-	case <-ctx.Done():
-		return s, false, false
-	}
+	a, known := ask(ctx, l, func(d *Desk) (a answer) {
+		a.stall, a.stalled = d.Stall()
+		return a
+	})
+	return a.stall, a.stalled, known
 }
 
 // stalled is what can be told without the desk: a decision that does not end, streams

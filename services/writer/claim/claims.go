@@ -47,6 +47,11 @@ const (
 	Lost
 )
 
+// String is its name.
+func (s Standing) String() string {
+	return [...]string{"Held", "Uncertain", "Free", "Lost"}[s]
+}
+
 // Claims is what a writer knows of the turns that it and others have in flight. It is for one
 // goroutine at a time. Times are those of one clock that does not go back.
 type Claims struct {

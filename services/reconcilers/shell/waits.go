@@ -1,0 +1,222 @@
+package shell
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// Why a key waits. Each condition that holds a key back is one row of [conditions], and all that is
+// said of a wait is read there: whether the controller is stalled ([Desk.Stall]), which keys have
+// waited for long ([Desk.Waiting]), and how one key stands ([Desk.Key]).
+
+// hold is what keeps a key from its next turn.
+type hold struct {
+	since time.Time
+	until time.Time // time ends it then; zero: something has to happen
+	about string
+}
+
+// condition is one under which a key waits. holds is given since when the key has wanted a turn.
+type condition struct {
+	name  events.Condition
+	holds func(d *Desk, e *entry, since time.Time) (hold, bool)
+}
+
+// conditions are all of them, those first that explain others. A key for which none holds has all
+// that it wants.
+var conditions = []condition{
+	{events.OtherReplica, func(d *Desk, e *entry, since time.Time) (hold, bool) {
+		return hold{since: since}, !d.owns(e.key)
+	}},
+	{events.Parked, func(_ *Desk, e *entry, _ time.Time) (hold, bool) {
+		if e.parked == nil || e.dirty {
+			return hold{}, false
+		}
+		return hold{since: e.parked.At, about: e.parked.Reason}, true
+	}},
+	{events.NoOutcome, (*Desk).noOutcome},
+	{events.NotSeen, (*Desk).notSeen},
+	{events.BusRefuses, (*Desk).refused},
+	{events.CacheInconsistent, (*Desk).inconsistent},
+	{events.BackingOff, (*Desk).backingOff},
+	{events.KeysWait, func(d *Desk, e *entry, since time.Time) (hold, bool) {
+		return hold{since: d.moved(since), about: e.key.String()}, e.wants()
+	}},
+}
+
+// noOutcome: what became of the key's last turn is not known.
+func (d *Desk) noOutcome(e *entry, since time.Time) (hold, bool) {
+	for _, l := range []*lane{&e.act, &e.tell} {
+		if e.awaitsLane(l) && l.turn > l.outcome && l.storing.IsZero() {
+			return hold{since: latest(latest(l.since, d.inHand[l.turn]), latest(since, d.heardAt)), about: d.attendance()}, true
+		}
+	}
+	return hold{}, false
+}
+
+// notSeen: what was written has not come back.
+func (d *Desk) notSeen(e *entry, since time.Time) (hold, bool) {
+	for _, l := range []*lane{&e.act, &e.tell} {
+		if e.awaitsLane(l) && len(l.dues) > 0 {
+			return hold{since: latest(latest(l.dues[0].since, since), d.seenAt), about: string(l.dues[0].result.Ref.Kind)}, true
+		}
+	}
+	return hold{}, false
+}
+
+// refused: a request to the bus has failed, or has no answer yet.
+func (d *Desk) refused(e *entry, since time.Time) (hold, bool) {
+	since = d.moved(since)
+	switch {
+	case !e.wants():
+	case d.storeRefusal.err != nil:
+		return hold{since: latest(since, d.storeRefusal.since), about: d.storeRefusal.err.Error()}, true
+	case d.recallRefusal.err != nil:
+		return hold{since: latest(since, d.recallRefusal.since), about: d.recallRefusal.err.Error()}, true
+	case e.round != nil, e.recalling > 0, e.parking != "":
+		return hold{since: latest(since, d.repliedAt), about: "it does not answer"}, true
+	}
+	return hold{}, false
+}
+
+// inconsistent: its turn rests on kinds that are not held as of one moment.
+func (d *Desk) inconsistent(e *entry, since time.Time) (hold, bool) {
+	return hold{since: latest(since, d.heldSince)}, slices.Contains(d.squinting, e)
+}
+
+// backingOff: it is looked at again at a known moment.
+func (d *Desk) backingOff(e *entry, since time.Time) (hold, bool) {
+	until := latest(latest(e.until, e.alarm), latest(e.act.notBefore, e.tell.notBefore))
+	return hold{since: since, until: until}, e.wants() && d.now.Before(until)
+}
+
+// moved is since when nothing of the desk has moved, of a key that has waited since a moment.
+func (d *Desk) moved(since time.Time) time.Time {
+	return latest(latest(since, d.freedAt), latest(d.decidedAt, latest(d.heardAt, d.seenAt)))
+}
+
+// holding is the first check that holds a key back; ok is false where none does.
+func (d *Desk) holding(e *entry, since time.Time) (name events.Condition, h hold, ok bool) {
+	for _, c := range conditions {
+		if h, ok := c.holds(d, e, since); ok {
+			return c.name, h, true
+		}
+	}
+	return "", hold{}, false
+}
+
+// Key is how a key stands.
+func (d *Desk) Key(key events.Key) events.KeyState {
+	e, known := d.entries[key]
+	if !known {
+		e = &entry{key: key}
+	}
+	k := events.KeyState{
+		Known: known, Reason: "nothing asks for a turn", Act: e.act.state(), Tell: e.tell.state(),
+		WakeAt: timeOrNil(e.wake), Causes: slices.Clone(e.triggers),
+	}
+	since, pending := d.pending[e]
+	if !pending {
+		since = d.now
+	}
+	if len(d.shut) > 0 {
+		w := d.closed(d.shutSince)
+		checked(&k, w.condition, hold{since: w.since, about: w.detail()}, true)
+	}
+	for _, c := range conditions {
+		h, holds := c.holds(d, e, since)
+		checked(&k, c.name, h, holds)
+	}
+	return k
+}
+
+// checked adds one check to a key's state.
+func checked(k *events.KeyState, name events.Condition, h hold, holds bool) {
+	c := events.KeyCheck{Condition: name, Reason: name.Reason(), Holds: holds}
+	if holds {
+		c.Since, c.Until, c.About = timeOrNil(h.since), timeOrNil(h.until), h.about
+		if k.Waits == "" {
+			k.Waits, k.Reason = name, c.Reason
+		}
+	}
+	k.Checks = append(k.Checks, c)
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func (l *lane) state() events.LaneState {
+	s := events.LaneState{Turn: l.turn, Outcome: l.outcome, Failures: l.failures}
+	for _, u := range l.dues {
+		s.Unseen = append(s.Unseen, u.result.Ref)
+	}
+	return s
+}
+
+// LongWait is how long a key may wait under one condition before it is counted.
+const LongWait = 10 * time.Second
+
+// Waiting are the keys that have waited for [LongWait], and not for a moment that is known: how
+// many there are by condition, and the one that has waited longest.
+func (d *Desk) Waiting() map[events.Condition]Waiting {
+	found := map[events.Condition]Waiting{}
+	for e, since := range d.pending {
+		if !e.wants() || d.entries[e.key] != e {
+			continue
+		}
+		condition, h, ok := d.holding(e, since)
+		if !ok || condition.OfKey() || d.now.Sub(h.since) < LongWait {
+			continue
+		}
+		w := found[condition]
+		if w.Keys == 0 || h.since.Before(w.Since) {
+			w.Oldest, w.Since, w.About = e.key, h.since, h.about
+		}
+		w.Keys++
+		found[condition] = w
+	}
+	return found
+}
+
+// Waiting is how many keys wait under a condition.
+type Waiting struct {
+	Keys   int
+	Oldest events.Key
+	Since  time.Time
+	About  string
+}
+
+// Key is how a key stands; ok is false when the loop does not say so before the context ends.
+func (l *Loop) Key(ctx context.Context, key events.Key) (k events.KeyState, ok bool) {
+	return ask(ctx, l, func(d *Desk) events.KeyState { return d.Key(key) })
+}
+
+// Waiting are the keys that wait; ok is false when the loop does not say so before the context
+// ends.
+func (l *Loop) Waiting(ctx context.Context) (w map[events.Condition]Waiting, ok bool) {
+	return ask(ctx, l, (*Desk).Waiting)
+}
+
+// ask has the loop answer a question about its desk as it is now.
+func ask[T any](ctx context.Context, l *Loop, question func(*Desk) T) (answer T, ok bool) {
+	answers := make(chan T, 1)
+	if !l.offer(ctx, func() {
+		l.desk.Advance(l.clock())
+		answers <- question(l.desk)
+	}) {
+		return answer, false
+	}
+	select {
+	case answer = <-answers:
+		return answer, true
+	case <-ctx.Done():
+		return answer, false
+	}
+}
