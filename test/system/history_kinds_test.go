@@ -57,8 +57,8 @@ func TestStorageLosesKinds(t *testing.T) {
 // two pods, named lost.
 func (r *restored) loses(round int) (shape string, lose func(*testing.T, *together)) {
 	name := fmt.Sprint("lost", round)
+	lost := func(t *testing.T) { must(t, r.RestartStorage(t.Context(), os.RemoveAll)) }
 	anew := func(t *testing.T) {
-		must(t, r.RestartStorage(t.Context(), os.RemoveAll))
 		r.namespace = name
 		r.open(t)
 		r.deploy(t, "lost", 2)
@@ -68,12 +68,12 @@ func (r *restored) loses(round int) (shape string, lose func(*testing.T, *togeth
 	case 0:
 		return "a backup from before the kind", func(t *testing.T, m *together) { r.beforeTheKind(t, m, name) }
 	case 1:
-		return "nothing at all", func(t *testing.T, m *together) { r.define(t, m, name); anew(t) }
+		return "nothing at all", func(t *testing.T, m *together) { r.define(t, m, name); lost(t); anew(t) }
 	default:
 		return "nothing at all, and Millrace is started anew", func(t *testing.T, m *together) {
 			r.define(t, m, name)
 			m.stop(t)
-			must(t, r.RestartStorage(t.Context(), os.RemoveAll))
+			lost(t)
 			m.again(t, r.site)
 			anew(t)
 		}

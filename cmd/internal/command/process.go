@@ -24,6 +24,8 @@ type part struct {
 	collectors []prometheus.Collector
 	// pages are served on the health address, by path.
 	pages map[string]http.Handler
+	// key tells how a key of a controller stands; nil where there are no keys.
+	key keyTeller
 	// logins may see a page, by path, besides those who may see all.
 	logins map[string]health.Login
 }
@@ -62,8 +64,15 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 		if err != nil {
 			return err
 		}
+		var tellers []keyTeller
 		for _, p := range parts {
 			server.Serves(p.pages).Admits(p.logins)
+			if p.key != nil {
+				tellers = append(tellers, p.key)
+			}
+		}
+		if len(tellers) > 0 {
+			server.Serves(map[string]http.Handler{keysPage: keysHandler(tellers)})
 		}
 		go func() {
 			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {

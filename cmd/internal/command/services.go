@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/telemetry"
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -221,7 +222,7 @@ func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures,
 	if err != nil {
 		return nil, err
 	}
-	return append(parts, part{name: "reconcilers", run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: append(service.Collectors(), unsignedCollector(signatures.Sign)...)}), nil
+	return append(parts, part{name: "reconcilers", key: decidingKey(service), run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: append(service.Collectors(), unsignedCollector(signatures.Sign)...)}), nil
 }
 
 func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, keys signed, tracer *trace.Tracer) (part, error) {
@@ -234,7 +235,26 @@ func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.
 	if err != nil {
 		return part{}, err
 	}
-	return part{name: "writer", run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
+	return part{name: "writer", key: writingKey(service, chosen), run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
+}
+
+// decidingKey is how the reconcilers stand with a key.
+func decidingKey(s *reconcilers.Service) keyTeller {
+	return func(ctx context.Context, r *events.KeyReport) bool {
+		state, ok := s.Key(ctx, r.Controller, r.Key)
+		if ok {
+			r.Reconcilers = &state
+		}
+		return ok
+	}
+}
+
+// writingKey is what the writer has in flight of a key.
+func writingKey(s *writer.Service, chosen []reconcile.Any) keyTeller {
+	return func(_ context.Context, r *events.KeyReport) bool {
+		r.Writer = s.Key(r.Controller, r.Key)
+		return slices.ContainsFunc(chosen, func(c reconcile.Any) bool { return c.Describe().Name == r.Controller })
+	}
 }
 
 // tracingPart is the export of spans, which stops after whoever makes them.

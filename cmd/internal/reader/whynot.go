@@ -26,10 +26,12 @@ type whyNot struct {
 	// Reasons are what the object, its children and its owner say of why it is not as it
 	// is wanted.
 	Reasons []Reason `json:"reasons,omitempty"`
+	// Live is how the processes stand with the key that were asked.
+	Live []keyReport `json:"live,omitempty"`
 }
 
 func newWhyNot() *cobra.Command {
-	controller := ""
+	controller, live := "", &processes{}
 	return Program{
 		Use: "why-not KIND/NAME [--controller=NAME]", Short: "Show why an object is not as it is wanted: what its controller saw, decided and waits for",
 		Long: `Shows what stands in the way of an object, as far as the record tells: its conditions,
@@ -37,11 +39,13 @@ what became of the last turns about it, and the same of the objects that it owns
 how its controller stands with it: how far it has read, its last turns of the key and
 what became of them, and when it looks again. A controller that has answered the
 object's newest version without a turn has looked at it and wanted nothing. The
-controller is the one of the object's kind; --controller names another one.`,
-		Example: "  millrace why-not deploy/web\n  millrace why-not pod/web-6d5f7c9b4-x2x7p\n  millrace why-not deploy/web --controller=disruption-controller",
+controller is the one of the object's kind; --controller names another one. --live asks
+running reconcilers and writers, too, why the key waits at this moment.`,
+		Example: "  millrace why-not deploy/web\n  millrace why-not pod/web-6d5f7c9b4-x2x7p\n  millrace why-not deploy/web --controller=disruption-controller\n  millrace why-not deploy/web --live=http://127.0.0.1:10260",
 		Args:    cobra.RangeArgs(1, 2),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&controller, "controller", controller, "`name` of the controller (default that of the object's kind)")
+			live.add(f)
 		},
 		Run: func(ctx context.Context, s *Session, args []string) error {
 			kind, ref, err := s.Object(ctx, args)
@@ -51,6 +55,11 @@ controller is the one of the object's kind; --controller names another one.`,
 			answer, err := s.whyNot(ctx, kind, ref, controller)
 			if err != nil {
 				return err
+			}
+			if answer.Standing != nil {
+				if answer.Live, err = live.ask(ctx, answer.Controller, answer.Key); err != nil {
+					return err
+				}
 			}
 			return s.Print(answer, func(p *Paper) { drawWhyNot(p, ref, answer) })
 		},
@@ -163,6 +172,9 @@ func drawWhyNot(p *Paper, ref events.Ref, a *whyNot) {
 		p.Line("")
 	}
 	drawStanding(p, a.Standing)
+	for _, r := range a.Live {
+		drawKeyReport(p, r)
+	}
 	for _, c := range a.Others {
 		p.Line("%s", p.In(Dim, fmt.Sprintf("%s has decided about it, too: --controller=%s", c, c)))
 	}
