@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // stalledBy is what the metric says of the only controller.
@@ -122,6 +123,60 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			t.Errorf("when all is well it says %v, %s, %+v", note(), by, reported(t, w))
 		}
 	})
+}
+
+// TestKeysThatWaitAreCountedAndLogged: after ten seconds without a writer, once in the log however
+// long it lasts; and no more when a writer has come.
+func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w, _ := inMemoryWorld(ctx, t)
+		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
+		s := w.start(ctx)
+		defer s.end()
+		time.Sleep(shell.LongWait - time.Second) // virtual
+		synctest.Wait()
+		if n := waiting(t, s.Service, events.NoOutcome); n != 0 {
+			t.Errorf("%v keys are said to wait before ten seconds are over", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		klog.Flush()
+		if n, lines := waiting(t, s.Service, events.NoOutcome), strings.Count(text.String(), `"Keys wait"`); n != 1 || lines != 1 || !strings.Contains(text.String(), `condition="NoOutcome"`) {
+			t.Errorf("%v keys are said to wait, in %d lines, want 1 in 1: %s", n, lines, text)
+		}
+		w.writing(ctx, t, 0)
+		time.Sleep(events.ReportEvery)
+		synctest.Wait()
+		if n := waiting(t, s.Service, events.NoOutcome); n != 0 {
+			t.Errorf("%v keys are said to wait although a writer has come", n)
+		}
+		state, ok := s.Key(ctx, "copies", events.Key{Name: "first"})
+		if _, other := s.Key(ctx, "other", events.Key{}); !ok || other || !state.Known || state.Waits != "" {
+			t.Errorf("the key stands at %+v (%t), and that of a controller that does not run is told: %t", state, ok, other)
+		}
+	})
+}
+
+// waiting is what the metric says of the keys that wait under a condition.
+func waiting(t *testing.T, s *reconcilers.Service, under events.Condition) (keys float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "millrace_reconcilers_waiting_keys" && label(m, "condition") == string(under) {
+				keys += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return keys
 }
 
 func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {

@@ -21,6 +21,20 @@ const keysTimeout = 2 * time.Second
 // run the controller, or does not answer before the context ends.
 type keyTeller func(ctx context.Context, r *events.KeyReport) bool
 
+// keysPages is the page, where a service has keys.
+func keysPages(parts []part) map[string]http.Handler {
+	var tellers []keyTeller
+	for _, p := range parts {
+		if p.key != nil {
+			tellers = append(tellers, p.key)
+		}
+	}
+	if len(tellers) == 0 {
+		return nil
+	}
+	return map[string]http.Handler{keysPage: keysHandler(tellers)}
+}
+
 // keysHandler answers from what the services of this process know.
 func keysHandler(tellers []keyTeller) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

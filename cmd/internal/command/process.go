@@ -64,16 +64,10 @@ func (o *serviceOptions) run(ctx context.Context, parts []part) error {
 		if err != nil {
 			return err
 		}
-		var tellers []keyTeller
 		for _, p := range parts {
 			server.Serves(p.pages).Admits(p.logins)
-			if p.key != nil {
-				tellers = append(tellers, p.key)
-			}
 		}
-		if len(tellers) > 0 {
-			server.Serves(map[string]http.Handler{keysPage: keysHandler(tellers)})
-		}
+		server.Serves(keysPages(parts))
 		go func() {
 			if err := server.Serve(context.WithoutCancel(ctx), o.healthAddress); err != nil {
 				stop(err)

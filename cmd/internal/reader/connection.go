@@ -178,7 +178,8 @@ func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.
 	case errors.Is(err, stream.ErrUnauthorized):
 		return nil, fmt.Errorf("the bus at %s does not let you in (%w): give the reader's login with --nats-url=nats://USER:PASSWORD@HOST:4222, or --nats-credentials", c.Redacted(), err)
 	case connecting.Err() != nil:
-		return nil, c.unreachable(fmt.Errorf("no answer within %v: %w", time.Since(began).Round(100*time.Millisecond), err))
+		given, _ := connecting.Deadline() // the sooner one of both
+		return nil, c.unreachable(fmt.Errorf("no answer within %v: %w", given.Sub(began).Round(100*time.Millisecond), err))
 	default:
 		return nil, fmt.Errorf("connect to the bus at %s: %w", c.Redacted(), err)
 	}
