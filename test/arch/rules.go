@@ -199,7 +199,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/sign", "pkg/events/trace", grammar}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/sign", "pkg/events/trace", grammar, "github.com/tidwall/btree"}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{

@@ -288,7 +288,7 @@ func (d *Desk) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped) {
 			if !ok || !s.reader.maps(at) {
 				continue
 			}
-			for h := range k.namespaces.all() {
+			for h := range k.all.Scan {
 				keys, err := s.reader.keys(s, change{ref: h.ref, now: h.object})
 				if set.add(keys...); err != nil {
 					unread = append(unread, unmapped{h.ref, h.version, err.Error()})

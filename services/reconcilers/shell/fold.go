@@ -68,20 +68,12 @@ func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
 		}
 		k.position = max(k.position, f.sequence)
 	}
-	k.settle()
 	k.blurs()
-	m.dependents.settle()
 	for _, controller := range m.names {
 		r := m.readers[controller]
 		r.tell(scene{memory: m, reader: r}, kind, changes)
 	}
 	return k.position
-}
-
-func (k *kindMemory) settle() {
-	k.namespaces.settle()
-	k.controllers.settle()
-	k.uncontrolled.settle()
 }
 
 func read(kind kinds.Kind, message events.Message) fact { return readBy((*fact).decode, kind, message) }

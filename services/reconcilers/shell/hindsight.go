@@ -88,7 +88,6 @@ func (h *Hindsight) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole 
 	for _, f := range there {
 		h.memory.fold(t.kind, f.fact)
 	}
-	h.settle(t)
 	t.begin = step{sequence: sequence, census: t.kind.tally.Census(), whole: whole, sight: t.kind.sight}
 	t.show()
 }
@@ -112,7 +111,6 @@ func (h *Hindsight) Fold(kind kinds.Name, facts []Fact) {
 		h.fold(t, f)
 	}
 	t.at = len(t.steps)
-	h.settle(t)
 	h.trim(t)
 	t.show()
 }
@@ -197,7 +195,6 @@ func (h *Hindsight) move(t *track, to int) {
 		h.put(t, s.ref, s.now)
 	}
 	t.kind.sight = t.present().sight
-	h.settle(t)
 	t.show()
 }
 
@@ -211,11 +208,6 @@ func (h *Hindsight) put(t *track, ref events.Ref, is *state) {
 	} else if old, ok := t.kind.objects[at]; ok {
 		h.memory.drop(t.kind, old)
 	}
-}
-
-func (h *Hindsight) settle(t *track) {
-	t.kind.settle()
-	h.memory.dependents.settle()
 }
 
 // Sight is what a turn could see.

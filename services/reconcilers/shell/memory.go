@@ -53,7 +53,7 @@ type kindMemory struct {
 	dealt uint64
 	moved moved
 
-	namespaces   byNamespace
+	all          *shelf
 	controllers  index[types.UID]
 	uncontrolled index[string]
 }
@@ -89,7 +89,7 @@ const (
 func NewMemory() *Memory {
 	return &Memory{
 		kinds: map[kinds.Name]*kindMemory{}, uids: map[types.UID]*held{},
-		dependents: newIndex[types.UID](), readers: map[string]*reader{},
+		dependents: index[types.UID]{}, readers: map[string]*reader{},
 	}
 }
 
@@ -109,7 +109,7 @@ func newKindMemory(kind kinds.Kind) *kindMemory {
 	return &kindMemory{
 		kind: kind, objects: map[name]*held{}, gone: map[types.UID]tombstone{},
 		last: map[name]types.UID{}, damaged: map[name]damage{},
-		namespaces: newByNamespace(), controllers: newIndex[types.UID](), uncontrolled: newIndex[string](),
+		all: newShelf(), controllers: index[types.UID]{}, uncontrolled: index[string]{},
 	}
 }
 
@@ -219,16 +219,15 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 	for _, controller := range m.names {
 		r, set := m.readers[controller], keySet{}
 		s := scene{memory: m, reader: r}
-		for h := range k.namespaces.all() {
+		for h := range k.all.Scan {
 			found, _ := r.keys(s, change{ref: h.ref, was: h.object})
 			set.add(found...)
 		}
 		keys[controller] = set.keys
 	}
-	for h := range k.namespaces.all() {
+	for _, h := range k.all.Items() {
 		m.drop(k, h)
 	}
-	m.dependents.settle()
 	// The kind stays known: what the fence waits for has not come back.
 	fresh := newKindMemory(k.kind)
 	fresh.known = k.known.later(k.reached)
@@ -255,7 +254,7 @@ func (m *Memory) put(k *kindMemory, at name, fresh *held) {
 	}
 	k.objects[at] = fresh
 	m.uids[fresh.uid] = fresh
-	k.namespaces.put(at.namespace, fresh)
+	k.all.Set(fresh)
 	if controller := metav1.GetControllerOfNoCopy(fresh.object.Object); controller != nil {
 		k.controllers.put(controller.UID, fresh)
 	} else {
@@ -272,7 +271,7 @@ func (m *Memory) drop(k *kindMemory, h *held) {
 	if m.uids[h.uid] == h {
 		delete(m.uids, h.uid)
 	}
-	k.namespaces.remove(at.namespace, h)
+	k.all.Delete(h)
 	if controller := metav1.GetControllerOfNoCopy(h.object.Object); controller != nil {
 		k.controllers.remove(controller.UID, h)
 	} else {

@@ -59,16 +59,16 @@ func (s scene) List(kind kinds.Name, namespace string) []metav1.Object {
 	case !ok:
 		return nil
 	case namespace == "":
-		return objects(len(k.objects), k.namespaces.all())
+		return objects(k.all.Len(), k.all.Scan)
 	default:
-		return listed(k.namespaces.at(namespace))
+		return objects(0, k.in(namespace))
 	}
 }
 
 // ControlledBy implements [reconcile.Snapshot].
 func (s scene) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Object {
 	if k, ok := s.kind(kind); ok {
-		return listed(k.controllers.at(controller))
+		return k.controllers.list(controller)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s scene) ControlledBy(kind kinds.Name, controller types.UID) []metav1.Obje
 // Orphans implements [reconcile.Snapshot].
 func (s scene) Orphans(kind kinds.Name, namespace string) []metav1.Object {
 	if k, ok := s.kind(kind); ok {
-		return listed(k.uncontrolled.at(namespace))
+		return k.uncontrolled.list(namespace)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (s scene) ByUID(uid types.UID) (reconcile.Object, bool) {
 // Dependents implements [reconcile.Snapshot].
 func (s scene) Dependents(uid types.UID) []reconcile.Object {
 	var out []reconcile.Object
-	for _, h := range s.memory.dependents.at(uid) {
+	for h := range s.memory.dependents.at(uid) {
 		if !s.reader.reads(h.ref.Kind) {
 			continue
 		}

@@ -3,10 +3,9 @@ package shell
 import (
 	"cmp"
 	"iter"
-	"maps"
-	"slices"
 	"time"
 
+	"github.com/tidwall/btree"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,159 +30,72 @@ type state struct {
 	silent  bool      // heard is that of a version before this one
 }
 
-// shelf is a list of held objects, sorted by kind, namespace and name. Changes
-// are staged and take effect together in settle.
-type shelf struct {
-	items  []*held
-	staged map[events.Ref]*held // nil: to be removed
+// shelf is a set of held objects, in the order of kind, namespace and name. What comes or goes
+// costs about as much where there are a hundred thousand as where there are ten. It is changed
+// under the memory's lock alone.
+type shelf = btree.BTreeG[*held]
+
+func newShelf() *shelf {
+	return btree.NewBTreeGOptions(func(a, b *held) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: shelfDegree})
 }
 
-func (s *shelf) stage(ref events.Ref, h *held) {
-	if s.staged == nil {
-		s.staged = map[events.Ref]*held{}
-	}
-	s.staged[ref] = h
-}
-
-// settle makes what was staged visible. It costs a search and a move of memory for
-// each change, and never looks at the items between: a list may be very long.
-func (s *shelf) settle() {
-	fresh, removed := make([]*held, 0, len(s.staged)), []int(nil)
-	for ref, h := range s.staged {
-		at, found := s.find(len(s.items), ref)
-		switch {
-		case found && h != nil:
-			s.items[at] = h
-		case found:
-			removed = append(removed, at)
-		case h != nil:
-			fresh = append(fresh, h)
-		}
-	}
-	s.staged = nil
-	s.remove(removed)
-	s.insert(fresh)
-}
-
-// find gives the place of an object among the first n items.
-func (s *shelf) find(n int, ref events.Ref) (at int, found bool) {
-	return slices.BinarySearchFunc(s.items[:n], ref, func(item *held, ref events.Ref) int {
-		return compareRefs(item.ref, ref)
-	})
-}
-
-// remove takes out the items at some places.
-func (s *shelf) remove(places []int) {
-	if len(places) == 0 {
-		return
-	}
-	slices.Sort(places)
-	to := places[0]
-	for i, at := range places {
-		end := len(s.items)
-		if i+1 < len(places) {
-			end = places[i+1]
-		}
-		to += copy(s.items[to:], s.items[at+1:end])
-	}
-	clear(s.items[to:])
-	s.items = s.items[:to]
-}
-
-// insert puts in items that are not there, the last one first, so that every
-// item moves once.
-func (s *shelf) insert(fresh []*held) {
-	slices.SortFunc(fresh, func(a, b *held) int { return compareRefs(a.ref, b.ref) })
-	end := len(s.items)
-	s.items = slices.Grow(s.items, len(fresh))[:end+len(fresh)]
-	for i, h := range slices.Backward(fresh) {
-		at, _ := s.find(end, h.ref)
-		copy(s.items[at+i+1:], s.items[at:end])
-		s.items[at+i], end = h, at
-	}
-}
+// shelfDegree bounds what a small shelf takes: most are of the few objects of one owner.
+const shelfDegree = 8
 
 func compareRefs(a, b events.Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// index files held objects under a property that they share.
-type index[K comparable] struct {
-	shelves map[K]*shelf
-	touched map[K]bool
-}
-
-func newIndex[K comparable]() index[K] {
-	return index[K]{shelves: map[K]*shelf{}, touched: map[K]bool{}}
-}
-
-func (x index[K]) put(under K, h *held) { x.stage(under, h.ref, h) }
-
-func (x index[K]) remove(under K, h *held) { x.stage(under, h.ref, nil) }
-
-func (x index[K]) stage(under K, ref events.Ref, h *held) {
-	s, ok := x.shelves[under]
-	if !ok {
-		s = &shelf{}
-		x.shelves[under] = s
-	}
-	s.stage(ref, h)
-	x.touched[under] = true
-}
-
-// settle makes what was staged visible and lets go of shelves that are empty.
-func (x index[K]) settle() {
-	for under := range x.touched {
-		s := x.shelves[under]
-		if s.settle(); len(s.items) == 0 {
-			delete(x.shelves, under)
-		}
-	}
-	clear(x.touched)
-}
-
-func (x index[K]) at(under K) []*held {
-	if s, ok := x.shelves[under]; ok {
-		return s.items
-	}
-	return nil
-}
-
-// byNamespace files all objects of a kind, those of one namespace after those of
-// another: a list of all would cost a move of all for one that comes or goes.
-type byNamespace struct {
-	index[string]
-	order []string // the namespaces that have some, sorted
-}
-
-func newByNamespace() byNamespace { return byNamespace{index: newIndex[string]()} }
-
-func (x *byNamespace) settle() {
-	touched := slices.Collect(maps.Keys(x.touched))
-	x.index.settle()
-	for _, namespace := range touched {
-		at, listed := slices.BinarySearch(x.order, namespace)
-		switch _, some := x.shelves[namespace]; {
-		case some && !listed:
-			x.order = slices.Insert(x.order, at, namespace)
-		case listed && !some:
-			x.order = slices.Delete(x.order, at, at+1)
-		}
-	}
-}
-
-// all are the objects of the kind, sorted by namespace and name.
-func (x *byNamespace) all() iter.Seq[*held] {
+// in are the objects of a namespace, by name.
+func (k *kindMemory) in(namespace string) iter.Seq[*held] {
 	return func(yield func(*held) bool) {
-		for _, namespace := range x.order {
-			for _, h := range x.shelves[namespace].items {
-				if !yield(h) {
-					return
-				}
-			}
+		k.all.Ascend(&held{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *held) bool {
+			return h.ref.Namespace == namespace && yield(h)
+		})
+	}
+}
+
+// index files held objects under a property that they share.
+type index[K comparable] map[K]*shelf
+
+func (x index[K]) put(under K, h *held) {
+	s, ok := x[under]
+	if !ok {
+		s = newShelf()
+		x[under] = s
+	}
+	s.Set(h)
+}
+
+func (x index[K]) remove(under K, h *held) {
+	s, ok := x[under]
+	if !ok {
+		return
+	}
+	if s.Delete(h); s.Len() == 0 {
+		delete(x, under)
+	}
+}
+
+// at are the objects under a key, in order.
+func (x index[K]) at(under K) iter.Seq[*held] {
+	return func(yield func(*held) bool) {
+		if s, ok := x[under]; ok {
+			s.Scan(yield)
 		}
 	}
 }
+
+// count is how many objects are under a key.
+func (x index[K]) count(under K) int {
+	if s, ok := x[under]; ok {
+		return s.Len()
+	}
+	return 0
+}
+
+// list are the objects under a key as a controller sees them.
+func (x index[K]) list(under K) []metav1.Object { return objects(x.count(under), x.at(under)) }
 
 func objects(n int, items iter.Seq[*held]) []metav1.Object {
 	out := make([]metav1.Object, 0, n)
@@ -194,5 +106,3 @@ func objects(n int, items iter.Seq[*held]) []metav1.Object {
 	}
 	return out
 }
-
-func listed(items []*held) []metav1.Object { return objects(len(items), slices.Values(items)) }

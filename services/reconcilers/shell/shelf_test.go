@@ -11,35 +11,50 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// TestAShelfIsASortedMap: whatever is put in, replaced and taken out, in batches of any
-// size, a shelf holds what a map would, in order, and so does a kind by namespace.
-func TestAShelfIsASortedMap(t *testing.T) {
-	for seed := range uint64(200) {
+// TestShelvesAreSortedMaps: whatever is put in, replaced and taken out, a kind and an index hold what
+// a map would, in order, and so does each namespace.
+func TestShelvesAreSortedMaps(t *testing.T) {
+	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var s shelf
-		spaces, want := newByNamespace(), map[events.Ref]*held{}
-		for range 20 {
-			for range random.IntN(40) {
-				ref := events.Ref{Kind: kinds.Pods.Name, Namespace: fmt.Sprint("ns", random.IntN(4)), Name: fmt.Sprint("p", random.IntN(30))}
-				h := &held{ref: ref}
-				if random.IntN(3) == 0 {
-					h = nil
-				}
-				s.stage(ref, h)
-				spaces.stage(ref.Namespace, ref, h)
-				if want[ref] = h; h == nil {
-					delete(want, ref)
-				}
+		k, of, want := newKindMemory(kinds.Pods.Kind), index[int]{}, map[events.Ref]*held{}
+		for range 400 {
+			ref := events.Ref{Kind: kinds.Pods.Name, Namespace: fmt.Sprint("ns", random.IntN(4)), Name: fmt.Sprint("p", random.IntN(30))}
+			h := &held{ref: ref}
+			if random.IntN(3) == 0 {
+				k.all.Delete(h)
+				of.remove(len(ref.Name), h)
+				delete(want, ref)
+				continue
 			}
-			s.settle()
-			spaces.settle()
-			sorted := slices.SortedFunc(maps.Values(want), func(a, b *held) int { return compareRefs(a.ref, b.ref) })
-			if !slices.Equal(s.items, sorted) {
-				t.Fatalf("seed %d: a shelf of %d items is not the %d that a map holds, sorted", seed, len(s.items), len(sorted))
+			k.all.Set(h)
+			of.put(len(ref.Name), h)
+			want[ref] = h
+		}
+		sorted := func(some func(*held) bool) []*held {
+			kept := slices.DeleteFunc(slices.Collect(maps.Values(want)), func(h *held) bool { return !some(h) })
+			slices.SortFunc(kept, func(a, b *held) int { return compareRefs(a.ref, b.ref) })
+			return kept
+		}
+		if all := sorted(func(*held) bool { return true }); !slices.Equal(k.all.Items(), all) {
+			t.Fatalf("seed %d: a kind has %d items, and a map holds %d", seed, k.all.Len(), len(all))
+		}
+		for n := range 5 { // of the last there are none
+			space := fmt.Sprint("ns", n)
+			if got, want := slices.Collect(k.in(space)), sorted(func(h *held) bool { return h.ref.Namespace == space }); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %s has %d items, and a map holds %d", seed, space, len(got), len(want))
 			}
-			if all := slices.Collect(spaces.all()); !slices.Equal(all, sorted) {
-				t.Fatalf("seed %d: by namespace there are %d items, and a map holds %d", seed, len(all), len(sorted))
+		}
+		for length := range 4 {
+			got, want := slices.Collect(of.at(length)), sorted(func(h *held) bool { return len(h.ref.Name) == length })
+			if !slices.Equal(got, want) || of.count(length) != len(want) {
+				t.Fatalf("seed %d: under %d there are %d items (%d), and a map holds %d", seed, length, len(got), of.count(length), len(want))
 			}
+			for _, h := range want {
+				of.remove(length, h)
+			}
+		}
+		if len(of) > 0 {
+			t.Fatalf("seed %d: of an index that is empty %d keys are left", seed, len(of))
 		}
 	}
 }
