@@ -169,7 +169,7 @@ func (m *Memory) is(k *kindMemory, at name, f fact) (change, bool) {
 		}
 		if c.was = old.object; old.uid != d.UID {
 			// Its end was overwritten in the state stream by the newcomer.
-			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+			k.bury(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
 		} else if silent(old.object, f.object) {
 			heard, without = old.heard, true
 		}
@@ -199,13 +199,13 @@ func (m *Memory) gone(k *kindMemory, at name, f fact) (change, bool) {
 	if d.Sync && d.Epoch > 0 && !(held && old.epoch == d.Epoch) {
 		version = "" // that of its last known state, handed out in another epoch: no position in this one
 	}
-	t := tombstone{uid: d.UID, version: version, epoch: d.Epoch, at: d.At, object: f.object, name: at}
+	t := tombstone{uid: d.UID, version: version, epoch: d.Epoch, at: d.At, name: at}
 	switch {
 	case held && old.uid == d.UID && olderThan(d, old):
 		return change{}, false
 	case held && (old.uid == d.UID || newer(d, old.epoch, old.version)):
 		m.drop(k, old)
-		k.bury(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, object: old.object, name: at})
+		k.bury(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, name: at})
 		if !f.object.None() {
 			k.bury(t)
 		}

@@ -60,13 +60,12 @@ type kindMemory struct {
 
 type name struct{ namespace, name string }
 
-// tombstone is what is remembered of an object that is gone.
+// tombstone is what is remembered of an object that is gone: which it was, and not what was in it.
 type tombstone struct {
 	uid     types.UID
 	version string
 	epoch   uint64
 	at      time.Time
-	object  reconcile.Object // its last state
 	name    name
 }
 

@@ -89,7 +89,8 @@ func (d *Desk) restore(kind kinds.Name) {
 	}
 }
 
-// mapped gives the keys of an object as it is, or why none can be told, and its version.
+// mapped gives the keys of an object as it is, or why none can be told, and its version; of one
+// that is gone the version alone.
 func (d *Desk) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
 	d.memory.look(d.name, nil, func(s scene) {
 		k, ok := s.kind(ref.Kind)
@@ -101,14 +102,14 @@ func (d *Desk) mapped(ref events.Ref) (keys []events.Key, reason, version string
 			reason, version = damage.reason, damage.version
 			return
 		}
-		c := change{ref: ref}
-		if h, ok := k.objects[at]; ok {
-			c.now, version = h.object, h.version
-		} else if t, ok := k.gone[k.last[at]]; ok {
-			c.was, version = t.object, t.version
+		h, there := k.objects[at]
+		if !there {
+			version = k.gone[k.last[at]].version // what its end asks for was asked when it was folded
+			return
 		}
+		version = h.version
 		var err error
-		if keys, err = s.reader.keys(s, c); err != nil {
+		if keys, err = s.reader.keys(s, change{ref: ref, now: h.object}); err != nil {
 			reason = err.Error()
 		}
 	})
