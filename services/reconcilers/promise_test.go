@@ -83,6 +83,7 @@ var worst = map[string]string{
 	"node-lifecycle-controller":                      "taint every node as one that is not well or cordoned, so that its pods go and none come, or take such taints off; say that nodes and pods are not ready",
 	"taint-eviction-controller":                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                 "say in an annotation how long kubelets keep Secrets",
+	"resourceclaim-controller":                       "create any ResourceClaim in the name of a pod that is there, give a pod's entries other claims, reserve claims for any pods, take their reservations and devices away, and delete them",
 	"ephemeral-volume-controller":                    "create the claims that a pod asks for, though it is gone",
 	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",

@@ -74,6 +74,7 @@ func newConcurrency() concurrency {
 		{"endpointslice-controller", "concurrent-service-endpoint-syncs", "the endpoint slices of services", 50},
 		{"endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints", 50},
 		{"ephemeral-volume-controller", "concurrent-ephemeralvolume-syncs", "the claims of pods' own volumes", 50},
+		{"resourceclaim-controller", "concurrent-resourceclaim-syncs", "claims to devices", 50},
 		{"horizontal-pod-autoscaler-controller", "concurrent-horizontal-pod-autoscaler-syncs", "autoscalers", 50},
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
 		{"namespace-controller", "concurrent-namespace-syncs", "namespaces that are being emptied", 10},

@@ -49,8 +49,9 @@ var (
 
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
 
-	DeviceClasses  = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
-	ResourceClaims = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
+	DeviceClasses          = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
+	ResourceClaims         = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
+	ResourceClaimTemplates = Of[*resourcev1.ResourceClaimTemplate]{inGroup("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced)}
 
 	PodDisruptionBudgets = Of[*policyv1.PodDisruptionBudget]{inGroup("policy", "poddisruptionbudgets", "PodDisruptionBudget", namespaced)}
 
@@ -100,7 +101,7 @@ var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
-	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 

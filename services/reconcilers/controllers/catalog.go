@@ -31,6 +31,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/controllers/resourceclaim"
 	"github.com/millrace/millrace/services/reconcilers/controllers/resourcequota"
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
@@ -213,7 +214,7 @@ var catalog = []Entry{
 	have(ttl.Controller),
 
 	// Devices.
-	{Name: "resourceclaim-controller", Aliases: []string{"resource-claim-controller"}},
+	configured(func(c Config) reconcile.Any { return resourceclaim.New(c.Gates) }),
 	{Name: "device-taint-eviction-controller"},
 	{Name: "resourcepoolstatusrequest-controller"},
 

@@ -252,6 +252,9 @@ var strategic = []types.PatchType{types.StrategicMergePatchType}
 // child tells whether the controller that a body's metadata names is the key's object. What
 // is created or replaced must name it; a patch may leave the owners alone or end them.
 func child(owns *kinds.Kind, t events.Turn, c events.Command, body map[string]any) error {
+	if kind, known := kinds.Lookup(t.Key.Kind); known {
+		owns = &kind // its keys are of several kinds
+	}
 	meta, _ := body["metadata"].(map[string]any)
 	owners, _ := meta["ownerReferences"].([]any)
 	named := 0

@@ -24,6 +24,7 @@ type subject struct {
 // subjects are such fields: the first that a view has is what its turn is about.
 var subjects = []subject{
 	{"deployment", ""}, {"set", ""}, {"job", ""}, {"cronJob", ""}, {"autoscaler", ""}, {"claim", ""}, {"volume", ""}, {"class", ""},
+	{"resourceClaim", ""},
 	{"policy", ""}, {"quota", ""}, {"secret", ""}, {"storageVersion", ""}, {"role", ""}, {"budget", ""},
 	{"pod", kinds.Pods.Name}, {"stray", kinds.Pods.Name}, {"node", kinds.Nodes.Name},
 	{"service", kinds.Services.Name}, {"endpoints", kinds.Endpoints.Name}, {"namespace", kinds.Namespaces.Name},

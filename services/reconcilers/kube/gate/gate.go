@@ -39,6 +39,7 @@ const (
 	MutableSchedulingDirectivesForSuspendedJobs = "MutableSchedulingDirectivesForSuspendedJobs"
 	PodDeletionCost                             = "PodDeletionCost"
 	MaxUnavailableStatefulSet                   = "MaxUnavailableStatefulSet"
+	DRAPrioritizedList                          = "DRAPrioritizedList"
 )
 
 // readers are the controllers that read a gate.
@@ -55,6 +56,7 @@ var readers = map[string][]string{
 	PodDeletionCost:                             {"replicaset-controller", "replicationcontroller-controller"},
 	MaxUnavailableStatefulSet:                   {"statefulset-controller"},
 	DRAExtendedResource:                         {"resourcequota-controller"},
+	DRAPrioritizedList:                          {"resourceclaim-controller"},
 	TaintTolerationComparisonOperators:          {"taint-eviction-controller", "daemonset-controller"},
 	PodLevelResources:                           {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
@@ -62,7 +64,8 @@ var readers = map[string][]string{
 // fixed are gates that upstream's code of a controller here reads, of which that controller
 // has one state only, and why.
 var fixed = map[string]string{
-	"WorkloadWithJob": "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"WorkloadWithJob":           "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
+	"DRAWorkloadResourceClaims": "resourceclaim-controller makes no claims of PodGroups and reserves none for them; leave the gate off, and run resourceclaim-controller in kube-controller-manager if PodGroups need them (--controllers=*,-resourceclaim-controller)",
 }
 
 // A Gate is what is known of a feature gate.

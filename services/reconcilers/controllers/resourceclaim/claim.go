@@ -1,0 +1,257 @@
+package resourceclaim
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// lasting is for how long an answer counts.
+const lasting = 30 * time.Second
+
+func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
+	claim, ok := reconcile.Get(s, kinds.ResourceClaims, k.Namespace, k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v := View{Claim: claim}
+	for _, name := range podsOf(claim) {
+		if p, ok := reconcile.Get(s, kinds.Pods, k.Namespace, name); ok {
+			v.Pods = append(v.Pods, p)
+		}
+	}
+	if claim.Status.Allocation != nil {
+		of := lookup(s, k.Namespace)
+		for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
+			if len(p.Spec.ResourceClaims) > 0 && reserves(p, claim, of) {
+				v.Waiting = append(v.Waiting, p)
+			}
+		}
+	}
+	if last, ok := reconcile.Answers(s, k, claim); ok {
+		for _, r := range last.Results {
+			v.hear(r, last.At)
+		}
+		v.At = last.At
+	}
+	if last, ok := reconcile.LastOf(s, k, events.Tell, claim); ok {
+		v.Deallocated = claim.ResourceVersion != "" && slices.ContainsFunc(last.Results, func(r events.Result) bool {
+			return r.OK() && r.Ref.Kind == kinds.ResourceClaims.Name && r.Version == claim.ResourceVersion
+		})
+	}
+	return v, true
+}
+
+// podsOf are the names of the pods that a claim is reserved for, and of the one that it was made
+// for, each once.
+func podsOf(claim *resourcev1.ResourceClaim) (names []string) {
+	for _, by := range claim.Status.ReservedFor {
+		if isPod(by) && !slices.Contains(names, by.Name) {
+			names = append(names, by.Name)
+		}
+	}
+	if owner, ok := ownerOf(claim); ok && !slices.Contains(names, owner.Name) {
+		names = append(names, owner.Name)
+	}
+	return names
+}
+
+// isPod tells whether a claim is reserved for a pod. What else it may be reserved for is not
+// known here, and stays.
+func isPod(by resourcev1.ResourceClaimConsumerReference) bool {
+	return by.APIGroup == "" && by.Resource == "pods"
+}
+
+// hear takes in an answer.
+func (v *View) hear(r events.Result, at time.Time) {
+	if r.Ref.Kind != kinds.Pods.Name || r.Status != events.Answered && r.Status != events.Absent {
+		return
+	}
+	p := new(corev1.Pod)
+	if r.Status == events.Answered {
+		if err := reconcile.ReadObject(r, kinds.Pods.Kind.Kind, p); err != nil {
+			v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
+			return
+		}
+	}
+	if v.Live == nil {
+		v.Live = map[string]types.UID{}
+	}
+	v.Live[r.Ref.Name] = p.UID
+}
+
+// fate is what is known of a pod.
+type fate int
+
+const (
+	// unknown pods are to be asked for.
+	unknown fate = iota
+	// there are pods that may run, or need what they have.
+	there
+	// ended are pods that are seen, and of which no container runs or will.
+	ended
+	// gone are pods that are known not to exist any more.
+	gone
+)
+
+// fateOf is what is known of the pod of a name and uid. One that is not seen, or of which
+// another one has the name, counts as gone because of an answer alone.
+func (v View) fateOf(name string, uid types.UID, now time.Time) fate {
+	if p := v.seen(name); p != nil && p.UID == uid {
+		if done(p) {
+			return ended
+		}
+		return there
+	}
+	switch live, told := v.Live[name]; {
+	case !told || !now.Before(v.At.Add(lasting)):
+		return unknown
+	case live == uid:
+		return there
+	default:
+		return gone
+	}
+}
+
+// seen is the pod that is seen under a name; nil where there is none.
+func (v View) seen(name string) *corev1.Pod {
+	for _, p := range v.Pods {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// sees tells whether a pod is seen, and not another one of its name.
+func (v View) sees(name string, uid types.UID) bool {
+	p := v.seen(name)
+	return p != nil && p.UID == uid
+}
+
+// prospects is what is to become of a claim.
+type prospects struct {
+	// reserved are the reservations that stay, and those that are made.
+	reserved []resourcev1.ResourceClaimConsumerReference
+	// changed: those are others than there are.
+	changed bool
+	// unsure are the names of the pods of which it is not known whether they are there.
+	unsure []string
+	// unneeded: it was made for a pod that does not need it any more.
+	unneeded bool
+	// unseen: a pod that is not seen is there.
+	unseen bool
+}
+
+func (v View) prospects(now time.Time) (p prospects) {
+	for _, by := range v.Claim.Status.ReservedFor {
+		if !isPod(by) {
+			p.reserved = append(p.reserved, by)
+			continue
+		}
+		switch v.fateOf(by.Name, by.UID, now) {
+		case ended, gone:
+			p.changed = true
+			continue
+		case unknown:
+			p.ask(by.Name)
+		case there:
+			p.unseen = p.unseen || !v.sees(by.Name, by.UID)
+		}
+		p.reserved = append(p.reserved, by)
+	}
+	for _, pod := range v.Waiting {
+		if len(p.reserved) < resourcev1.ResourceClaimReservedForMaxSize && v.Claim.Status.Allocation != nil {
+			p.changed = true
+			p.reserved = append(p.reserved, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		}
+	}
+	if owner, ok := ownerOf(v.Claim); ok && len(p.reserved) == 0 && v.Claim.DeletionTimestamp == nil && v.seen(owner.Name) != nil {
+		switch v.fateOf(owner.Name, owner.UID, now) {
+		case ended, gone:
+			p.unneeded = true
+		case unknown:
+			p.ask(owner.Name)
+		case there:
+			p.unseen = p.unseen || !v.sees(owner.Name, owner.UID)
+		}
+	}
+	return p
+}
+
+func (p *prospects) ask(name string) {
+	if !slices.Contains(p.unsure, name) {
+		p.unsure = append(p.unsure, name)
+	}
+}
+
+// decideClaim takes back and makes reservations, lets go of devices that nobody uses, and deletes
+// what was made for a pod that has ended.
+//
+// Upstream: pkg/controller/resourceclaim, syncClaim.
+func (v View) decideClaim(now time.Time) reconcile.Decision {
+	d := v.step(now)
+	d.Figures = append(d.Figures, v.counted())
+	return d
+}
+
+func (v View) step(now time.Time) reconcile.Decision {
+	p, claim := v.prospects(now), v.Claim
+	held, free := finalizer.Has(claim, protection), len(p.reserved) == 0
+	switch {
+	case p.changed && free:
+		return v.report("the pods that the claim was reserved for do not need it any more", nil, held)
+	case p.changed:
+		return v.report("the claim is to be reserved for other pods", p.reserved, false)
+	case len(p.unsure) > 0:
+		return v.Unread.Ask(now, "it is not known whether a pod is there that the claim is for", v.ask(p.unsure)...)
+	case held && free && claim.DeletionTimestamp != nil && claim.Status.Allocation != nil:
+		return v.report("the claim is deleted, and reserved for no pod", nil, true)
+	case held && free && claim.DeletionTimestamp != nil:
+		return v.release("the claim is deleted, and has no devices")
+	case held && free && v.Deallocated && claim.Status.Allocation == nil:
+		return v.release("the devices of the claim were let go of")
+	case p.unneeded:
+		return reconcile.Do("the pod that the claim was made for does not need it any more", reconcile.Delete(kinds.ResourceClaims.Kind, claim))
+	case p.unseen:
+		return reconcile.Wake(v.At.Add(lasting), "a pod that the claim is for is there, though it is not seen yet")
+	default:
+		return reconcile.Nothing("nothing is to be done for the claim")
+	}
+}
+
+// ask asks for pods.
+func (v View) ask(names []string) (all []events.Command) {
+	for _, name := range names {
+		all = append(all, reconcile.AskFor(kinds.Pods.Kind, v.Claim.Namespace, name))
+	}
+	return all
+}
+
+// report says for which pods the claim is reserved, and has its devices let go of. It waits for
+// a view in which everything that was done for the claim is seen.
+func (v View) report(because string, reserved []resourcev1.ResourceClaimConsumerReference, deallocated bool) reconcile.Decision {
+	next := *v.Claim // shallow: what changes in it is made anew
+	next.Status.ReservedFor = reserved
+	if deallocated {
+		next.Status.Allocation = nil
+	}
+	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.ResourceClaims.Kind, &next))
+	d.Sure = true
+	return d
+}
+
+// release removes the finalizer.
+func (v View) release(because string) reconcile.Decision {
+	next := *v.Claim // shallow: only the list of finalizers changes, and is made anew
+	finalizer.Remove(&next, protection)
+	return reconcile.Do(because, reconcile.Update(kinds.ResourceClaims.Kind, &next))
+}
