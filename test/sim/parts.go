@@ -38,6 +38,7 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.ClusterRoles.Name:           func() metav1.Object { return &rbacv1.ClusterRole{} },
 	kinds.ResourceQuotas.Name:         func() metav1.Object { return &corev1.ResourceQuota{} },
 	kinds.ResourceClaims.Name:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
+	kinds.ResourceClaimTemplates.Name: func() metav1.Object { return &resourcev1.ResourceClaimTemplate{} },
 	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
 	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
 

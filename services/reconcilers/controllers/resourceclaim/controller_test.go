@@ -157,6 +157,7 @@ func TestReserves(t *testing.T) {
 		"after one that it does without": {skip, shared, true},
 		"after one that is not there":    {two(corev1.PodResourceClaim{Name: "m", ResourceClaimName: ptr.To("none")}), shared, false},
 		"after one of a newer API":       {two(corev1.PodResourceClaim{Name: "m"}), shared, false},
+		"of a pod that has ended":        {at(using("p", "shared"), reconciletest.On("n"), succeeded), shared, false},
 		"of a pod that ends":             {deleted(at(using("p", "shared"), reconciletest.On("n"))), shared, false},
 	} {
 		if got := reserves(c.pod, c.claim, lookup(w, namespace)); got != c.want {
