@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/device"
 	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -54,7 +55,7 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 // for, each once.
 func podsOf(claim *resourcev1.ResourceClaim) (names []string) {
 	for _, by := range claim.Status.ReservedFor {
-		if isPod(by) && !slices.Contains(names, by.Name) {
+		if device.IsPod(by) && !slices.Contains(names, by.Name) {
 			names = append(names, by.Name)
 		}
 	}
@@ -62,12 +63,6 @@ func podsOf(claim *resourcev1.ResourceClaim) (names []string) {
 		names = append(names, owner.Name)
 	}
 	return names
-}
-
-// isPod tells whether a claim is reserved for a pod. What else it may be reserved for is not
-// known here, and stays.
-func isPod(by resourcev1.ResourceClaimConsumerReference) bool {
-	return by.APIGroup == "" && by.Resource == "pods"
 }
 
 // hear takes in an answer.
@@ -153,7 +148,7 @@ type prospects struct {
 
 func (v View) prospects(now time.Time) (p prospects) {
 	for _, by := range v.Claim.Status.ReservedFor {
-		if !isPod(by) {
+		if !device.IsPod(by) {
 			p.reserved = append(p.reserved, by)
 			continue
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/device"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -152,7 +153,7 @@ func work(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 		keys = append(keys, keyOfPod(p))
 	}
 	for i := range p.Spec.ResourceClaims {
-		_, name := claimOf(p, &p.Spec.ResourceClaims[i])
+		_, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i])
 		if claim := of(name); claim != nil && reserves(p, claim, of) {
 			keys = append(keys, keyOfClaim(p.Namespace, name))
 		}
@@ -163,7 +164,7 @@ func work(s reconcile.Snapshot, p *corev1.Pod) (keys []events.Key) {
 // claimsOf are the claims of a pod, also the one that the scheduler made for extended resources.
 func claimsOf(p *corev1.Pod) (keys []events.Key) {
 	for i := range p.Spec.ResourceClaims {
-		if _, name := claimOf(p, &p.Spec.ResourceClaims[i]); name != "" {
+		if _, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); name != "" {
 			keys = append(keys, keyOfClaim(p.Namespace, name))
 		}
 	}

@@ -6,54 +6,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/device"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// standing is what a pod says of the claim of one of its entries.
-type standing string
-
-const (
-	// unsupported entries name neither a claim nor a template: they are of a newer API.
-	unsupported standing = "unsupported"
-	// unneeded is a claim of which the status says that the pod does without.
-	unneeded standing = "unneeded"
-	// unnamed is one of a template of which the status does not say what it is called.
-	unnamed standing = "unnamed"
-	// made is one of a template, given the claim's name by somebody else than the pod itself.
-	made standing = "made"
-	// given is one that exists without the pod.
-	given standing = "given"
-)
-
-// claimOf is what a pod says of an entry, and the name of its claim where that is known.
-//
-// Upstream: k8s.io/dynamic-resource-allocation/resourceclaim, Name.
-func claimOf(p *corev1.Pod, e *corev1.PodResourceClaim) (standing, string) {
-	switch {
-	case e.ResourceClaimName != nil:
-		return given, *e.ResourceClaimName
-	case e.ResourceClaimTemplateName == nil:
-		return unsupported, ""
-	}
-	for _, said := range p.Status.ResourceClaimStatuses {
-		switch {
-		case said.Name != e.Name:
-		case said.ResourceClaimName == nil:
-			return unneeded, ""
-		case *said.ResourceClaimName == "":
-			return unnamed, ""
-		default:
-			return made, *said.ResourceClaimName
-		}
-	}
-	return unnamed, ""
-}
-
 // names tells whether a pod names a claim.
 func names(p *corev1.Pod, claim string) bool {
 	for i := range p.Spec.ResourceClaims {
-		if _, name := claimOf(p, &p.Spec.ResourceClaims[i]); name == claim {
+		if _, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); name == claim {
 			return true
 		}
 	}
@@ -87,10 +48,10 @@ func lacks(p *corev1.Pod, of finder) bool {
 		return false
 	}
 	for i := range p.Spec.ResourceClaims {
-		switch what, name := claimOf(p, &p.Spec.ResourceClaims[i]); what {
-		case unsupported, unnamed:
+		switch what, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); what {
+		case device.Unsupported, device.Unnamed:
 			return true
-		case made:
+		case device.Made:
 			if of(name) == nil {
 				return true
 			}
@@ -107,17 +68,17 @@ func lacks(p *corev1.Pod, of finder) bool {
 // Upstream: syncPod. A pod that has ended is given reservations there, which are taken back.
 func reserves(p *corev1.Pod, claim *resourcev1.ResourceClaim, of finder) bool {
 	if p.DeletionTimestamp != nil || done(p) || p.Spec.NodeName == "" || claim.DeletionTimestamp != nil ||
-		claim.Status.Allocation == nil || reserved(claim, p) {
+		claim.Status.Allocation == nil || device.Reserved(claim, p) {
 		return false
 	}
 	found := false
 	for i := range p.Spec.ResourceClaims {
-		what, name := claimOf(p, &p.Spec.ResourceClaims[i])
+		what, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i])
 		other := of(name)
 		switch {
-		case what == unneeded:
+		case what == device.Unneeded:
 			continue
-		case what == unsupported, what == unnamed, what == made && (other == nil || !owner.Controls(p, other)):
+		case what == device.Unsupported, what == device.Unnamed, what == device.Made && (other == nil || !owner.Controls(p, other)):
 			return false
 		case other == nil && !found:
 			return false
@@ -125,16 +86,6 @@ func reserves(p *corev1.Pod, claim *resourcev1.ResourceClaim, of finder) bool {
 		found = found || name == claim.Name
 	}
 	return found
-}
-
-// reserved tells whether a claim is reserved for a pod.
-func reserved(claim *resourcev1.ResourceClaim, p *corev1.Pod) bool {
-	for _, by := range claim.Status.ReservedFor {
-		if by.UID == p.UID {
-			return true
-		}
-	}
-	return false
 }
 
 // ownerOf is the pod that a claim was made for.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/device"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	kubenames "github.com/millrace/millrace/services/reconcilers/kube/names"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
@@ -35,7 +36,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	taken := refused(s, k, p)
 	for i := range p.Spec.ResourceClaims {
 		e := &p.Spec.ResourceClaims[i]
-		_, name := claimOf(p, e)
+		_, name := device.ClaimOf(p, e)
 		if claim := of(name); claim != nil && !slices.Contains(v.Claims, claim) {
 			v.Claims = append(v.Claims, claim)
 		}
@@ -101,7 +102,7 @@ func stem(pod, entry string) string {
 // claim is the claim of an entry that asks for it by a template: the one that the status names,
 // if it is the pod's, or one that was made for the entry; nil where there is none.
 func (v View) claim(e *corev1.PodResourceClaim) *resourcev1.ResourceClaim {
-	if what, name := claimOf(v.Pod, e); what == made {
+	if what, name := device.ClaimOf(v.Pod, e); what == device.Made {
 		if claim := v.find(name); claim != nil && owner.Controls(v.Pod, claim) {
 			return claim
 		}
@@ -138,11 +139,11 @@ func (v View) decidePod() reconcile.Decision {
 	var said []corev1.PodResourceClaimStatus
 	for i := range v.Pod.Spec.ResourceClaims {
 		e := &v.Pod.Spec.ResourceClaims[i]
-		what, _ := claimOf(v.Pod, e)
+		what, _ := device.ClaimOf(v.Pod, e)
 		claim := v.claim(e)
 		switch {
-		case what == unneeded, what == given:
-		case claim != nil && what != unsupported:
+		case what == device.Unneeded, what == device.Given:
+		case claim != nil && what != device.Unsupported:
 			said = append(said, corev1.PodResourceClaimStatus{Name: e.Name, ResourceClaimName: &claim.Name})
 		default:
 			t, why := v.templateOf(e)
