@@ -86,7 +86,7 @@ func TestLawsOfPods(t *testing.T) {
 }
 
 func TestLawsOfClaims(t *testing.T) {
-	reconciletest.Laws(t, Controller, rapid.Custom(anyClaim), now, reconciletest.Content(8, applied),
+	reconciletest.Laws(t, Controller, rapid.Custom(anyClaim), now, reconciletest.Content(12, applied),
 		reconciletest.Law[View]{Name: "careful with reservations", Holds: keeping},
 		reconciletest.Law[View]{Name: "careful with devices", Holds: lending})
 }
