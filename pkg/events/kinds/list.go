@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -44,6 +45,10 @@ var (
 
 	CronJobs = Of[*batchv1.CronJob]{inGroup("batch", "cronjobs", "CronJob", namespaced)}
 	Jobs     = Of[*batchv1.Job]{inGroup("batch", "jobs", "Job", namespaced)}
+
+	CertificateSigningRequests = Of[*certificatesv1.CertificateSigningRequest]{
+		inGroup("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest", clusterScoped),
+	}
 
 	Leases = Of[*coordinationv1.Lease]{inGroup("coordination.k8s.io", "leases", "Lease", namespaced)}
 
@@ -101,7 +106,7 @@ var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
-	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 

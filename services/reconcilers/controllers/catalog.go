@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
+	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
@@ -188,7 +189,7 @@ var catalog = []Entry{
 	}),
 	{Name: "certificatesigningrequest-approving-controller", Aliases: []string{"csrapproving"}},
 	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
-	{Name: "certificatesigningrequest-cleaner-controller", Aliases: []string{"csrcleaner"}},
+	have(csrcleaner.Controller),
 	{Name: "podcertificaterequest-cleaner-controller"},
 	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},
 
