@@ -92,6 +92,8 @@ func folder(name string) string {
 		return "pvcprotection"
 	case "persistentvolume-protection":
 		return "pvprotection"
+	case "certificatesigningrequest-cleaner":
+		return "csrcleaner"
 	case "volumeattributesclass-protection":
 		return "vacprotection"
 	case "storageversion-garbage-collector":

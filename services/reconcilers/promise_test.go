@@ -88,6 +88,7 @@ var worst = map[string]string{
 	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
+	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that whoever made it has to ask again",
 	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }
 

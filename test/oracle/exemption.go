@@ -146,6 +146,7 @@ var Exemptions = []Exemption{
 	exempt("evictions-called-off", "taint eviction", ""),
 	exempt("device-classes-of-one-name", "ResourceQuota", chance),
 	exempt("to-the-second", "legacy tokens", "upstream's clock and ours stand still at another fraction of a second"),
+	exempt("deleted-again", "requests for certificates", ""),
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),
 }
 

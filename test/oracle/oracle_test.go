@@ -80,6 +80,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		}},
 		{"pods' own volumes", oracle.EphemeralVolume, mirrorKey, ephemeralWorld, []string{"create persistentvolumeclaims", "FailedBinding"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
+		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

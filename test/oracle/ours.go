@@ -9,6 +9,7 @@ import (
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -189,6 +190,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
 		case *storagev1.VolumeAttributesClass:
 			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
+		case *certificatesv1.CertificateSigningRequest:
+			seen.Put(kinds.CertificateSigningRequests.Kind, obj)
 		case *apiserverinternalv1alpha1.StorageVersion:
 			seen.Put(kinds.StorageVersions.Kind, obj)
 		case *coordinationv1.Lease:

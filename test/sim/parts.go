@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,6 +50,9 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
+	kinds.CertificateSigningRequests.Name: func() metav1.Object {
+		return &certificatesv1.CertificateSigningRequest{}
+	},
 }
 
 // maker makes the objects of a kind. Of one that is not known here there is the metadata.

@@ -12,7 +12,8 @@ const (
 	WriterWorkloads = "writer-workloads"
 	// WriterCollectors carries out those that delete objects of every kind.
 	WriterCollectors = "writer-collectors"
-	// WriterCredentials carries out those that change Secrets, service accounts and roles.
+	// WriterCredentials carries out those that change Secrets, service accounts and roles, and
+	// those of requests for certificates.
 	WriterCredentials = "writer-credentials"
 )
 
@@ -23,7 +24,7 @@ var shares = map[string][]string{
 		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller",
 	},
 	WriterCredentials: {
-		"clusterrole-aggregation-controller", "legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller",
+		"certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller", "legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller",
 		"serviceaccount-controller", "serviceaccount-token-controller",
 	},
 }
