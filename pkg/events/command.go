@@ -90,6 +90,9 @@ type If struct {
 	// Alive is an object that must exist with its UID and not be on its way
 	// out, checked live: the owner that adopts.
 	Alive *Alive `json:"alive,omitempty"`
+	// Unused is true for a command that may be carried out only if nothing needs its
+	// object, as an ask for its users ([SubUsers]) finds out just before the command.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // Alive names an object, with its identity, that a command relies on.

@@ -1,25 +1,50 @@
 package events
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// SubUsers is the subresource of an ask for the pods that may need a
-// PersistentVolumeClaim. The API server has none of that name: the writer lists the
-// pods of the namespace, live. The answer is [Users].
+// SubUsers is the subresource of an ask for what may need an object of a kind in [UserKinds]:
+// the pods that may need a PersistentVolumeClaim, the IPAddresses that would be in no
+// ServiceCIDR without one. The API server has none of that name: the writer lists them,
+// live. The answer is [Users]. The same is a condition of a command ([If].Unused).
 const SubUsers = "users"
 
-// Users are the pods that may need a claim. The claim was looked at after they were
-// listed, and had the uid that the ask insists on.
+// UserKinds are the kinds of which something may need an object of a kind; nil for a kind
+// whose users cannot be asked for.
+func UserKinds(kind kinds.Name) []kinds.Name {
+	switch kind {
+	case kinds.PersistentVolumeClaims.Name:
+		return []kinds.Name{kinds.Pods.Name}
+	case kinds.ServiceCIDRs.Name:
+		return []kinds.Name{kinds.IPAddresses.Name, kinds.ServiceCIDRs.Name}
+	default:
+		return nil
+	}
+}
+
+// Users are what may need an object. That was looked at after they were listed, and had
+// the uid that the ask insists on.
 type Users struct {
-	// Pods are those that [UserOf] knows, at most [MaxUsers]; Count is how many there
-	// are.
-	Pods  []User `json:"pods,omitempty"`
-	Count int    `json:"count,omitempty"`
+	// Pods are those of a claim that [UserOf] knows, at most [MaxUsers]; Names are those of
+	// what needs anything else, no more either. Count is how many there are.
+	Pods  []User   `json:"pods,omitempty"`
+	Names []string `json:"names,omitempty"`
+	Count int      `json:"count,omitempty"`
+}
+
+// Name adds what needs the object and is no pod.
+func (u *Users) Name(name string) {
+	if u.Count++; len(u.Names) < MaxUsers {
+		u.Names = append(u.Names, name)
+	}
 }
 
 // Take adds a pod, if it may need the claim.
@@ -31,6 +56,26 @@ func (u *Users) Take(p *corev1.Pod, claim string) {
 	if u.Count++; len(u.Pods) < MaxUsers {
 		u.Pods = append(u.Pods, user)
 	}
+}
+
+// String says what there is.
+func (u Users) String() string {
+	switch {
+	case u.Count == 0:
+		return "nothing needs it"
+	case len(u.Pods)+len(u.Names) == 0:
+		return fmt.Sprintf("%d need it", u.Count)
+	}
+	text := "needed by "
+	if len(u.Names) > 0 {
+		text += u.Names[0]
+	} else {
+		text += "the pod " + u.Pods[0].Name
+	}
+	if u.Count > 1 {
+		text += fmt.Sprintf(" and %d more", u.Count-1)
+	}
+	return text
 }
 
 // Need tells whether one of the pods may need the claim. Of those that are not named

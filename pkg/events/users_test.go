@@ -1,6 +1,7 @@
 package events
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,5 +28,44 @@ func TestUsersThatAreNotNamed(t *testing.T) {
 	}
 	if !(Users{Pods: down, Count: 2}).Need(claim) {
 		t.Error("a claim is not needed, although one of its users is not named")
+	}
+}
+
+// What needs an object, as an outcome says it.
+func TestUsersAreNamed(t *testing.T) {
+	var many Users
+	for range MaxUsers + 5 {
+		many.Name("10.0.0.1")
+	}
+	if many.Count != MaxUsers+5 || len(many.Names) != MaxUsers {
+		t.Errorf("%d are counted, and %d named", many.Count, len(many.Names))
+	}
+	for want, u := range map[string]Users{
+		"nothing needs it":                 {},
+		"2 need it":                        {Count: 2},
+		"needed by 10.0.0.1":               {Names: []string{"10.0.0.1"}, Count: 1},
+		"needed by 10.0.0.1 and 104 more":  many,
+		"needed by the pod web":            {Pods: []User{{Name: "web"}}, Count: 1},
+		"needed by the pod web and 1 more": {Pods: []User{{Name: "web"}}, Count: 2},
+	} {
+		if got := u.String(); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+}
+
+// A condition that is lost on the way would let a command act that must not.
+func TestTheConditionThatNothingNeedsTravels(t *testing.T) {
+	of := func(when If) Turn {
+		return Turn{Controller: "c", Lane: Act, Key: Key{Name: "a"}, Commands: []Command{{
+			Verb: VerbPatch, Kind: "servicecidrs.networking.k8s.io", Version: "v1", Name: "a", If: &when, Body: []byte(`{}`),
+		}}}
+	}
+	turn, other := of(If{UID: "u", Unused: true}), of(If{UID: "u"})
+	if text := string(turn.AppendDecision(nil)); !strings.Contains(text, `"if":{"uid":"u","unused":true}`) {
+		t.Errorf("the decision is written as %s", text)
+	}
+	if turn.SameDecision(other) {
+		t.Error("a command under the condition is the same as one without")
 	}
 }

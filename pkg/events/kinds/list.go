@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -53,6 +54,9 @@ var (
 	Leases = Of[*coordinationv1.Lease]{inGroup("coordination.k8s.io", "leases", "Lease", namespaced)}
 
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
+
+	IPAddresses  = Of[*networkingv1.IPAddress]{inGroup("networking.k8s.io", "ipaddresses", "IPAddress", clusterScoped)}
+	ServiceCIDRs = Of[*networkingv1.ServiceCIDR]{inGroup("networking.k8s.io", "servicecidrs", "ServiceCIDR", clusterScoped)}
 
 	DeviceClasses          = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
 	ResourceClaims         = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
@@ -106,7 +110,7 @@ var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
-	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, Leases.Kind, EndpointSlices.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 

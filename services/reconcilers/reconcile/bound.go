@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -87,6 +88,11 @@ func (p *promise) holds(c events.Command, body map[string]any, f *facts) error {
 			return err
 		}
 	}
+	if p.Adds {
+		if err := adds(body); err != nil {
+			return err
+		}
+	}
 	if reports(c) {
 		return nil
 	}
@@ -153,6 +159,31 @@ func removes(body map[string]any) error {
 		}
 		if !list {
 			return fmt.Errorf("%.80s holds what is not taken away", name)
+		}
+	}
+	return nil
+}
+
+// adds tells whether a patch takes nothing away: it has no directives, which are of strategic
+// merges, and nothing in it is null.
+func adds(value any) error {
+	switch value := value.(type) {
+	case nil:
+		return errors.New("the patch takes something away")
+	case map[string]any:
+		for name, inner := range value {
+			if strings.HasPrefix(name, "$") {
+				return fmt.Errorf("the patch holds the directive %.80s", name)
+			}
+			if err := adds(inner); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, inner := range value {
+			if err := adds(inner); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

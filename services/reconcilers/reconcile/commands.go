@@ -105,6 +105,12 @@ func IfAlive(kind kinds.Kind, obj metav1.Object) Option {
 	}
 }
 
+// IfUnused makes the command depend on nothing needing its object ([events.UserKinds]),
+// checked live.
+func IfUnused() Option {
+	return func(c *events.Command) { condition(c).Unused = true }
+}
+
 // Propagate sets what happens to the dependents of a deleted object.
 func Propagate(how metav1.DeletionPropagation) Option {
 	return func(c *events.Command) { c.Propagation = how }

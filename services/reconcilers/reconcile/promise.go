@@ -177,7 +177,7 @@ func (p *promise) named() bool {
 
 // reads tells whether the body matters.
 func (p *promise) reads() bool {
-	return p.Child || p.fields != nil || len(p.values)+len(p.copies)+len(p.lists) > 0 || p.changes != nil || p.Removes
+	return p.Child || p.fields != nil || len(p.values)+len(p.copies)+len(p.lists) > 0 || p.changes != nil || p.Removes || p.Adds
 }
 
 // about tells whether the object of a command is one that it may be about.
@@ -229,6 +229,8 @@ func (p *promise) conditional(c events.Command) error {
 		return fmt.Errorf("it does not say which uid it means")
 	case (p.Unchanged || c.Verb == events.VerbUpdate) && when.ResourceVersion == "":
 		return fmt.Errorf("it does not say which version it means")
+	case p.Unused && !when.Unused:
+		return fmt.Errorf("it does not say that nothing may need its object")
 	case c.Verb == events.VerbPatch && !slices.Contains(orStrategic(p.How), c.PatchType):
 		return fmt.Errorf("a patch of type %.40q is not promised", c.PatchType)
 	case c.GraceSeconds != nil && (!p.AtOnce || *c.GraceSeconds != 0):

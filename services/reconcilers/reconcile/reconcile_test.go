@@ -30,9 +30,9 @@ func TestEveryCommandCarriesItsConditions(t *testing.T) {
 		"patch":  {Patch(kinds.Pods.Kind, pod, types.MergePatchType, nil), events.If{UID: "u"}},
 		"delete": {Delete(kinds.Pods.Kind, pod), events.If{UID: "u"}},
 		"delete, with everything": {
-			Delete(kinds.Pods.Kind, pod, IfUnchanged(pod), IfSameOwners(pod), IfAbsent(owner), IfLeaving(owner), IfAlive(kinds.Pods.Kind, pod)),
+			Delete(kinds.Pods.Kind, pod, IfUnchanged(pod), IfSameOwners(pod), IfAbsent(owner), IfLeaving(owner), IfAlive(kinds.Pods.Kind, pod), IfUnused()),
 			events.If{
-				UID: "u", ResourceVersion: "7", SameOwners: pod.OwnerReferences,
+				Unused: true, UID: "u", ResourceVersion: "7", SameOwners: pod.OwnerReferences,
 				Absent: []metav1.OwnerReference{owner}, Leaving: []metav1.OwnerReference{owner},
 				Alive: &events.Alive{Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", UID: "u"},
 			},
@@ -136,6 +136,29 @@ func TestAWakeCanBeWritten(t *testing.T) {
 			if _, err := events.EncodeJSON(events.Turn{WakeAt: &d.WakeAt}, events.Trace{}); err != nil {
 				t.Errorf("a wake at %v: %v", wanted, err)
 			}
+		}
+	}
+}
+
+// A promise to add is none to take away, in any of the ways that patches have.
+func TestWhatOnlyAddsTakesNothingAway(t *testing.T) {
+	d := Controller[struct{}]{Name: "c", Owns: &kinds.Pods.Kind, Writes: Writes{
+		{Verb: events.VerbPatch, Kind: "pods", Fields: []string{".metadata.finalizers", ".metadata.labels"}, Adds: true},
+	}}.Describe()
+	for body, fits := range map[string]bool{
+		`{"metadata":{"finalizers":["a"],"labels":{"a":"b"}}}`:                      true,
+		`{"metadata":{"finalizers":null}}`:                                          false,
+		`{"metadata":{"finalizers":[null]}}`:                                        false,
+		`{"metadata":{"labels":{"a":null}}}`:                                        false,
+		`{"metadata":{"labels":{"$patch":"replace"}}}`:                              false,
+		`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`:                false,
+		`{"metadata":{"finalizers":["a"],"$setElementOrder/finalizers":["a","b"]}}`: false,
+		`{"metadata":{"finalizers":[{"$patch":"delete"}]}}`:                         false,
+	} {
+		c := Patch(kinds.Pods.Kind, pod, types.StrategicMergePatchType, json.RawMessage(body))
+		err := d.Fits(events.Turn{Controller: "c", Key: events.Key{Namespace: "ns", Name: "p"}}, func() metav1.Object { return pod }, nil)(c)
+		if (err == nil) != fits {
+			t.Errorf("%s fits %t, %v", body, !fits, err)
 		}
 	}
 }

@@ -47,12 +47,14 @@ type Write struct {
 	// Changes are the paths in which the object may be changed by an update; nil: any.
 	// Of a status of the key's object they are those outside of the status; nil: none.
 	Changes []string
-	// Removes: a list in the body only takes elements away.
-	Removes bool
+	// Removes: a list in the body only takes elements away. Adds: a patch takes nothing away.
+	Removes, Adds bool
 	// Where is a field that the key's object must have; empty: none.
 	Where string
 	// Absent is an owner that must be proven absent; nil: none.
 	Absent *Absent
+	// Unused: the command has the condition that nothing needs its object.
+	Unused bool
 	// How are the types that a patch may have; nil: strategic merge.
 	How []types.PatchType
 	// Unchanged: the command names the version that the object must have. An update always
@@ -188,6 +190,7 @@ func (w Write) String() string {
 	add(w.Child, ", with the key's object as its controller")
 	add(w.Fields != nil, ", only %s", cmp.Or(strings.Join(w.Fields, ", "), "its name"))
 	add(w.Removes, ", taking away only")
+	add(w.Adds, ", taking nothing away")
 	for _, v := range w.Values {
 		add(true, ", %s only %s", v.Path, strings.Join(v.One, " or "))
 	}
@@ -206,6 +209,7 @@ func (w Write) String() string {
 	add(!keeps && w.Changes != nil, ", changing only %s", strings.Join(w.Changes, ", "))
 	add(w.Where != "", ", where the key's object has %s", w.Where)
 	add(w.Absent != nil, ", once it is proven absent: %s", w.Absent)
+	add(w.Unused, ", once it is proven that nothing needs it")
 	add(w.Unchanged, ", unchanged since it was seen")
 	add(w.AtOnce, ", at once")
 	return b.String()

@@ -21,5 +21,6 @@
 // Field manager. Writes are made as "kube-controller-manager", the name that
 // Kubernetes' own controllers go by in managedFields: the fields of objects that
 // existed before Millrace keep one owner, and server-side apply of users meets
-// the conflicts it knows.
+// the conflicts it knows. What is applied is so under the controller's own name, as by
+// Kubernetes' own controllers.
 package apply

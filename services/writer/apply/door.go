@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -221,6 +222,11 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.look(ctx, a, client, r)
 	case r.FillsToken():
 		return d.fill(ctx, client, r, auditID)
+	}
+	if r.Verb == plan.Patch && r.PatchType == types.ApplyPatchType {
+		// Upstream: each controller applies under its own name. What one applies replaces all
+		// that this manager applied before, so that several must not share one.
+		r.Manager = a.Controller
 	}
 	if r.Doubtful && d.config.Known != nil {
 		if answer, settled := d.bornBefore(ctx, client, r); settled {

@@ -127,6 +127,21 @@ func TestWhoAsksAndHow(t *testing.T) {
 	}
 }
 
+// What a controller applies is under its own name: a manager's next apply takes away what its
+// last one set, and another controller's must not.
+func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put(podPath+"p", "u", map[string]any{})
+	for how, want := range map[types.PatchType]string{types.ApplyPatchType: actor.Controller, types.StrategicMergePatchType: apply.FieldManager} {
+		patch := events.Command{Verb: events.VerbPatch, PatchType: how, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Body: []byte(`{}`), If: &events.If{UID: "u"}}
+		carry(t, open(t, s), plan.Options{}, patch)
+		requests := s.Requests()
+		if got := requests[len(requests)-1].Query.Get("fieldManager"); got != want {
+			t.Errorf("a patch of type %s is under the name %q, want %q", how, got, want)
+		}
+	}
+}
+
 func TestDryRunStoresNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.DryRun = true })

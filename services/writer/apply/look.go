@@ -14,6 +14,9 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
+// metadataOfSome asks for a list of metadata that is read as JSON.
+const metadataOfSome = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
 // reading is what an actor reads.
 type reading struct {
 	actor Actor
@@ -49,7 +52,7 @@ func (d *Door) look(ctx context.Context, a Actor, client rest.Interface, r plan.
 func (d *Door) list(ctx context.Context, client rest.Interface, r plan.Request) plan.Response {
 	accept := wholeObject
 	if r.Verb == plan.Look {
-		accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+		accept = metadataOfSome
 	}
 	request := to(client, http.MethodGet, collection(r)).Param("fieldSelector", byName(r)).SetHeader("Accept", accept)
 	span := d.trace(ctx, r, collection, "")

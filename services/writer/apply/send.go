@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ func (d *Door) send(ctx context.Context, client rest.Interface, r plan.Request, 
 			request.SetHeader("Audit-ID", auditID)
 		}
 		if r.Verb != plan.Delete {
-			request.Param("fieldManager", d.config.FieldManager)
+			request.Param("fieldManager", cmp.Or(r.Manager, d.config.FieldManager))
 		}
 		if d.config.DryRun {
 			request.Param("dryRun", metav1.DryRunAll)

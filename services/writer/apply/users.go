@@ -8,6 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -15,42 +18,99 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// pageOfPods is how many pods are listed at a time: the API server gives them whole.
-const pageOfPods = 500
+// pageOfUsers is how many objects are listed at a time: the API server gives pods whole.
+const pageOfUsers = 500
 
-// users finds out which pods may need a claim ([events.Users]), by a list of all pods
-// of its namespace from the storage, and not from the API server's cache. The claim
-// comes last: what was listed while it was still there was of it, and of no later one
-// of its name.
+// users finds out what may need an object ([events.Users]), by lists from the storage, and
+// not from the API server's cache. The object comes last: what was listed while it was still
+// there was of it, and of no later one of its name.
 func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
-	var found events.Users
-	pods := plan.Request{
-		Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace,
+	find := d.usersOfClaim
+	if r.Kind == kinds.ServiceCIDRs.Name {
+		find = d.usersOfRange
 	}
-	for more := ""; ; {
-		page, response := d.podsOf(ctx, client, pods, more)
-		if response.Code != http.StatusOK {
-			return response
-		}
-		for i := range page.Items {
-			found.Take(&page.Items[i], r.Name)
-		}
-		if more = page.Continue; more == "" {
-			break
-		}
+	found, response := find(ctx, client, r)
+	if response.Code != http.StatusOK {
+		return response
 	}
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
-	response := d.look(ctx, a, client, r)
-	if response.Code == http.StatusOK {
+	if response = d.look(ctx, a, client, r); response.Code == http.StatusOK {
 		response.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
 	}
 	return response
 }
 
-// podsOf is a page of the pods of a namespace, from where the one before ended. What it
-// answers with is the API server's, or its refusal.
-func (d *Door) podsOf(ctx context.Context, client rest.Interface, r plan.Request, more string) (page corev1.PodList, response plan.Response) {
-	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", wholeObject).Param("limit", strconv.Itoa(pageOfPods))
+// usersOfClaim are the pods that may need a claim.
+func (d *Door) usersOfClaim(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
+	pods := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace}
+	response = pages(ctx, d, client, pods, listing{accept: wholeObject}, func(page *corev1.PodList) string {
+		for i := range page.Items {
+			found.Take(&page.Items[i], r.Name)
+		}
+		return page.Continue
+	})
+	return found, response
+}
+
+// usersOfRange are the addresses that need a ServiceCIDR. The ServiceCIDRs are listed after
+// them: one that stays then was made for good before an address was relied on to be in it.
+func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
+	var addresses []metav1.PartialObjectMetadata
+	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.IPAddresses.Name, Version: kinds.IPAddresses.Version}
+	managed := labels.Set{networkingv1.LabelManagedBy: events.AddressManager}.String()
+	response = pages(ctx, d, client, of, listing{accept: metadataOfSome, labels: managed}, func(page *metav1.PartialObjectMetadataList) string {
+		addresses = append(addresses, page.Items...)
+		return page.Continue
+	})
+	if response.Code != http.StatusOK || len(addresses) == 0 {
+		return found, response
+	}
+	var all []*networkingv1.ServiceCIDR
+	of.Kind, of.Version = kinds.ServiceCIDRs.Name, kinds.ServiceCIDRs.Version
+	response = pages(ctx, d, client, of, listing{accept: wholeObject}, func(page *networkingv1.ServiceCIDRList) string {
+		for i := range page.Items {
+			all = append(all, &page.Items[i])
+		}
+		return page.Continue
+	})
+	for _, own := range all {
+		if own.Name != r.Name {
+			continue
+		}
+		ranges := events.RangesOf(own, all)
+		for i := range addresses {
+			if ranges.Need(&addresses[i]) {
+				found.Name(addresses[i].Name)
+			}
+		}
+	}
+	return found, response
+}
+
+// listing is how a kind is listed.
+type listing struct{ accept, labels string }
+
+// pages lists a kind, a page at a time, each of which take is given; it says where the page
+// ended. What it answers with is the API server's last answer, or its refusal.
+func pages[T any](ctx context.Context, d *Door, client rest.Interface, r plan.Request, how listing, take func(*T) (more string)) plan.Response {
+	for more := ""; ; {
+		page := new(T)
+		response := d.page(ctx, client, r, how, more, page)
+		if response.Code != http.StatusOK {
+			return response
+		}
+		if more = take(page); more == "" {
+			return response
+		}
+	}
+}
+
+// page reads a page of a list, from where the one before ended.
+func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, how listing, more string, page any) (response plan.Response) {
+	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", how.accept).Param("limit", strconv.Itoa(pageOfUsers))
+	if how.labels != "" {
+		request.Param("labelSelector", how.labels)
+	}
 	if more != "" {
 		request.Param("continue", more)
 	}
@@ -62,13 +122,13 @@ func (d *Door) podsOf(ctx context.Context, client rest.Interface, r plan.Request
 		response = d.refusal(ctx, r, err, response.Code)
 	} else if body, err := result.Raw(); err != nil {
 		response = d.refusal(ctx, r, err, response.Code)
-	} else if err := json.Unmarshal(body, &page); err != nil {
-		response = plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no list of pods"}
+	} else if err := json.Unmarshal(body, page); err != nil {
+		response = plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no list of " + string(r.Kind)}
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
-	if response.Code == http.StatusNotFound { // of a list: it says nothing of the claim
+	if response.Code == http.StatusNotFound { // of a list: it says nothing of the object
 		response.Cause = "UnexpectedServerResponse"
 	}
-	return page, response
+	return response
 }

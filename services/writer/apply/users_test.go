@@ -3,7 +3,10 @@ package apply_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -81,6 +84,96 @@ func TestUsersThatNobodyKnows(t *testing.T) {
 		})
 		if r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]; r.Status != events.Refused || r.Answer != nil {
 			t.Errorf("when pods cannot be listed (%d): %+v", code, r)
+		}
+	}
+}
+
+const rangePath = "/apis/networking.k8s.io/v1/servicecidrs/"
+
+// putRange makes a ServiceCIDR; the deleted one waits for its finalizer.
+func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
+	metadata := map[string]any{"finalizers": []any{events.RangeFinalizer}}
+	if deleted {
+		metadata["deletionTimestamp"] = "2030-01-01T12:00:00Z"
+	}
+	obj := object(name, metadata)
+	obj["spec"] = map[string]any{"cidrs": []any{cidr}}
+	s.Put(rangePath+name, "uid-"+name, obj)
+}
+
+// putAddress makes an IPAddress of a manager.
+func putAddress(s *fakeserver.Server, name, manager string) {
+	s.Put("/apis/networking.k8s.io/v1/ipaddresses/"+name, "uid-"+name, object(name, map[string]any{
+		"labels": map[string]any{"ipaddress.kubernetes.io/managed-by": manager},
+	}))
+}
+
+var lets = events.Command{
+	Verb: events.VerbPatch, PatchType: types.StrategicMergePatchType, Kind: "servicecidrs.networking.k8s.io", Version: "v1", Name: "a",
+	Body: []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f"]}}`), If: &events.If{UID: "uid-a", Unused: true},
+}
+
+// A ServiceCIDR is let go while no address needs it, of all that there are.
+func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
+	s := fakeserver.New(t)
+	putRange(s, "a", "10.0.0.0/16", true)
+	putAddress(s, "10.0.0.7", "somebody")
+	for i := range 1100 { // more than are listed at a time
+		putAddress(s, fmt.Sprintf("10.1.%d.%d", i/200, 1+i%200), events.AddressManager)
+	}
+	let := func() events.Result { return carry(t, open(t, s), plan.Options{}, lets)[0] }
+	if r := let(); r.Status != events.Applied {
+		t.Fatalf("nothing needs it: %+v", r)
+	}
+	for _, r := range s.Requests() {
+		if of := r.Query.Get("labelSelector"); strings.HasSuffix(r.Path, "/ipaddresses") && of != "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io" {
+			t.Errorf("addresses of %q are listed", of)
+		}
+	}
+	putAddress(s, "10.0.0.8", events.AddressManager)
+	putRange(s, "b", "10.0.0.0/24", true)
+	if r := let(); r.Status != events.Refused || r.Reason != "InUse" || r.Message != "needed by 10.0.0.8" {
+		t.Errorf("an address is in it, and in another that goes: %+v", r)
+	}
+	putRange(s, "b", "10.0.0.0/24", false)
+	if r := let(); r.Status != events.Applied {
+		t.Errorf("its address is in another that stays: %+v", r)
+	}
+	putAddress(s, "10.0.1.8", events.AddressManager)
+	if r := let(); r.Reason != "InUse" {
+		t.Errorf("another address is not: %+v", r)
+	}
+	s.Remove(rangePath + "a")
+	if r := let(); r.Status != events.Absent {
+		t.Errorf("it is gone: %+v", r)
+	}
+	s.Put(rangePath+"a", "uid-later", object("a", map[string]any{}))
+	if r := let(); r.Status != events.Absent {
+		t.Errorf("another has its name: %+v", r)
+	}
+}
+
+// No ServiceCIDR is let go because a list could not be had.
+func TestAServiceCIDRStaysWhileNobodyCanLook(t *testing.T) {
+	for _, kind := range []string{"ipaddresses", "servicecidrs"} {
+		for _, code := range []int{403, 404, 410} {
+			s := fakeserver.New(t)
+			putRange(s, "a", "10.0.0.0/16", true)
+			putAddress(s, "10.1.0.1", events.AddressManager)
+			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+				if r.Path == "/apis/networking.k8s.io/v1/"+kind {
+					return fakeserver.Fault{Code: code}
+				}
+				return fakeserver.Fault{}
+			})
+			if r := carry(t, open(t, s), plan.Options{}, lets)[0]; r.Status != events.Refused {
+				t.Errorf("when %s cannot be listed (%d): %+v", kind, code, r)
+			}
+			for _, r := range s.Requests() {
+				if r.Method == "PATCH" {
+					t.Errorf("when %s cannot be listed (%d) it is let go", kind, code)
+				}
+			}
 		}
 	}
 }

@@ -42,6 +42,8 @@ func TestWhatEachStepAsks(t *testing.T) {
 	second := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "second", UID: "u2"}
 	adopts := death("p", "u")
 	adopts.If.Alive = &events.Alive{Kind: "replicasets.apps", Version: "v2", Namespace: "other", Name: "web", UID: "rs"}
+	free := death("a", "u")
+	free.Kind, free.Namespace, free.If.Unused = kinds.ServiceCIDRs.Name, "", true
 	orphaned := death("p", "u")
 	orphaned.If.Absent, orphaned.If.Leaving = []metav1.OwnerReference{owner}, []metav1.OwnerReference{second}
 	versioned := death("p", "u")
@@ -68,6 +70,7 @@ func TestWhatEachStepAsks(t *testing.T) {
 		"who adopts":                 {adopts, alive, false, nil, "look replicasets.apps/ v2 other/web " + no},
 		"the first owner":            {orphaned, absent, false, nil, "look pods/ v1 ns/p of first " + no},
 		"the second owner":           {orphaned, absent, false, func(d *deed) { d.owner = 1 }, "look pods/ v1 ns/p of second " + no},
+		"what needs it":              {free, unused, false, nil, "search servicecidrs.networking.k8s.io/users v1 /a " + no},
 		"before a delete":            {death("p", "u"), before, true, nil, "look pods/ v1 ns/p " + no},
 		"a delete":                   {death("p", "u"), write, false, nil, "delete pods/ v1 ns/p uid u " + once},
 		"a delete with conditions":   {versioned, write, false, nil, "delete pods/ v1 ns/p uid u version 7 in 0s Orphan " + once},

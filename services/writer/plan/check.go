@@ -110,6 +110,8 @@ func questionFault(c events.Command) string {
 		return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
 	case c.Subresource == events.SubReadings && c.Of == nil:
 		return "the readings are of no object"
+	case c.Subresource == events.SubUsers && c.Of == nil && events.UserKinds(c.Kind) == nil:
+		return "what needs such an object cannot be found out"
 	case c.Of != nil && c.Searches() && c.Subresource != events.SubReadings:
 		return "what is searched for is of a kind that is known, and not named as owners are"
 	default:

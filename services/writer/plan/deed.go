@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -17,6 +18,7 @@ type step int
 const (
 	alive    step = iota // look at the object that it relies on
 	absent               // look at the owners that must be gone
+	unused               // find out what needs the object
 	before               // redelivered delete: look whether it was done before
 	write                // make the request
 	ask                  // read what is asked for
@@ -81,6 +83,9 @@ func (d *deed) first() step {
 
 // checked is the step after the looks at other objects.
 func (d *deed) checked() step {
+	if d.command.If != nil && d.command.If.Unused && d.step != unused {
+		return unused
+	}
 	if d.again && d.command.Verb == events.VerbDelete && d.tries == 0 {
 		return before
 	}
@@ -99,6 +104,8 @@ func (d *deed) request() Request {
 		r.Kind, r.Version, r.Namespace, r.Name = a.Kind, a.Version, a.Namespace, a.Name
 	case absent:
 		r.Owner = &owners(c.If)[d.owner]
+	case unused:
+		r.Verb, r.Subresource = Search, events.SubUsers
 	case write:
 		d.write(&r)
 	case ask:
@@ -186,6 +193,8 @@ func (d *deed) answer(r Response) {
 		d.afterAlive(r)
 	case absent:
 		d.afterAbsent(r)
+	case unused:
+		d.afterUnused(r)
 	case before:
 		d.afterBefore(r)
 	case write:
@@ -269,6 +278,30 @@ func (d *deed) afterAbsent(r Response) {
 	default:
 		d.end(r, events.Refused)
 	}
+}
+
+// afterUnused refuses what may be done only to an object that nothing needs. What cannot be
+// read as an answer proves nothing.
+func (d *deed) afterUnused(r Response) {
+	var found events.Users
+	switch {
+	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command), r.notFound():
+		d.end(r, events.Absent)
+	case !r.ok():
+		d.end(r, events.Refused)
+	case !object(r.Body) || json.Unmarshal(r.Body, &found) != nil:
+		d.refuse("InUse", "nobody can tell whether anything needs the object")
+	case found.Count > 0:
+		d.refuse("InUse", found.String())
+	default:
+		d.step = d.checked()
+	}
+}
+
+// object tells whether a text is a JSON object; null would be read as an empty one.
+func object(text json.RawMessage) bool {
+	text = bytes.TrimSpace(text)
+	return len(text) > 0 && text[0] == '{'
 }
 
 // afterBefore spares a redelivered delete the request when the object is on its

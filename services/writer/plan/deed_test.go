@@ -56,6 +56,11 @@ func TestWhatAnswersMean(t *testing.T) {
 	reliant.If = &events.If{UID: "uid", Alive: &events.Alive{Kind: "replicasets.apps", Version: "v1", Namespace: "ns", Name: "web", UID: "rs"}}
 	between := reliant
 	between.If = &events.If{UID: "uid", Alive: reliant.If.Alive, Absent: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a"}}}
+	freeOnly := events.Command{
+		Verb: events.VerbPatch, Kind: kinds.ServiceCIDRs.Name, Version: "v1", Name: "a", PatchType: types.StrategicMergePatchType,
+		If: &events.If{UID: "uid", Unused: true}, Body: json.RawMessage(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f"]}}`),
+	}
+	free, needed, unread := live("uid", "9", `{}`), live("uid", "9", `{"names":["10.0.0.7"],"count":1}`), live("uid", "9", `null`)
 	owner, aliveOwner := Response{Code: 200, Object: Object{UID: "rs"}}, Response{Code: 200, Object: Object{UID: "a"}}
 	atAnyVersion := put
 	atAnyVersion.If = nil
@@ -88,6 +93,15 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"what it relies on may not be seen", reliant, false, []Response{forbidden}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden"}},
 		{"what it relies on lives, and what must be gone", between, false, []Response{owner, aliveOwner}, events.Result{Status: events.Refused, Reason: "OwnerAlive"}},
 		{"what it relies on lives, and the other one is gone", between, false, []Response{owner, nothing, live("uid", "9", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "9"}},
+
+		{"nothing needs it", freeOnly, false, []Response{free, live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"nothing needs it, and it comes again", freeOnly, true, []Response{free, live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"something needs it", freeOnly, false, []Response{needed}, events.Result{Status: events.Refused, Reason: "InUse", Message: "needed by 10.0.0.7"}},
+		{"something needs it by the time that it is found out", freeOnly, false, []Response{{Code: 500}, needed}, events.Result{Status: events.Refused, Reason: "InUse"}},
+		{"what needs it may not be seen", freeOnly, false, []Response{forbidden}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden"}},
+		{"what needs it is not said", freeOnly, false, []Response{unread}, events.Result{Status: events.Refused, Reason: "InUse"}},
+		{"nothing needs another of its name", freeOnly, false, []Response{live("other", "9", `{}`)}, events.Result{Status: events.Absent, UID: "other", Version: "9", Code: 200}},
+		{"nothing needs what is gone", freeOnly, false, []Response{nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
 
 		{"redelivered, gone", death("p", "uid"), true, []Response{nothing}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},
 		{"redelivered, another of that name", death("p", "uid"), true, []Response{live("other", "9", "")}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},
@@ -253,6 +267,21 @@ func TestACommandThatPanics(t *testing.T) {
 		p.Answer(0, Response{Reason: ReasonPanicked, Spent: true})
 		results, done := p.Results()
 		if !done || results[0].Status != events.Failed || results[0].Reason != ReasonPanicked || results[0].Unsure != c.unsure {
+			t.Errorf("%s: %+v, done: %t", name, results, done)
+		}
+	}
+}
+
+// What needs an object is found out only of kinds of which it can be.
+func TestWhatNeedsWhatCannotBeFoundOut(t *testing.T) {
+	unused := func(c events.Command) events.Command {
+		c.If = &events.If{UID: "u", ResourceVersion: "7", Unused: true}
+		return c
+	}
+	asks := events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubUsers, If: &events.If{UID: "u"}}
+	for name, c := range map[string]events.Command{"an update of a set": unused(update("web", "7", `{}`)), "a create": unused(birth("p")), "a question": asks} {
+		p := New(turn(c), Options{})
+		if results, done := p.Results(); !done || results[0].Reason != "Malformed" || len(p.Next()) > 0 {
 			t.Errorf("%s: %+v, done: %t", name, results, done)
 		}
 	}

@@ -187,6 +187,8 @@ func fault(c events.Command) string {
 		return "the command names no object"
 	case unaddressable(c) != "":
 		return unaddressable(c)
+	case c.If != nil && c.If.Unused && (c.Of != nil || c.Verb == events.VerbCreate || events.UserKinds(c.Kind) == nil):
+		return "what needs such an object cannot be found out"
 	case c.Verb == events.VerbDelete && uidOf(c) == "":
 		return "a delete must say which uid it means"
 	case c.Verb == events.VerbDelete && !propagations[c.Propagation]:

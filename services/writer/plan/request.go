@@ -47,7 +47,9 @@ type Request struct {
 
 	Body      []byte
 	PatchType types.PatchType
-	Delete    *metav1.DeleteOptions
+	// Manager is the name in managedFields; empty means the writer's.
+	Manager string
+	Delete  *metav1.DeleteOptions
 	// Try counts the requests of one command that write, from 1.
 	Try int
 	// Doubtful is true for a birth that may have happened before: the answer to an
