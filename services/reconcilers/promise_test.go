@@ -89,6 +89,7 @@ var worst = map[string]string{
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
 	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that whoever made it has to ask again",
+	"service-cidr-controller":                        "say what it likes of whether a ServiceCIDR is ready, and take the finalizers off one that no address needs",
 	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }
 
@@ -104,6 +105,12 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 			how = types.ApplyPatchType
 		}
 		return events.Command{Verb: events.VerbPatch, PatchType: how, Kind: kinds.Name(kind), Version: "v1", Namespace: namespace, Name: name, Body: json.RawMessage(body), If: &events.If{UID: "u", ResourceVersion: "7"}}
+	}
+	letGo := patch("servicecidrs.networking.k8s.io", "", "a", `{"metadata":{"$deleteFromPrimitiveList/finalizers":["networking.k8s.io/service-cidr-finalizer"]}}`)
+	proven := letGo
+	proven.If = &events.If{UID: "u", Unused: true}
+	protects := func(finalizers string) events.Command {
+		return patch("servicecidrs.networking.k8s.io", "", "a", `{"metadata":{"finalizers":`+finalizers+`}}`)
 	}
 	birth := func(namespace, body string) events.Command {
 		return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: namespace, Name: "web-1", Body: json.RawMessage(body)}
@@ -133,6 +140,13 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 		"aggregation: another":        {"clusterrole-aggregation-controller", events.Key{Name: "admin"}, patch("clusterroles.rbac.authorization.k8s.io", "", "system:basic-user", `{"rules":[]}`), aggregating, false},
 		"aggregation: the rule":       {"clusterrole-aggregation-controller", events.Key{Name: "admin"}, patch("clusterroles.rbac.authorization.k8s.io", "", "admin", `{"rules":[],"aggregationRule":null}`), aggregating, false},
 		"aggregation: old version":    {"clusterrole-aggregation-controller", events.Key{Name: "admin"}, events.Command{Verb: events.VerbPatch, Kind: "clusterroles.rbac.authorization.k8s.io", Version: "v1beta1", Name: "admin", Body: []byte(`{"rules":[]}`)}, aggregating, false},
+		"a range is let go":           {"service-cidr-controller", events.Key{Name: "a"}, proven, nil, true},
+		"a range: without a look":     {"service-cidr-controller", events.Key{Name: "a"}, letGo, nil, false},
+		"a range is protected":        {"service-cidr-controller", events.Key{Name: "a"}, protects(`["networking.k8s.io/service-cidr-finalizer"]`), nil, true},
+		"a range: no finalizers":      {"service-cidr-controller", events.Key{Name: "a"}, protects(`null`), nil, false},
+		"a range: another finalizer":  {"service-cidr-controller", events.Key{Name: "a"}, protects(`["mine"]`), nil, false},
+		"a range: a directive":        {"service-cidr-controller", events.Key{Name: "a"}, protects(`[],"$retainKeys":[]`), nil, false},
+		"a range: the prefixes":       {"service-cidr-controller", events.Key{Name: "a"}, patch("servicecidrs.networking.k8s.io", "", "a", `{"spec":{"cidrs":["0.0.0.0/0"]}}`), nil, false},
 		"a pod":                       {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "u")), nil, true},
 		"a pod of another":            {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "db", "u")), nil, false},
 		"a pod of an earlier one":     {"replicaset-controller", key, birth("ns", fmt.Sprintf(child, "apps/v1", "ReplicaSet", "web", "x")), nil, false},

@@ -106,6 +106,8 @@ var Exemptions = []Exemption{
 	exempt("mirror-taken-twice", "EndpointSlice mirroring", "the API server refuses it, and upstream tries again"),
 	exempt("twins-among-mirrors", "EndpointSlice mirroring", chance),
 
+	exempt("range-that-stays", "ServiceCIDR", ""),
+
 	exempt("role-as-it-is", "ClusterRole aggregation", ""),
 
 	exempt("which-pod-is-blamed", "Job", chance),

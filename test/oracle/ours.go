@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -196,6 +197,10 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.StorageVersions.Kind, obj)
 		case *coordinationv1.Lease:
 			seen.Put(kinds.Leases.Kind, obj)
+		case *networkingv1.ServiceCIDR:
+			seen.Put(kinds.ServiceCIDRs.Kind, obj)
+		case *networkingv1.IPAddress:
+			seen.Put(kinds.IPAddresses.Kind, obj)
 		case *rbacv1.ClusterRole:
 			seen.Put(kinds.ClusterRoles.Kind, obj)
 		default:

@@ -149,6 +149,9 @@ func (f finding) write(w reconcile.Write) {
 		f.look(group, resource)
 		f.add(string(w.Verb), group, strings.TrimSuffix(resource+"/"+sub, "/"))
 	}
+	if w.Unused {
+		f.users(w.Kind)
+	}
 	if w.Verb == events.VerbCreate { // what may have been made before is looked for in three ways
 		f.add("list", group, resource)
 		f.add("watch", group, resource)
@@ -163,7 +166,7 @@ func (f finding) ask(group, resource, sub string) {
 		f.add("list", Any, Any)
 	case events.SubUsers:
 		f.look(group, resource)
-		f.add("list", "", "pods")
+		f.users(kinds.NameOf(group, resource))
 	case events.SubReadings:
 		f.add("get", Any, "*/scale")
 		f.add("list", "metrics.k8s.io", "pods")
@@ -174,6 +177,13 @@ func (f finding) ask(group, resource, sub string) {
 		f.look(group, resource)
 	default:
 		f.add("get", group, resource+"/"+sub)
+	}
+}
+
+// users lists what may need an object of a kind.
+func (f finding) users(of kinds.Name) {
+	for _, kind := range events.UserKinds(of) {
+		f.add("list", kind.Group(), kind.Resource())
 	}
 }
 

@@ -37,6 +37,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/rootcapublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccount"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
+	"github.com/millrace/millrace/services/reconcilers/controllers/servicecidr"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
@@ -199,7 +200,7 @@ var catalog = []Entry{
 	configured(func(c Config) reconcile.Any {
 		return endpointslicemirroring.New(endpointslicemirroring.Config{Max: c.MirroredPerSubset})
 	}),
-	{Name: "service-cidr-controller"},
+	have(servicecidr.Controller),
 
 	// Policy.
 	configured(func(c Config) reconcile.Any {

@@ -1,0 +1,100 @@
+package servicecidr
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+const (
+	// grace is how long it takes at most until the allocators of all API servers have heard
+	// that a ServiceCIDR is deleted.
+	//
+	// Upstream: pkg/controller/servicecidrs, deletionGracePeriod.
+	grace = 10 * time.Second
+	// notReady is the reason of the Event where the condition cannot be written.
+	notReady = "KubernetesServiceCIDRError"
+)
+
+// decide protects a ServiceCIDR, says that it is ready, and lets it go when nothing needs it.
+//
+// Upstream: pkg/controller/servicecidrs, sync.
+func decide(v View, now time.Time) reconcile.Decision {
+	own := v.ServiceCIDR
+	guarded := finalizer.Has(own, events.RangeFinalizer)
+	switch {
+	case own.DeletionTimestamp == nil:
+		return reconcile.Join(v.protect(guarded), v.say(ready, now))
+	case v.Address != "":
+		return v.say(terminating, now)
+	case !guarded:
+		return reconcile.Nothing("the ServiceCIDR is deleted, and not held by us")
+	case now.Before(own.DeletionTimestamp.Add(grace)):
+		return reconcile.Wake(own.DeletionTimestamp.Add(grace), "the ServiceCIDR is deleted, and allocators may not know it yet")
+	default:
+		return reconcile.Do("the ServiceCIDR is deleted, and no address is seen that needs it",
+			v.patch(map[string]any{"$deleteFromPrimitiveList/finalizers": []string{events.RangeFinalizer}}, reconcile.IfUnused()))
+	}
+}
+
+// protect puts the finalizer on.
+func (v View) protect(guarded bool) reconcile.Decision {
+	if guarded {
+		return reconcile.Nothing("the ServiceCIDR is protected, and ready")
+	}
+	return reconcile.Do("the ServiceCIDR is not protected yet", v.patch(map[string]any{"finalizers": []string{events.RangeFinalizer}}))
+}
+
+// patch changes finalizers by a strategic merge, which leaves those of others alone.
+func (v View) patch(metadata map[string]any, with ...reconcile.Option) events.Command {
+	body := reconcile.Body(map[string]any{"metadata": metadata})
+	return reconcile.Patch(kinds.ServiceCIDRs.Kind, v.ServiceCIDR, types.StrategicMergePatchType, body, with...)
+}
+
+// The conditions that are said.
+var (
+	ready = metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"}
+
+	terminating = metav1.Condition{
+		Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating,
+		Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
+	}
+)
+
+// say writes a condition, where it is not there.
+func (v View) say(want metav1.Condition, now time.Time) reconcile.Decision {
+	own := v.ServiceCIDR
+	because := "the ServiceCIDR is ready"
+	if want.Status != metav1.ConditionTrue {
+		because = "the ServiceCIDR is deleted, but " + v.Address + " needs it"
+	}
+	has := apimeta.FindStatusCondition(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
+	if has != nil && has.Status == want.Status && has.Reason == want.Reason && has.Message == want.Message {
+		return reconcile.Nothing(because)
+	}
+	want.Type, want.LastTransitionTime = networkingv1.ServiceCIDRConditionReady, metav1.NewTime(now.Truncate(time.Second))
+	var with []reconcile.Option
+	if want.Status == metav1.ConditionTrue {
+		with = append(with, reconcile.Tell(nil, &events.Notice{
+			About: reconcile.About(kinds.ServiceCIDRs.Kind, own), Type: corev1.EventTypeWarning,
+			Reason: notReady, Message: "The ServiceCIDR Status can not be set to Ready=True",
+		}))
+	}
+	body := map[string]any{
+		"apiVersion": kinds.ServiceCIDRs.APIVersion(), "kind": kinds.ServiceCIDRs.Kind.Kind,
+		"metadata": map[string]any{"name": own.Name, "uid": own.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{want}},
+	}
+	c := reconcile.Patch(kinds.ServiceCIDRs.Kind, own, types.ApplyPatchType, reconcile.Body(body), with...)
+	c.Subresource = "status"
+	return reconcile.Do(because, c)
+}

@@ -1,0 +1,40 @@
+package oracle
+
+import (
+	"context"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/servicecidrs"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/controllers/servicecidr"
+)
+
+// ServiceCIDRs is the controller of the ranges from which Services get their addresses, for
+// the first ServiceCIDR of a world.
+var ServiceCIDRs = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		sc := servicecidrs.NewController(ctx, f.Networking().V1().ServiceCIDRs(), f.Networking().V1().IPAddresses(), c)
+		return func() { sc.Run(ctx, 1) }, nil
+	},
+	Ours: servicecidr.Controller, Alone: never, Fair: fairRanges,
+}
+
+// fairRanges leaves of what upstream does what is about the first ServiceCIDR. One that is
+// deleted is not compared where another may go at any time, on which ours does not rely.
+func fairRanges(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	own := world[0].(*networkingv1.ServiceCIDR)
+	theirs = rewritten(only(theirs, func(e Effect) bool { return e.Name == own.Name }), bareRole)
+	leaves := slices.ContainsFunc(world[1:], func(obj runtime.Object) bool {
+		other, ok := obj.(*networkingv1.ServiceCIDR)
+		return ok && events.RangesOverlap(own, other) && (other.DeletionTimestamp != nil || !slices.Contains(other.Finalizers, events.RangeFinalizer))
+	})
+	if ours = rewritten(ours, bareRole); own.DeletionTimestamp != nil && leaves {
+		return lets("range-that-stays", theirs, nil), nil
+	}
+	return theirs, ours
+}
