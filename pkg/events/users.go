@@ -148,5 +148,5 @@ func (u User) Needs(claim metav1.Object) bool {
 // Searches tells whether a command asks for what no single request can tell, so that
 // the writer has to find it out.
 func (c Command) Searches() bool {
-	return c.Verb == VerbAsk && (c.Subresource == SubContents || c.Subresource == SubUsers || c.Subresource == SubTypes || c.Subresource == SubReadings)
+	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview}, c.Subresource)
 }

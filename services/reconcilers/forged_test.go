@@ -92,6 +92,8 @@ func folder(name string) string {
 		return "pvcprotection"
 	case "persistentvolume-protection":
 		return "pvprotection"
+	case "certificatesigningrequest-approving":
+		return "csrapproving"
 	case "certificatesigningrequest-cleaner":
 		return "csrcleaner"
 	case "volumeattributesclass-protection":

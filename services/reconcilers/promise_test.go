@@ -88,7 +88,8 @@ var worst = map[string]string{
 	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
-	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that whoever made it has to ask again",
+	"certificatesigningrequest-approving-controller": "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
+	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that its requester has to ask again",
 	"service-cidr-controller":                        "say what it likes of whether a ServiceCIDR is ready, and take the finalizers off one that no address needs",
 	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }

@@ -26,7 +26,7 @@ func signingRequest(t *testing.T, subject pkix.Name) []byte {
 }
 
 // TestOldRequestsForCertificates: a request that was denied hours ago is deleted, and one that
-// was denied just now is there for whoever made it.
+// was denied just now is there for its requester.
 func TestOldRequestsForCertificates(t *testing.T) {
 	s := here(t)
 	m := s.run(t)
@@ -35,7 +35,7 @@ func TestOldRequestsForCertificates(t *testing.T) {
 		r, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: certificatesv1.CertificateSigningRequestSpec{
-				Request: signingRequest(t, pkix.Name{CommonName: name}), SignerName: "example.com/nobody", Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+				Request: signingRequest(t, pkix.Name{CommonName: name}), SignerName: "example.com/none", Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			},
 		}, metav1.CreateOptions{})
 		must(t, err)

@@ -167,6 +167,9 @@ func (f finding) ask(group, resource, sub string) {
 	case events.SubUsers:
 		f.look(group, resource)
 		f.users(kinds.NameOf(group, resource))
+	case events.SubReview:
+		f.look(group, resource)
+		f.add("create", "authorization.k8s.io", "subjectaccessreviews")
 	case events.SubReadings:
 		f.add("get", Any, "*/scale")
 		f.add("list", "metrics.k8s.io", "pods")

@@ -24,8 +24,8 @@ var shares = map[string][]string{
 		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller",
 	},
 	WriterCredentials: {
-		"certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller", "legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller",
-		"serviceaccount-controller", "serviceaccount-token-controller",
+		"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller",
+		"legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller", "serviceaccount-token-controller",
 	},
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
+	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
@@ -188,7 +189,7 @@ var catalog = []Entry{
 	configured(func(c Config) reconcile.Any {
 		return legacytokencleaner.New(legacytokencleaner.Config{Period: c.TokenPeriod})
 	}),
-	{Name: "certificatesigningrequest-approving-controller", Aliases: []string{"csrapproving"}},
+	have(csrapproving.Controller),
 	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
 	have(csrcleaner.Controller),
 	{Name: "podcertificaterequest-cleaner-controller"},

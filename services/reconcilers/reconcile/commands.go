@@ -36,6 +36,14 @@ func UpdateStatus(kind kinds.Kind, obj metav1.Object, with ...Option) events.Com
 	return c
 }
 
+// UpdateApproval replaces the conditions of a request that say whether it is approved, under
+// the same conditions.
+func UpdateApproval(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
+	c := Update(kind, obj, with...)
+	c.Subresource = events.SubApproval
+	return c
+}
+
 // Patch changes an object that must have obj's uid.
 func Patch(kind kinds.Kind, obj metav1.Object, how types.PatchType, patch json.RawMessage, with ...Option) events.Command {
 	c := command(events.VerbPatch, kind, obj.GetNamespace(), obj.GetName())

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -24,6 +25,15 @@ func AskUsers(claim metav1.Object) events.Command {
 	c := command(events.VerbAsk, kinds.PersistentVolumeClaims.Kind, claim.GetNamespace(), claim.GetName())
 	c.Subresource = events.SubUsers
 	c.If = &events.If{UID: claim.GetUID()}
+	return c
+}
+
+// AskReview asks whether a user may do something, as long as there is an object with that
+// uid, which the question is about. The answer, [events.Review], is in the outcome.
+func AskReview(kind kinds.Kind, obj metav1.Object, question authorizationv1.SubjectAccessReviewSpec) events.Command {
+	c := command(events.VerbAsk, kind, obj.GetNamespace(), obj.GetName())
+	c.Subresource, c.Body = events.SubReview, Body(question)
+	c.If = &events.If{UID: obj.GetUID()}
 	return c
 }
 

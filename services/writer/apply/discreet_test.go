@@ -93,6 +93,10 @@ var doors = map[string]struct {
 		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.ValidatingAdmissionPolicies.Name, Version: "v1", Name: "p", Body: json.RawMessage(`{}`)}, events.SubTypes),
 		about:   kinds.ValidatingAdmissionPolicies.Name, at: "/validatingadmissionpolicies",
 	},
+	"a review": {
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubReview),
+		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
+	},
 	"their scale": {Request: owned(plan.Search, events.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
 	"readings of pods": {
 		Request: owned(plan.Search, events.SubReadings, cpuOf("")), about: kinds.Pods.Name, at: podsMetered,

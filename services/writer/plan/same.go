@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
 )
 
 // born tells whether a live object, found under the name of a birth, is what
@@ -40,9 +42,11 @@ func updated(body, live json.RawMessage, subresource string) bool {
 	for _, object := range []map[string]any{want, have} {
 		delete(object, "kind")
 		delete(object, "apiVersion")
-		if subresource == "status" {
+		switch subresource {
+		case "status":
 			delete(object, "spec")
-		} else {
+		case events.SubApproval: // it is in the status, and the rest does not change
+		default:
 			delete(object, "status")
 		}
 		if metadata, ok := object["metadata"].(map[string]any); ok {

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events"
 )
 
 // What the API server manages is no change, nor is the half of the object that the
@@ -36,6 +38,22 @@ func TestWhatAnUpdateHasMadeAlready(t *testing.T) {
 			if got := updated(json.RawMessage(meant), json.RawMessage(c.live), subresource); got != want {
 				t.Errorf("%s: an update of %q is there: %t, want %t", name, subresource, got, want)
 			}
+		}
+	}
+}
+
+// A request is approved where its status says so; that the rest is as it was proves nothing.
+func TestAnApprovalIsInTheStatus(t *testing.T) {
+	const approved = `{"spec":{"username":"a"},"status":{"conditions":[{"type":"Approved"}]}}`
+	for live, want := range map[string]bool{
+		approved:                    true,
+		`{"spec":{"username":"a"}}`: false,
+		`{"spec":{"username":"a"},"status":{"conditions":[{"type":"Denied"}]}}`:                               false,
+		`{"spec":{"username":"b"},"status":{"conditions":[{"type":"Approved"}]}}`:                             false,
+		`{"spec":{"username":"a"},"status":{"conditions":[{"type":"Approved"}],"certificate":"of a signer"}}`: false,
+	} {
+		if got := updated(json.RawMessage(approved), json.RawMessage(live), events.SubApproval); got != want {
+			t.Errorf("%s is approved as it was meant: %t", live, got)
 		}
 	}
 }

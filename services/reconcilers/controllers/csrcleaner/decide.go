@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// done is how long a request is kept after it was answered, so that whoever made it can
+	// done is how long a request is kept after it was answered, so that its requester can
 	// read the answer.
 	done = time.Hour
 	// pending is how long one is kept that waits for its approval, or for its certificate.

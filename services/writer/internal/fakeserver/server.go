@@ -233,6 +233,9 @@ func (s *Server) answer(r Request) (int, any) {
 	}
 	switch r.Method {
 	case http.MethodPost:
+		if strings.HasSuffix(r.Path, "/subjectaccessreviews") {
+			return review(r)
+		}
 		return s.create(r)
 	case http.MethodGet:
 		if object, ok := s.objects[r.Path]; ok {
@@ -294,6 +297,21 @@ func page(items []any, query url.Values, version int) map[string]any {
 		metadata["continue"] = strconv.Itoa(from + limit)
 	}
 	return list
+}
+
+// Allowed is the group whose members may do everything; others may do nothing.
+const Allowed = "allowed"
+
+// review answers whether a user may do something. Nothing is kept of it.
+func review(r Request) (int, any) {
+	var object map[string]any
+	if err := json.Unmarshal(r.Body, &object); err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	spec, _ := object["spec"].(map[string]any)
+	groups, _ := spec["groups"].([]any)
+	object["status"] = map[string]any{"allowed": slices.Contains(groups, any(Allowed)), "reason": "of the group"}
+	return http.StatusCreated, object
 }
 
 func (s *Server) create(r Request) (int, any) {
