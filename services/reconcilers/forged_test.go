@@ -143,6 +143,17 @@ var forgeries = []forgery{
 	{"approval", always(func(c *events.Command) {
 		c.Verb, c.Kind, c.Subresource = events.VerbUpdate, "certificatesigningrequests.certificates.k8s.io", "approval"
 	})},
+	{"an approval for another signer", approval(func(body map[string]any) { within(body, "spec")["signerName"] = "kubernetes.io/kube-apiserver-client" })},
+	{"an approval of another request", approval(func(body map[string]any) { within(body, "spec")["request"] = "eA==" })},
+	{"an approval that labels", approval(func(body map[string]any) { labelled(within(body, "metadata"), "labels") })},
+	{"a denial", approval(func(body map[string]any) {
+		status := within(body, "status")
+		status["conditions"] = append(list(status["conditions"]), map[string]any{"type": "Denied", "status": "True"})
+	})},
+	{"a question about another user", reviewed(func(body map[string]any) { body["user"] = "system:admin" })},
+	{"a question about another group", reviewed(func(body map[string]any) { body["groups"] = append(list(body["groups"]), "system:masters") })},
+	{"a question about another permission", reviewed(func(body map[string]any) { within(body, "resourceAttributes")["resource"] = "secrets" })},
+	{"a question about a URL", reviewed(func(body map[string]any) { body["nonResourceAttributes"] = map[string]any{"path": "/", "verb": "get"} })},
 	{"an unknown subresource", func(_ honest, c *events.Command) bool {
 		c.Subresource += "x"
 		return c.Verb != events.VerbRecord // which is no request
@@ -393,6 +404,21 @@ func restated(change func(meta map[string]any)) func(honest, *events.Command) bo
 
 func restates(c *events.Command) bool {
 	return c.Verb == events.VerbUpdate && c.Subresource == "status"
+}
+
+// approval changes the body of an approval.
+func approval(change func(body map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbUpdate && c.Subresource == events.SubApproval && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+	}
+}
+
+// reviewed changes the question whether a user may do something.
+func reviewed(change func(body map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+		return c.Verb == events.VerbAsk && c.Subresource == events.SubReview
+	}
 }
 
 // owned changes the body of what must name the key's object as its controller.

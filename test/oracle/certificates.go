@@ -2,14 +2,22 @@ package oracle
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/certificates/approver"
 	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
 )
 
@@ -27,6 +35,55 @@ func buildRequestCleaner(ctx context.Context, f informers.SharedInformerFactory,
 	certificates.Informer() // it asks for no cache to be read before it begins
 	cc := cleaner.NewCSRCleanerController(c.CertificatesV1().CertificateSigningRequests(), certificates)
 	return func() { cc.Run(ctx, 1) }, nil
+}
+
+// RequestApprover is the controller that approves requests of kubelets.
+var RequestApprover = Pair{Theirs: buildRequestApprover, Ours: csrapproving.Controller, Asked: reviewed, Alone: never, Fair: fairAsItIs}
+
+// RequestApproverAtRest leaves it alone until it has tried some times after a permission was
+// given.
+var RequestApproverAtRest = Rest{
+	Theirs: buildRequestApprover, Ours: csrapproving.Controller, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind}, Long: 5 * time.Minute,
+}
+
+func buildRequestApprover(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	c.(*fake.Clientset).PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		review.Status.Allowed = permitted(review.Spec, time.Now())
+		return true, review, nil
+	})
+	ac := approver.NewCSRApprovingController(ctx, c, f.Certificates().V1().CertificateSigningRequests())
+	return func() { ac.Run(ctx, 1) }, nil
+}
+
+// The groups whose members may have what the permissions are named after: before the question,
+// and from some seconds after it on. Where a user has the key of Extra it must have the value.
+const (
+	May      = "may-"
+	MayLater = "may-later-"
+	Later    = 20 * time.Second
+	Extra    = "example.com/extra"
+)
+
+// permitted tells whether a user may do something. It goes by all that is asked.
+func permitted(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool {
+	of := asked.ResourceAttributes
+	if of == nil || of.Group != "certificates.k8s.io" || of.Resource != "certificatesigningrequests" || of.Verb != "create" || of.Version != "*" || of.Namespace != "" || of.Name != "" {
+		return false
+	}
+	if extra, ok := asked.Extra[Extra]; ok && !slices.Equal(extra, []string{"a", "b"}) || asked.User == "" || asked.UID == "another" {
+		return false
+	}
+	return slices.Contains(asked.Groups, May+of.Subresource) || slices.Contains(asked.Groups, MayLater+of.Subresource) && now.After(Now.Add(Later))
+}
+
+// reviewed is whether the user of a request has a permission at the time of the question.
+func reviewed(_ []runtime.Object, c events.Command) events.Result {
+	var asked authorizationv1.SubjectAccessReviewSpec
+	if err := json.Unmarshal(c.Body, &asked); err != nil {
+		panic(err) // ours wrote it
+	}
+	return answered(events.Review{Of: asked.ResourceAttributes, Status: authorizationv1.SubjectAccessReviewStatus{Allowed: permitted(asked, Now)}})
 }
 
 // deletedOnce leaves out that upstream deletes what is being deleted.

@@ -4,8 +4,11 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -29,6 +32,88 @@ func TestRequestsAreCleanedAsUpstreams(t *testing.T) {
 // Both delete the same requests in the end, though some deletes are refused.
 func TestRefusedRequestsAreCleanedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestCleanerAtRest, agingRequest, oracle.Refusal{Verb: plan.Delete})
+}
+
+func TestRequestsAreApprovedAsUpstreams(t *testing.T) {
+	agree(t, oracle.RequestApprover, requestKey, kubeletRequest)
+}
+
+// Both approve the same requests in the end, though some approvals are refused and some
+// permissions are given later.
+func TestRefusedRequestsAreApprovedAsUpstreams(t *testing.T) {
+	restAlike(t, oracle.RequestApproverAtRest, kubeletRequest, oracle.Refusal{Verb: plan.Update})
+}
+
+// kubeletRequest is a request that may be a kubelet's, of a user who may have it, or not.
+func kubeletRequest(t *rapid.T) []runtime.Object {
+	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "request", ResourceVersion: "10"}}
+	r.CreationTimestamp = before(oracle.Now, rapid.IntRange(0, 30).Draw(t, "created, seconds ago"))
+	r.Spec = certificatesv1.CertificateSigningRequestSpec{
+		SignerName: rapid.SampledFrom([]string{
+			certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName,
+			certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientSignerName,
+		}).Draw(t, "signer"),
+		Request:  rapid.SampledFrom(asked).Draw(t, "request"),
+		Username: rapid.SampledFrom([]string{"system:node:n1", "system:node:n1", "system:node:n2", "system:bootstrap:abc", ""}).Draw(t, "user"),
+		UID:      rapid.SampledFrom([]string{"", "one", "one", "another"}).Draw(t, "uid"),
+		Usages: rapid.SliceOfN(rapid.SampledFrom([]certificatesv1.KeyUsage{
+			certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth,
+		}), 0, 1).Draw(t, "usages"),
+	}
+	if rapid.IntRange(0, 4).Draw(t, "as a kubelet's") > 0 {
+		r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth)
+	}
+	for _, permission := range []string{"nodeclient", "selfnodeclient"} {
+		if group := rapid.SampledFrom([]string{"", oracle.May, oracle.MayLater}).Draw(t, permission); group != "" {
+			r.Spec.Groups = append(r.Spec.Groups, group+permission)
+		}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "extra") == 2 {
+		r.Spec.Extra = map[string]certificatesv1.ExtraValue{oracle.Extra: rapid.SampledFrom([]certificatesv1.ExtraValue{{"a", "b"}, {"a", "b"}, {"b", "a"}}).Draw(t, "values")}
+	}
+	for range rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "conditions") {
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: rapid.SampledFrom([]certificatesv1.RequestConditionType{
+				certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed, "Noted",
+			}).Draw(t, "condition"),
+			Status: rapid.SampledFrom([]corev1.ConditionStatus{"True", "False"}).Draw(t, "status"), LastUpdateTime: before(oracle.Now, 60), LastTransitionTime: before(oracle.Now, 60),
+		})
+	}
+	if rapid.IntRange(0, 7).Draw(t, "issued") == 7 {
+		r.Status.Certificate = []byte("a certificate")
+	}
+	if rapid.IntRange(0, 7).Draw(t, "held") == 7 {
+		r.Finalizers, r.DeletionTimestamp = []string{"example.com/held"}, ptr(before(oracle.Now, 5))
+	}
+	return []runtime.Object{r}
+}
+
+// asked are requests of kubelets for their client certificates, and others.
+var asked = [][]byte{
+	forCertificate(nil), forCertificate(nil), forCertificate(nil), forCertificate(nil), forCertificate(nil), forCertificate(nil),
+	forCertificate(func(r *x509.CertificateRequest) { r.Subject.CommonName = "n1" }),
+	forCertificate(func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:nodes", "system:masters"} }),
+	forCertificate(func(r *x509.CertificateRequest) { r.Subject.Organization = nil }),
+	forCertificate(func(r *x509.CertificateRequest) { r.DNSNames = []string{"n1"} }),
+	forCertificate(func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }),
+	forCertificate(func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }),
+	forCertificate(func(r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "n1"}} }),
+	forCertificate(func(r *x509.CertificateRequest) { r.Subject.Locality = []string{"Basel"} }),
+	[]byte("none"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("none")}), certificate(time.Hour),
+	append(forCertificate(nil), certificate(time.Hour)...), append([]byte("an explanation\n"), forCertificate(nil)...),
+}
+
+// forCertificate is a request of a kubelet in PEM, or what change makes of it.
+func forCertificate(change func(*x509.CertificateRequest)) []byte {
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
+	if change != nil {
+		change(template)
+	}
+	text, err := x509.CreateCertificateRequest(rand.Reader, template, ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: text})
 }
 
 // oldRequest is a request of some age; each moment is near to one at which something ends.

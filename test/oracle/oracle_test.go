@@ -82,6 +82,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"ranges of addresses", oracle.ServiceCIDRs, mirrorKey, rangeWorld, []string{"patch servicecidrs web", "patch servicecidrs/status", "deleteFromPrimitiveList", "Terminating"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
 		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},
+		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

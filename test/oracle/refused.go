@@ -198,7 +198,7 @@ func (c Rest) stage(now func() time.Time, world []runtime.Object, refusal Refusa
 		}
 		s.API.Load(c.Kinds[at].Name, obj.DeepCopyObject().(object))
 	}
-	s.Refuse = refusal.refuses()
+	s.Refuse, s.API.Allows = refusal.refuses(), permitted
 	return s, nil
 }
 

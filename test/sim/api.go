@@ -10,6 +10,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,8 @@ type API struct {
 	Refuse func(plan.Request) *plan.Response
 	// Meter is how busy the pods are that the scale of a Deployment selects.
 	Meter func(d *appsv1.Deployment, selector string) events.Reading
+	// Allows tells whether a user may do something; nil: no user may do anything.
+	Allows func(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool
 	// Changed, when set, is told of every change: old is nil for a birth, now for
 	// an end.
 	Changed func(ref events.Ref, old, now metav1.Object)
@@ -144,6 +147,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 		if r.Subresource == events.SubUsers {
 			return a.users(old)
 		}
+		if r.Subresource == events.SubReview {
+			return a.review(old, r.Body)
+		}
 		if r.Subresource == events.SubTypes {
 			return typesOf(old, r.Body)
 		}
@@ -230,6 +236,8 @@ func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Re
 		restoreSpec(next, old)
 	case "finalize":
 		next = finalize(next, old)
+	case events.SubApproval:
+		next = judged(next, old, a.now())
 	default:
 		restoreStatus(next, old)
 	}

@@ -7,12 +7,16 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // signingRequest is a request for a certificate in PEM.
@@ -55,5 +59,89 @@ func TestOldRequestsForCertificates(t *testing.T) {
 	asker{site: s, nats: m.nats}.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/denied-now", "certificatesigningrequest-cleaner-controller")
 	if _, err := requests.Get(t.Context(), "denied-now", metav1.GetOptions{}); err != nil {
 		t.Errorf("the request that was denied just now: %v", err)
+	}
+}
+
+// as is a user of the API server, in groups.
+func (s *site) as(t *testing.T, user string, groups ...string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	return client
+}
+
+// permit gives a group a built-in role for as long as the test runs.
+func (s *site) permit(t *testing.T, group, role string) {
+	t.Helper()
+	bindings := s.kube.RbacV1().ClusterRoleBindings()
+	b, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "certificates-test-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), b.Name, metav1.DeleteOptions{})) })
+}
+
+// TestKubeletsGetTheirCertificates: a node that joins has its request approved once its group
+// has the permission, and a node that renews its certificate where nodes may; what asks for
+// more than that is left to others.
+func TestKubeletsGetTheirCertificates(t *testing.T) {
+	s := here(t)
+	m := s.run(t)
+	requests := s.kube.CertificatesV1().CertificateSigningRequests()
+	asks := func(as kubernetes.Interface, name string, subject pkix.Name) {
+		_, err := as.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: signingRequest(t, subject), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+			},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		t.Cleanup(func() { must(t, requests.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	}
+	approved := func(name, message string) {
+		eventually(t, name+" is approved", func() string {
+			r, err := requests.Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if len(r.Status.Conditions) == 0 {
+				return "it is not"
+			}
+			if c := r.Status.Conditions[0]; c.Type != certificatesv1.CertificateApproved || c.Status != corev1.ConditionTrue || c.Reason != "AutoApproved" || c.Message != message || c.LastUpdateTime.IsZero() {
+				return fmt.Sprintf("it says %+v", c)
+			}
+			return ""
+		})
+	}
+	node := func(name string) pkix.Name {
+		return pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}
+	}
+
+	const joiners = "example.com:joiners"
+	s.permit(t, joiners, "system:node-bootstrapper")
+	joiner := s.as(t, "joiner", joiners, "system:authenticated")
+	asks(joiner, "administrator", pkix.Name{CommonName: "joiner", Organization: []string{"system:nodes", "system:admins"}})
+	asks(joiner, "joining", node("n1"))
+	r := asker{site: s, nats: m.nats}
+	const controller = "certificatesigningrequest-approving-controller"
+	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/joining", controller)
+	if now, err := requests.Get(t.Context(), "joining", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
+		t.Errorf("without the permission the request is %+v, %v", now, err)
+	}
+	s.permit(t, joiners, "system:certificates.k8s.io:certificatesigningrequests:nodeclient")
+	approved("joining", "Auto approving kubelet client certificate after SubjectAccessReview.")
+
+	s.permit(t, "system:nodes", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient")
+	asks(s.as(t, "system:node:n1", "system:nodes", "system:authenticated"), "renewal", node("n1"))
+	approved("renewal", "Auto approving self kubelet client certificate after SubjectAccessReview.")
+
+	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/administrator", controller)
+	if now, err := requests.Get(t.Context(), "administrator", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
+		t.Errorf("a request for more than a kubelet needs is %+v, %v", now, err)
 	}
 }
