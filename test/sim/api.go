@@ -144,18 +144,23 @@ func (a *API) Do(r plan.Request) plan.Response {
 	case plan.Delete:
 		return a.delete(c, ref, old, r.Delete)
 	case plan.Search:
-		if r.Subresource == events.SubUsers {
-			return a.users(old)
-		}
-		if r.Subresource == events.SubReview {
-			return a.review(old, r.Body)
-		}
-		if r.Subresource == events.SubTypes {
-			return typesOf(old, r.Body)
-		}
-		return a.search(old, r.Body)
+		return a.asked(old, r)
 	default:
 		return refusal(400, "BadRequest", "unknown verb "+string(r.Verb))
+	}
+}
+
+// asked answers a question about an object that is there.
+func (a *API) asked(about metav1.Object, r plan.Request) plan.Response {
+	switch r.Subresource {
+	case events.SubUsers:
+		return a.users(about)
+	case events.SubReview:
+		return a.review(about, r.Body)
+	case events.SubTypes:
+		return typesOf(about, r.Body)
+	default:
+		return a.search(about, r.Body)
 	}
 }
 
