@@ -37,8 +37,12 @@ func (f *Follower) silent(ctx context.Context, position uint64) (bool, error) {
 	if err != nil || position == 0 || position >= state.Last {
 		return false, err
 	}
-	held, err := edgeOf(ctx, f.Bus, stream) // later: what is stored meanwhile ends the silence
+	held, err := edgeOf(ctx, f.Bus, stream)
 	if err != nil || held.sequence > position {
+		return false, err
+	}
+	// What is stored meanwhile may have replaced what the stream ended with. It also ends the silence.
+	if now, err := f.Bus.StreamState(ctx, stream); err != nil || now.Last > state.Last {
 		return false, err
 	}
 	f.asking.begin(fmt.Errorf("message %d of %s has expired, and nobody has said since what there is", state.Last, stream),

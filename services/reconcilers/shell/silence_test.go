@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -100,6 +101,33 @@ func TestSilenceIsAskedAbout(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// busy is a bus on which another version of an object is stored whenever one looks at a message:
+// what the stream ended with a moment ago is gone, and its place is taken by what came.
+type busy struct {
+	edges
+	stored *uint64
+}
+
+func (b busy) StreamState(context.Context, string) (bus.State, error) {
+	return bus.State{First: 1, Last: *b.stored, Messages: 2}, nil
+}
+
+func (b busy) At(_ context.Context, _ string, at uint64) (events.Message, bool, error) {
+	*b.stored++
+	return events.Message{Sequence: at}, at <= 2, nil
+}
+
+// TestABusyStreamIsNotSilent: the last message of a state is replaced between two looks at it, so
+// that none is found behind what was folded. The watchers are speaking, and are not asked.
+func TestABusyStreamIsNotSilent(t *testing.T) {
+	stored := uint64(3)
+	f := &Follower{Bus: busy{stored: &stored}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+	silent, err := f.silent(t.Context(), 2)
+	if err != nil || silent || f.asking.what() != nil {
+		t.Errorf("it is said to be silent: %t (%v), and the watchers are asked: %v", silent, err, f.asking.what())
 	}
 }
 
