@@ -139,11 +139,15 @@ func (s *site) filled(t *testing.T, namespace, name string, account types.UID, m
 
 func (s *site) authenticates(t *testing.T, token, user string, uid types.UID) {
 	t.Helper()
-	review, err := s.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	must(t, err)
-	if r := review.Status; !r.Authenticated || r.User.Username != user || r.User.UID != string(uid) {
-		t.Errorf("the API server takes the token for %+v", r)
-	}
+	// The API server compares a token with what it has cached of the Secret.
+	eventually(t, "the API server takes the token", func() string {
+		review, err := s.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		must(t, err)
+		if r := review.Status; !r.Authenticated || r.User.Username != user || r.User.UID != string(uid) {
+			return fmt.Sprintf("it takes it for %+v", r)
+		}
+		return ""
+	})
 }
 
 func (s *site) secretGoes(t *testing.T, namespace, name string) {
