@@ -12,8 +12,8 @@ import (
 )
 
 // SubUsers is the subresource of an ask for what may need an object of a kind in [UserKinds]:
-// the pods that may need a PersistentVolumeClaim, the IPAddresses that would be in no
-// ServiceCIDR without one. The API server has none of that name: the writer lists them,
+// the pods that may need a PersistentVolumeClaim, or are in a PodGroup and have not ended; the
+// IPAddresses that would be in no ServiceCIDR without one. The API server has none of that name: the writer lists them,
 // live. The answer is [Users]. The same is a condition of a command ([If].Unused).
 const SubUsers = "users"
 
@@ -21,7 +21,7 @@ const SubUsers = "users"
 // whose users cannot be asked for.
 func UserKinds(kind kinds.Name) []kinds.Name {
 	switch kind {
-	case kinds.PersistentVolumeClaims.Name:
+	case kinds.PersistentVolumeClaims.Name, kinds.PodGroups.Name:
 		return []kinds.Name{kinds.Pods.Name}
 	case kinds.ServiceCIDRs.Name:
 		return []kinds.Name{kinds.IPAddresses.Name, kinds.ServiceCIDRs.Name}
@@ -34,13 +34,13 @@ func UserKinds(kind kinds.Name) []kinds.Name {
 // the uid that the ask insists on.
 type Users struct {
 	// Pods are those of a claim that [UserOf] knows, at most [MaxUsers]; Names are those of
-	// what needs anything else, no more either. Count is how many there are.
+	// what needs any other object, no more either. Count is how many there are.
 	Pods  []User   `json:"pods,omitempty"`
 	Names []string `json:"names,omitempty"`
 	Count int      `json:"count,omitempty"`
 }
 
-// Name adds what needs the object and is no pod.
+// Name adds what needs the object, by its name alone.
 func (u *Users) Name(name string) {
 	if u.Count++; len(u.Names) < MaxUsers {
 		u.Names = append(u.Names, name)
@@ -143,6 +143,15 @@ func (u User) Needs(claim metav1.Object) bool {
 	}
 	owner := metav1.GetControllerOfNoCopy(claim)
 	return !u.Down && owner != nil && owner.UID == u.UID
+}
+
+// InPodGroup tells whether a pod is in a PodGroup of its namespace, and has not ended.
+//
+// Upstream: pkg/controller/scheduling/podgroupprotection, its index of active pods.
+func InPodGroup(p *corev1.Pod, group string) bool {
+	of := p.Spec.SchedulingGroup
+	return of != nil && of.PodGroupName != nil && *of.PodGroupName == group &&
+		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 // Searches tells whether a command asks for what no single request can tell, so that

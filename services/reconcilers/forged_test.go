@@ -98,6 +98,8 @@ func folder(name string) string {
 		return "csrcleaner"
 	case "volumeattributesclass-protection":
 		return "vacprotection"
+	case "podgroup-protection":
+		return "podgroupprotection"
 	case "storageversion-garbage-collector":
 		return "storageversiongc"
 	default:

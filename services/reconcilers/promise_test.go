@@ -90,6 +90,7 @@ var worst = map[string]string{
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
 	"certificatesigningrequest-approving-controller": "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
 	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that its requester has to ask again",
+	"podgroup-protection-controller":                 "take the finalizers off a PodGroup that no pod needs",
 	"service-cidr-controller":                        "say what it likes of whether a ServiceCIDR is ready, and take the finalizers off one that no address needs",
 	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }
@@ -183,7 +184,7 @@ func none(events.Ref) metav1.Object { return nil }
 
 func every(t testing.TB) []reconcile.Any {
 	t.Helper()
-	all, err := controllers.Select([]string{"*"}, controllers.Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true})
+	all, err := controllers.Select([]string{"*"}, controllers.Whole())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,6 +80,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		}},
 		{"pods' own volumes", oracle.EphemeralVolume, mirrorKey, ephemeralWorld, []string{"create persistentvolumeclaims", "FailedBinding"}},
 		{"ranges of addresses", oracle.ServiceCIDRs, mirrorKey, rangeWorld, []string{"patch servicecidrs web", "patch servicecidrs/status", "deleteFromPrimitiveList", "Terminating"}},
+		{"groups of pods", oracle.GroupProtection, mirrorKey, groupWorld, []string{"update podgroups"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
 		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},
 		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},

@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -197,6 +198,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.StorageVersions.Kind, obj)
 		case *coordinationv1.Lease:
 			seen.Put(kinds.Leases.Kind, obj)
+		case *schedulingv1alpha2.PodGroup:
+			seen.Put(kinds.PodGroups.Kind, obj)
 		case *networkingv1.ServiceCIDR:
 			seen.Put(kinds.ServiceCIDRs.Kind, obj)
 		case *networkingv1.IPAddress:

@@ -16,6 +16,7 @@ import (
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 	"sigs.k8s.io/yaml"
 
@@ -77,7 +78,7 @@ func TestBuiltInKindsAreUpstreams(t *testing.T) {
 // writer's rights are cut, to those that Kubernetes makes.
 func TestRolesAreUpstreams(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		genericfeatures.APIServerIdentity: true, genericfeatures.StorageVersionAPI: true,
+		genericfeatures.APIServerIdentity: true, genericfeatures.StorageVersionAPI: true, features.GenericWorkload: true,
 	})
 	roles := map[string][]rbacv1.PolicyRule{}
 	for _, p := range controllers.Profiles() {

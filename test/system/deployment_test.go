@@ -91,7 +91,7 @@ func (s *site) accountKubeconfig(t *testing.T, account string) string {
 // TestRights holds the manifest to the catalogue: the writer may act as every
 // controller that there is, and as nobody else.
 func TestRights(t *testing.T) {
-	chosen, err := controllers.Select([]string{"*"}, controllers.Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true})
+	chosen, err := controllers.Select([]string{"*"}, controllers.Whole())
 	must(t, err)
 	var want []string
 	for _, c := range chosen {

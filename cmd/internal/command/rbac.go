@@ -87,7 +87,7 @@ deployments are its output.`,
 
 func (o *rbacOptions) yaml() ([]byte, error) {
 	// What a flag of the services turns on has its rights, too.
-	chosen, err := controllers.Select(o.controllers, controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true})
+	chosen, err := controllers.Select(o.controllers, controllers.Whole())
 	if err != nil {
 		return nil, fmt.Errorf("read --controllers: %w", err)
 	}

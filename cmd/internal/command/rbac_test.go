@@ -125,7 +125,7 @@ func TestSplitWritersShareOutTheControllers(t *testing.T) {
 			allowed[name] = r.Rules[0].ResourceNames
 		}
 	}
-	config := controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true}
+	config := controllers.Whole()
 	writers := map[string]string{}
 	for _, d := range of[*appsv1.Deployment](all) {
 		if d.Spec.Template.Spec.ServiceAccountName != d.Name {

@@ -89,7 +89,7 @@ func looking(t *testing.T, config *corev1.ConfigMap) []string {
 // kindsOf are the kinds that a controller reads, as RBAC names them.
 func kindsOf(t *testing.T, controller string) (names []string) {
 	t.Helper()
-	chosen, err := controllers.Select([]string{controller}, controllers.Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true})
+	chosen, err := controllers.Select([]string{controller}, controllers.Whole())
 	if err != nil || len(chosen) != 1 {
 		t.Fatalf("%q is %d controllers: %v", controller, len(chosen), err)
 	}

@@ -16,7 +16,7 @@ import (
 
 func chosen(t *testing.T, list string) []reconcile.Any {
 	t.Helper()
-	some, err := controllers.Select(strings.Split(list, ","), controllers.Config{RootCA: []byte("any"), StorageVersions: true, Tokens: true})
+	some, err := controllers.Select(strings.Split(list, ","), controllers.Whole())
 	if err != nil {
 		t.Fatal(err)
 	}

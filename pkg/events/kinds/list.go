@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -66,6 +67,10 @@ var (
 
 	ClusterRoles = Of[*rbacv1.ClusterRole]{inGroup("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", clusterScoped)}
 
+	PodGroups = Of[*schedulingv1alpha2.PodGroup]{Kind{
+		Name: "podgroups.scheduling.k8s.io", Version: "v1alpha2", Kind: "PodGroup", Namespaced: namespaced, Form: Full,
+	}}
+
 	StorageVersions = Of[*apiserverinternalv1alpha1.StorageVersion]{Kind{
 		Name: "storageversions.internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Namespaced: clusterScoped, Form: Full,
 	}}
@@ -111,7 +116,7 @@ var listed = byName(
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
-	PodDisruptionBudgets.Kind, ClusterRoles.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
+	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 
 func byName(all ...Kind) map[Name]Kind {

@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podgroupprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
@@ -89,6 +90,12 @@ type Config struct {
 
 // Autoscaling is what horizontal-pod-autoscaler-controller needs to know.
 type Autoscaling = horizontalpodautoscaler.Config
+
+// Whole is a configuration with which every controller runs that Millrace has, for those who
+// ask what all of them may do.
+func Whole() Config {
+	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{gate.GenericWorkload: true}}
+}
 
 func (c Config) autoscaling() Autoscaling {
 	a := c.Autoscaling
@@ -168,7 +175,7 @@ var catalog = []Entry{
 	have(cronjob.Controller),
 	have(disruption.Controller),
 	configured(func(c Config) reconcile.Any { return horizontalpodautoscaler.New(c.autoscaling()) }),
-	{Name: "podgroup-protection-controller"},
+	needing("feature-gates", func(Config) reconcile.Any { return podgroupprotection.Controller }, func(c Config) bool { return c.Gates.On(gate.GenericWorkload) }),
 
 	// Life and death of objects.
 	have(garbagecollector.Controller),

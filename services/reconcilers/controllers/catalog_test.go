@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
@@ -105,11 +105,11 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "serviceaccount-token-controller root-ca-certificate-publisher-controller storageversion-garbage-collector-controller",
-		"*,-root-ca-cert-publisher": "serviceaccount-token-controller storageversion-garbage-collector-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller storageversion-garbage-collector-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller storageversion-garbage-collector-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
-		"-serviceaccount-token,-root-ca-cert-publisher,-storage-version-gc,*": "",
+		"-serviceaccount-token,-root-ca-cert-publisher,-storage-version-gc,-podgroup-protection-controller,*": "",
 	} {
 		var lacking []string
 		for _, e := range Lacking(strings.Split(list, ","), Config{}) {

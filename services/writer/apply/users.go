@@ -25,7 +25,7 @@ const pageOfUsers = 500
 // not from the API server's cache. The object comes last: what was listed while it was still
 // there was of it, and of no later one of its name.
 func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
-	find := d.usersOfClaim
+	find := d.usersAmongPods
 	if r.Kind == kinds.ServiceCIDRs.Name {
 		find = d.usersOfRange
 	}
@@ -40,12 +40,17 @@ func (d *Door) users(ctx context.Context, a Actor, client rest.Interface, r plan
 	return response
 }
 
-// usersOfClaim are the pods that may need a claim.
-func (d *Door) usersOfClaim(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
+// usersAmongPods are the pods that may need a claim, or are in a group.
+func (d *Door) usersAmongPods(ctx context.Context, client rest.Interface, r plan.Request) (found events.Users, response plan.Response) {
 	pods := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace}
 	response = pages(ctx, d, client, pods, listing{accept: wholeObject}, func(page *corev1.PodList) string {
 		for i := range page.Items {
-			found.Take(&page.Items[i], r.Name)
+			switch p := &page.Items[i]; {
+			case r.Kind != kinds.PodGroups.Name:
+				found.Take(p, r.Name)
+			case events.InPodGroup(p, r.Name):
+				found.Name(p.Name)
+			}
 		}
 		return page.Continue
 	})

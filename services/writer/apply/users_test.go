@@ -88,6 +88,33 @@ func TestUsersThatNobodyKnows(t *testing.T) {
 	}
 }
 
+// A group is let go when all of its pods in its namespace have ended.
+func TestAPodGroupIsLetGoWhenNoPodIsInIt(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put("/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/g", "uid-g", object("g", map[string]any{"namespace": "ns", "finalizers": []any{"f"}}))
+	let := events.Command{
+		Verb: events.VerbUpdate, Kind: "podgroups.scheduling.k8s.io", Version: "v1alpha2", Namespace: "ns", Name: "g",
+		Body: []byte(`{"metadata":{"namespace":"ns","name":"g"}}`), If: &events.If{UID: "uid-g", ResourceVersion: "1", Unused: true},
+	}
+	put := func(namespace, name, group, phase string) {
+		pod := object(name, map[string]any{"namespace": namespace})
+		pod["spec"], pod["status"] = map[string]any{"schedulingGroup": map[string]any{"podGroupName": group}}, map[string]any{"phase": phase}
+		s.Put("/api/v1/namespaces/"+namespace+"/pods/"+name, "uid-"+name, pod)
+	}
+	put("ns", "ended", "g", "Succeeded")
+	put("ns", "other", "h", "Running")
+	put("elsewhere", "stranger", "g", "Running")
+	putPod(s, "ns", "claims", "n1", "g")
+	put("ns", "web", "g", "Running")
+	if r := carry(t, open(t, s), plan.Options{}, let)[0]; r.Reason != "InUse" || r.Message != "needed by web" {
+		t.Errorf("a pod is in it: %+v", r)
+	}
+	put("ns", "web", "g", "Failed")
+	if r := carry(t, open(t, s), plan.Options{}, let)[0]; r.Status != events.Applied {
+		t.Errorf("all of its pods have ended: %+v", r)
+	}
+}
+
 const rangePath = "/apis/networking.k8s.io/v1/servicecidrs/"
 
 // putRange makes a ServiceCIDR; the deleted one waits for its finalizer.

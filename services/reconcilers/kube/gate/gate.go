@@ -28,6 +28,7 @@ const (
 const (
 	APIServerIdentity                           = "APIServerIdentity"
 	StorageVersionAPI                           = "StorageVersionAPI"
+	GenericWorkload                             = "GenericWorkload"
 	HPAScaleToZero                              = "HPAScaleToZero"
 	HPAConfigurableTolerance                    = "HPAConfigurableTolerance"
 	PodLevelResources                           = "PodLevelResources"
@@ -47,6 +48,7 @@ var readers = map[string][]string{
 	APIServerIdentity: {"storageversion-garbage-collector-controller"},
 	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
 
+	GenericWorkload:                             {"podgroup-protection-controller"},
 	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime:        {"persistentvolumeclaim-protection-controller"},
