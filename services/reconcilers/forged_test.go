@@ -94,6 +94,8 @@ func folder(name string) string {
 		return "pvprotection"
 	case "certificatesigningrequest-approving":
 		return "csrapproving"
+	case "podcertificaterequest-cleaner":
+		return "podcertificaterequestcleaner"
 	case "certificatesigningrequest-cleaner":
 		return "csrcleaner"
 	case "volumeattributesclass-protection":

@@ -14,11 +14,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/controller/certificates/approver"
 	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
+	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 )
 
 // RequestCleaner is the controller that deletes requests for certificates whose time is up.
@@ -28,6 +30,23 @@ var RequestCleaner = Pair{Theirs: buildRequestCleaner, Ours: csrcleaner.Controll
 // upstream's has looked once more.
 var RequestCleanerAtRest = Rest{
 	Theirs: buildRequestCleaner, Ours: csrcleaner.Controller, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind}, Long: 27 * time.Hour,
+}
+
+// PodRequestCleaner is the controller that deletes requests for the certificates of pods.
+var PodRequestCleaner = Pair{Theirs: buildPodRequestCleaner, Ours: podcertificaterequestcleaner.Controller, Alone: never, Fair: deletedOnce}
+
+// PodRequestCleanerAtRest leaves it alone for longer than any request is kept, and until
+// upstream's has looked some times more.
+var PodRequestCleanerAtRest = Rest{
+	Theirs: buildPodRequestCleaner, Ours: podcertificaterequestcleaner.Controller, Kinds: []kinds.Kind{kinds.PodCertificateRequests.Kind}, Long: 41 * time.Minute,
+}
+
+func buildPodRequestCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	requests := f.Certificates().V1beta1().PodCertificateRequests()
+	requests.Informer() // it asks for no cache to be read before it begins
+	// Upstream: cmd/kube-controller-manager/app, newPodCertificateRequestCleanerController.
+	pc := cleaner.NewPCRCleanerController(c, requests, clock.RealClock{}, 15*time.Minute, 5*time.Minute)
+	return func() { pc.Run(ctx, 1) }, nil
 }
 
 func buildRequestCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,36 @@ func TestRequestsAreCleanedAsUpstreams(t *testing.T) {
 // Both delete the same requests in the end, though some deletes are refused.
 func TestRefusedRequestsAreCleanedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestCleanerAtRest, agingRequest, oracle.Refusal{Verb: plan.Delete})
+}
+
+func TestPodsRequestsAreCleanedAsUpstreams(t *testing.T) {
+	agree(t, oracle.PodRequestCleaner, mirrorKey, func(r *rapid.T) []runtime.Object {
+		return []runtime.Object{podsRequest(r, []int{0, 1, 300, 899, 900, 901, 7200})}
+	})
+}
+
+// Both delete the same requests in the end, though some deletes are refused.
+func TestRefusedPodsRequestsAreCleanedAsUpstreams(t *testing.T) {
+	restAlike(t, oracle.PodRequestCleanerAtRest, func(r *rapid.T) []runtime.Object {
+		return []runtime.Object{podsRequest(r, []int{30, 150, 870, 930, 7200})}
+	}, oracle.Refusal{Verb: plan.Delete})
+}
+
+// podsRequest is a request for the certificate of a pod, of one of some ages in seconds.
+func podsRequest(t *rapid.T, ages []int) *certificatesv1beta1.PodCertificateRequest {
+	r := &certificatesv1beta1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner, UID: "request", ResourceVersion: "10"}}
+	r.CreationTimestamp = before(oracle.Now, rapid.SampledFrom(ages).Draw(t, "age"))
+	r.Spec.SignerName = "example.com/pods"
+	if rapid.Bool().Draw(t, "answered") {
+		r.Status.Conditions = []metav1.Condition{{Type: rapid.SampledFrom([]string{"Issued", "Denied", "Failed"}).Draw(t, "how"), Status: metav1.ConditionTrue, LastTransitionTime: before(oracle.Now, 1)}}
+	}
+	if rapid.IntRange(0, 7).Draw(t, "held") == 7 {
+		r.Finalizers = []string{"example.com/held"}
+		if rapid.Bool().Draw(t, "deleted") {
+			r.DeletionTimestamp = ptr(before(oracle.Now, 1))
+		}
+	}
+	return r
 }
 
 func TestRequestsAreApprovedAsUpstreams(t *testing.T) {

@@ -83,6 +83,9 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"groups of pods", oracle.GroupProtection, mirrorKey, groupWorld, []string{"update podgroups"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
 		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},
+		{"requests of pods", oracle.PodRequestCleaner, mirrorKey, func(r *rapid.T) []runtime.Object {
+			return []runtime.Object{podsRequest(r, []int{0, 900})}
+		}, []string{"delete podcertificaterequests"}},
 		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

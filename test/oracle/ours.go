@@ -10,6 +10,7 @@ import (
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -194,6 +195,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
 		case *certificatesv1.CertificateSigningRequest:
 			seen.Put(kinds.CertificateSigningRequests.Kind, obj)
+		case *certificatesv1beta1.PodCertificateRequest:
+			seen.Put(kinds.PodCertificateRequests.Kind, obj)
 		case *apiserverinternalv1alpha1.StorageVersion:
 			seen.Put(kinds.StorageVersions.Kind, obj)
 		case *coordinationv1.Lease:

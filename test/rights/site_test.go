@@ -42,8 +42,11 @@ func begin(t *testing.T) *site {
 	t.Helper()
 	c := clustertest.Start(t, clustertest.Options{
 		Lean: true, Nodes: -1,
-		// One of the identities has a role only with them.
-		APIServerArgs: []string{"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"},
+		// Two of the identities have a role only with them.
+		APIServerArgs: []string{
+			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true",
+			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
+		},
 	})
 	config, err := c.Config()
 	ok(t, err)

@@ -9,6 +9,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -50,6 +51,9 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
+	kinds.PodCertificateRequests.Name: func() metav1.Object {
+		return &certificatesv1beta1.PodCertificateRequest{}
+	},
 	kinds.CertificateSigningRequests.Name: func() metav1.Object {
 		return &certificatesv1.CertificateSigningRequest{}
 	},

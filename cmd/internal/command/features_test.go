@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// An alpha API is looked at where it was asked for, and nowhere else.
+// An API that is off by default is looked at where it was asked for, and nowhere else.
 func TestFeatures(t *testing.T) {
-	for given, want := range map[string]bool{
-		"": false, "StorageVersionAPI=true": true, "StorageVersionAPI=false": false,
-		"APIServerIdentity=true": false,
+	for given, want := range map[string]struct{ versions, certificates bool }{
+		"": {}, "StorageVersionAPI=true": {versions: true}, "StorageVersionAPI=false": {}, "APIServerIdentity=true": {},
+		"PodCertificateRequest=true": {certificates: true}, "PodCertificateRequest=false": {}, "AllBeta=true": {certificates: true},
 	} {
 		o := newControllerOptions()
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -23,8 +23,8 @@ func TestFeatures(t *testing.T) {
 			t.Fatal(err)
 		}
 		config, err := o.config()
-		if err != nil || config.StorageVersions != want {
-			t.Errorf("with %q storage versions are looked at: %v, %v", given, config.StorageVersions, err)
+		if err != nil || config.StorageVersions != want.versions || config.Gates.On(gate.PodCertificateRequest) != want.certificates {
+			t.Errorf("with %q storage versions are looked at: %v, and pods' requests: %v, %v", given, config.StorageVersions, config.Gates.On(gate.PodCertificateRequest), err)
 		}
 	}
 }

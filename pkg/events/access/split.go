@@ -25,7 +25,8 @@ var shares = map[string][]string{
 	},
 	WriterCredentials: {
 		"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller",
-		"legacy-serviceaccount-token-cleaner-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller", "serviceaccount-token-controller",
+		"legacy-serviceaccount-token-cleaner-controller", "podcertificaterequest-cleaner-controller", "root-ca-certificate-publisher-controller",
+		"serviceaccount-controller", "serviceaccount-token-controller",
 	},
 }
 

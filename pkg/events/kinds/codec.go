@@ -11,6 +11,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -38,7 +39,7 @@ var scheme = newScheme()
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, admissionregistrationv1.AddToScheme, apiserverinternalv1alpha1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, resourcev1.AddToScheme, metav1.AddMetaToScheme, schedulingv1alpha2.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, admissionregistrationv1.AddToScheme, apiserverinternalv1alpha1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, resourcev1.AddToScheme, metav1.AddMetaToScheme, schedulingv1alpha2.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(fmt.Sprintf("register the built-in kinds: %v", err)) // a programming error, found by every test

@@ -7,6 +7,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -51,6 +52,10 @@ var (
 	CertificateSigningRequests = Of[*certificatesv1.CertificateSigningRequest]{
 		inGroup("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest", clusterScoped),
 	}
+
+	PodCertificateRequests = Of[*certificatesv1beta1.PodCertificateRequest]{Kind{
+		Name: "podcertificaterequests.certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest", Namespaced: namespaced, Form: Full,
+	}}
 
 	Leases = Of[*coordinationv1.Lease]{inGroup("coordination.k8s.io", "leases", "Lease", namespaced)}
 
@@ -115,7 +120,7 @@ var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
-	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 

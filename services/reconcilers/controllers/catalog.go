@@ -28,6 +28,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgroupprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
@@ -94,7 +95,10 @@ type Autoscaling = horizontalpodautoscaler.Config
 // Whole is a configuration with which every controller runs that Millrace has, for those who
 // ask what all of them may do.
 func Whole() Config {
-	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{gate.GenericWorkload: true}}
+	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{
+		gate.GenericWorkload:       true,
+		gate.PodCertificateRequest: true,
+	}}
 }
 
 func (c Config) autoscaling() Autoscaling {
@@ -199,7 +203,7 @@ var catalog = []Entry{
 	have(csrapproving.Controller),
 	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
 	have(csrcleaner.Controller),
-	{Name: "podcertificaterequest-cleaner-controller"},
+	needing("feature-gates", func(Config) reconcile.Any { return podcertificaterequestcleaner.Controller }, func(c Config) bool { return c.Gates.On(gate.PodCertificateRequest) }),
 	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},
 
 	// Network.

@@ -105,11 +105,11 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller storageversion-garbage-collector-controller",
-		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller storageversion-garbage-collector-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
-		"-serviceaccount-token,-root-ca-cert-publisher,-storage-version-gc,-podgroup-protection-controller,*": "",
+		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-storage-version-gc,-podgroup-protection-controller,*": "",
 	} {
 		var lacking []string
 		for _, e := range Lacking(strings.Split(list, ","), Config{}) {

@@ -29,6 +29,7 @@ const (
 	APIServerIdentity                           = "APIServerIdentity"
 	StorageVersionAPI                           = "StorageVersionAPI"
 	GenericWorkload                             = "GenericWorkload"
+	PodCertificateRequest                       = "PodCertificateRequest"
 	HPAScaleToZero                              = "HPAScaleToZero"
 	HPAConfigurableTolerance                    = "HPAConfigurableTolerance"
 	PodLevelResources                           = "PodLevelResources"
@@ -48,7 +49,9 @@ var readers = map[string][]string{
 	APIServerIdentity: {"storageversion-garbage-collector-controller"},
 	StorageVersionAPI: {"storageversion-garbage-collector-controller"},
 
-	GenericWorkload:                             {"podgroup-protection-controller"},
+	GenericWorkload:       {"podgroup-protection-controller"},
+	PodCertificateRequest: {"podcertificaterequest-cleaner-controller"},
+
 	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime:        {"persistentvolumeclaim-protection-controller"},
