@@ -1,22 +1,30 @@
 package system
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/cmd/clustertest"
 )
 
 // signingRequest is a request for a certificate in PEM.
@@ -143,5 +151,65 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/administrator", controller)
 	if now, err := requests.Get(t.Context(), "administrator", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
 		t.Errorf("a request for more than a kubelet needs is %+v, %v", now, err)
+	}
+}
+
+// TestOldRequestsForPodsCertificates: where the API is served and its gate is on, a request that
+// is older than a quarter of an hour is deleted, and one that was just made is kept.
+func TestOldRequestsForPodsCertificates(t *testing.T) {
+	t.Parallel()
+	const gate = "--feature-gates=PodCertificateRequest=true"
+	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gate, "--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true")
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Stop()) })
+	requests := s.kube.CertificatesV1beta1().PodCertificateRequests("default")
+	made := func(name string) *certificatesv1beta1.PodCertificateRequest {
+		block, _ := pem.Decode(signingRequest(t, pkix.Name{}))
+		hour := int32(3600)
+		r, err := requests.Create(t.Context(), &certificatesv1beta1.PodCertificateRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1beta1.PodCertificateRequestSpec{
+				SignerName: "example.com/none", PodName: "web", PodUID: "p", ServiceAccountName: "default", ServiceAccountUID: "s", NodeName: "n1", NodeUID: "n",
+				MaxExpirationSeconds: &hour, StubPKCS10Request: block.Bytes,
+			},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		return r
+	}
+	made("now")
+	s.age(t, made("before"), "certificates.k8s.io/v1beta1", "PodCertificateRequest", "/registry/podcertificaterequests/default/before")
+	m := s.run(t, gate)
+	eventually(t, "the request that was made before is deleted", func() string {
+		_, err := requests.Get(t.Context(), "before", metav1.GetOptions{})
+		return gone(err)
+	})
+	asker{site: s, nats: m.nats}.awaitLook(t, "podcertificaterequests.certificates.k8s.io/now", "podcertificaterequest-cleaner-controller")
+	if _, err := requests.Get(t.Context(), "now", metav1.GetOptions{}); err != nil {
+		t.Errorf("the request that was just made: %v", err)
+	}
+}
+
+// age makes an object in the storage an hour older than it is: of a new one the API server
+// itself says when it was created.
+func (s *site) age(t *testing.T, obj runtime.Object, apiVersion, kind, key string) {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	must(t, err)
+	aged := unstructured.Unstructured{Object: fields}
+	aged.SetAPIVersion(apiVersion)
+	aged.SetKind(kind)
+	aged.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)))
+	aged.SetResourceVersion("") // which the storage gives
+	text, err := aged.MarshalJSON()
+	must(t, err)
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key), "value": text})
+	must(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.EtcdEndpoint()+"/v3/kv/put", bytes.NewReader(body))
+	must(t, err)
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer func() { must(t, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("put %s into the storage: %s", key, response.Status)
 	}
 }
