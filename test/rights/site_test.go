@@ -42,10 +42,10 @@ func begin(t *testing.T) *site {
 	t.Helper()
 	c := clustertest.Start(t, clustertest.Options{
 		Lean: true, Nodes: -1,
-		// Two of the identities have a role only with them.
+		// Some of the identities have a role only with them.
 		APIServerArgs: []string{
-			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true",
-			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
+			"--feature-gates=APIServerIdentity=true,StorageVersionAPI=true,PodCertificateRequest=true,GenericWorkload=true",
+			"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true,certificates.k8s.io/v1beta1/podcertificaterequests=true,scheduling.k8s.io/v1alpha2=true",
 		},
 	})
 	config, err := c.Config()
