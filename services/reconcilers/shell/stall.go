@@ -187,9 +187,12 @@ func (d *Desk) unclear() wait {
 func (d *Desk) holdings() []wait {
 	found := map[events.Condition]*wait{}
 	for e, since := range d.pending {
-		condition, h, ok := d.holding(e, since)
-		if !ok || condition.OfKey() || slices.Contains(d.squinting, e) {
+		if slices.Contains(d.squinting, e) {
 			continue // what holds all of those is told by [Desk.unclear]
+		}
+		condition, h, ok := d.holding(e, since)
+		if !ok || condition.OfKey() {
+			continue
 		}
 		w := found[condition]
 		if w == nil {

@@ -40,7 +40,8 @@ var conditions = []condition{
 	{events.NoOutcome, (*Desk).noOutcome},
 	{events.NotSeen, (*Desk).notSeen},
 	{events.BusRefuses, (*Desk).refused},
-	{events.CacheInconsistent, (*Desk).inconsistent},
+	{events.EpochNotTold, inconsistent(events.EpochNotTold)},
+	{events.CacheInconsistent, inconsistent(events.CacheInconsistent)},
 	{events.BackingOff, (*Desk).backingOff},
 	{events.KeysWait, func(d *Desk, e *entry, since time.Time) (hold, bool) {
 		return hold{since: d.moved(since), about: e.key.String()}, e.wants()
@@ -82,9 +83,16 @@ func (d *Desk) refused(e *entry, since time.Time) (hold, bool) {
 	return hold{}, false
 }
 
-// inconsistent: its turn rests on kinds that are not held as of one moment.
-func (d *Desk) inconsistent(e *entry, since time.Time) (hold, bool) {
-	return hold{since: latest(since, d.heldSince)}, slices.Contains(d.squinting, e)
+// inconsistent: its turn rests on kinds that are not held as of one moment, for the reason that a
+// condition names.
+func inconsistent(name events.Condition) func(*Desk, *entry, time.Time) (hold, bool) {
+	return func(d *Desk, e *entry, since time.Time) (hold, bool) {
+		if !slices.Contains(d.squinting, e) {
+			return hold{}, false
+		}
+		w := d.unclear()
+		return hold{since: latest(since, w.since), about: w.detail()}, w.condition == name
+	}
 }
 
 // backingOff: it is looked at again at a known moment.

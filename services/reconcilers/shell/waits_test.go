@@ -27,6 +27,18 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 			o.desk.Shut(kinds.Pods.Name)
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 		}, waits: events.NotRead, about: "pods"},
+		"an epoch is not told to its end": {reach: func(o *office) {
+			o.desk.askedAll = true
+			o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 0), 1)
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			o.pass(time.Second)
+		}, waits: events.EpochNotTold, about: "pods"},
+		"another kind is told in a newer epoch": {reach: func(o *office) {
+			o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "2", 0), 1)
+			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+			o.recalled(Past{}, Past{})
+			o.pass(time.Second)
+		}, waits: events.EpochNotTold, about: "replicasets.apps"},
 		"it is parked": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
 			for range 20 {
