@@ -90,6 +90,11 @@ var layers = []Layer{
 		Because: "a decision is a value; whatever it needs comes in with the view",
 	},
 	{
+		Name: "knowledge of CSI drivers (L1)", Packages: []string{"services/reconcilers/kube/csi"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{"k8s.io/csi-translation-lib", "k8s.io/klog/v2"}),
+		Because: "which driver has taken over from an in-tree plugin, and what it calls a volume, is read with the library that the kubelet and the drivers' attachers translate with",
+	},
+	{
 		Name: "knowledge (L1)", Packages: []string{knowledge}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{grammar, knowledge}),
 		Because: "what controllers share is as pure as they are",
