@@ -76,6 +76,9 @@ var Exemptions = []Exemption{
 
 	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
 
+	exempt("version-in-patch", "volume expander", "it is a condition of ours, and the writer puts it there"),
+	exempt("empty-patch", "volume expander", "it changes nothing"),
+
 	exempt("report-again", "DaemonSet", sameEnd),
 	exempt("daemon-revision-first", "DaemonSet", nextTurn),
 	exempt("revisions-in-order-first", "DaemonSet", nextTurn),

@@ -82,6 +82,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"ranges of addresses", oracle.ServiceCIDRs, mirrorKey, rangeWorld, []string{"patch servicecidrs web", "patch servicecidrs/status", "deleteFromPrimitiveList", "Terminating"}},
 		{"groups of pods", oracle.GroupProtection, mirrorKey, groupWorld, []string{"update podgroups"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
+		{"expansions of volumes", oracle.VolumeExpander, mirrorKey, expansionWorld, []string{"patch persistentvolumeclaims/status", "ExternalExpanding"}},
 		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},
 		{"requests of pods", oracle.PodRequestCleaner, mirrorKey, func(r *rapid.T) []runtime.Object {
 			return []runtime.Object{podsRequest(r, []int{0, 900})}

@@ -48,6 +48,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
+	"github.com/millrace/millrace/services/reconcilers/controllers/volumeexpander"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -235,7 +236,7 @@ var catalog = []Entry{
 	// Storage.
 	{Name: "persistentvolume-binder-controller", Aliases: []string{"persistentvolume-binder"}},
 	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
-	{Name: "persistentvolume-expander-controller", Aliases: []string{"persistentvolume-expander"}},
+	have(volumeexpander.Controller),
 	have(ephemeralvolume.Controller),
 	configured(func(c Config) reconcile.Any { return pvcprotection.New(c.Gates) }),
 	have(pvprotection.Controller),

@@ -1,0 +1,44 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	csitrans "k8s.io/csi-translation-lib"
+	"k8s.io/kubernetes/pkg/controller/volume/expand"
+	"k8s.io/kubernetes/pkg/volume/csimigration"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers/volumeexpander"
+)
+
+// VolumeExpander is the controller that tells who is to expand a volume. Of the plugins that
+// kube-controller-manager gives upstream's none expands anything.
+var VolumeExpander = Pair{
+	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		translator := csitrans.New()
+		ec, err := expand.NewExpandController(ctx, c, f.Core().V1().PersistentVolumeClaims(), nil, translator, csimigration.NewPluginManager(translator))
+		if err != nil {
+			return nil, fmt.Errorf("make the volume expand controller: %w", err)
+		}
+		return func() { ec.Run(ctx) }, nil
+	},
+	Ours: volumeexpander.Controller, Alone: never, Fair: patchesAlike,
+}
+
+// patchesAlike leaves out the version of the claim in upstream's patches, which is a condition of
+// ours, and patches with nothing else in them.
+func patchesAlike(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	version := `{"metadata":{"resourceVersion":"` + world[0].(object).GetResourceVersion() + `"}}`
+	theirs = lets("empty-patch", theirs, only(theirs, func(e Effect) bool { return e.Verb != patch || !strings.HasSuffix(e.Body, " "+version) }))
+	for i, e := range theirs {
+		if e.Verb == patch {
+			theirs[i].Body = strings.Replace(e.Body, `,"resourceVersion":"`+world[0].(object).GetResourceVersion()+`"`, "", 1)
+			Uses("version-in-patch")
+		}
+	}
+	return theirs, ours
+}
