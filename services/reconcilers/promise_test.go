@@ -87,6 +87,7 @@ var worst = map[string]string{
 	"ephemeral-volume-controller":                    "create the claims that a pod asks for, though it is gone",
 	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
+	"persistentvolume-expander-controller":           "name another driver's resizer in a claim, so that nothing expands its volume",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
 	"certificatesigningrequest-approving-controller": "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
 	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that its requester has to ask again",

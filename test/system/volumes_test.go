@@ -1,6 +1,7 @@
 package system
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestAPodsOwnVolume: a pod has a claim made for it, which goes with it; one that
@@ -105,5 +107,53 @@ func TestAClassThatIsUsed(t *testing.T) {
 	eventually(t, "the class goes with the last volume that names it", func() string {
 		_, err := classes.Get(t.Context(), name, metav1.GetOptions{})
 		return gone(err)
+	})
+}
+
+// TestAVolumeThatIsToBeLarger: the claim of a volume that names an in-tree plugin names the
+// resizer of the driver that has taken over, and says what it waits for.
+func TestAVolumeThatIsToBeLarger(t *testing.T) {
+	s := here(t)
+	s.run(t)
+	const name = "larger-volumes"
+	must(t, s.arenas.CreateNamespace(t.Context(), name))
+	s.abandon(t, name)
+	classes, volumes, claims := s.kube.StorageV1().StorageClasses(), s.kube.CoreV1().PersistentVolumes(), s.kube.CoreV1().PersistentVolumeClaims(name)
+	class, grows := "growing", true
+	_, err := classes.Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "ebs.csi.aws.com", AllowVolumeExpansion: &grows}, metav1.CreateOptions{})
+	must(t, err)
+	size := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(text)}
+	}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: modes, StorageClassName: &class, VolumeName: "disk", Resources: corev1.VolumeResourceRequirements{Requests: size("1Gi")},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: size("1Gi"), AccessModes: modes, StorageClassName: class, ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: name, Name: "data", UID: claim.UID},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	claim.Status.Phase, claim.Status.Capacity, claim.Status.AccessModes = corev1.ClaimBound, size("1Gi"), modes
+	_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	must(t, err)
+	eventually(t, "the claim can ask for more", func() string {
+		_, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
+		return ask(err)
+	})
+	eventually(t, "the claim names its resizer", func() string {
+		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+		if err == nil && c.Annotations["volume.kubernetes.io/storage-resizer"] != "ebs.csi.aws.com" {
+			return fmt.Sprintf("it has %v", c.Annotations)
+		}
+		return ask(err)
+	})
+	eventually(t, "the claim says what it waits for", func() string {
+		told, err := s.kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ExternalExpanding"})
+		if err == nil && (len(told.Items) != 1 || told.Items[0].Message != "CSI migration enabled for kubernetes.io/aws-ebs; waiting for external resizer to expand the pvc") {
+			return fmt.Sprintf("%d things are said", len(told.Items))
+		}
+		return ask(err)
 	})
 }
