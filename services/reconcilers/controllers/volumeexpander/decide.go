@@ -32,7 +32,7 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	plugin, driver, migrated := csi.Migrated(v.Volume)
 	switch {
 	case !migrated:
-		return v.tell("the claim waits for whoever expands its volume", "waiting for an external controller to expand this PVC")
+		return v.tell("the claim waits for another program to expand its volume", "waiting for an external controller to expand this PVC")
 	case v.Claim.Annotations[resizer] == driver:
 		return v.tell("the claim waits for the resizer that it names", "CSI migration enabled for "+plugin+"; waiting for external resizer to expand the pvc")
 	default:
