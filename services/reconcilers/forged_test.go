@@ -106,6 +106,8 @@ func folder(name string) string {
 		return "podgroupprotection"
 	case "storageversion-garbage-collector":
 		return "storageversiongc"
+	case "device-taint-eviction":
+		return "devicetainteviction"
 	default:
 		return name
 	}

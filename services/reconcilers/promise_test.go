@@ -81,6 +81,7 @@ var worst = map[string]string{
 	"clusterrole-aggregation-controller":             "give any rules to a ClusterRole that aggregates, such as admin: it is as good as a cluster administrator",
 	"validatingadmissionpolicy-status-controller":    "say what it likes in the status of an admission policy",
 	"node-lifecycle-controller":                      "taint every node as one that is not well or cordoned, so that its pods go and none come, or take such taints off; say that nodes and pods are not ready",
+	"device-taint-eviction-controller":               "delete any pod, with the time that it has to end, and say what it likes in the status of a DeviceTaintRule",
 	"taint-eviction-controller":                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                 "say in an annotation how long kubelets keep Secrets",
 	"resourceclaim-controller":                       "create any ResourceClaim in the name of a pod that is there, give a pod's entries other claims, reserve claims for any pods, take their reservations and devices away, and delete them",

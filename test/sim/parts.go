@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,6 +42,8 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.ResourceQuotas.Name:         func() metav1.Object { return &corev1.ResourceQuota{} },
 	kinds.ResourceClaims.Name:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
 	kinds.ResourceClaimTemplates.Name: func() metav1.Object { return &resourcev1.ResourceClaimTemplate{} },
+	kinds.ResourceSlices.Name:         func() metav1.Object { return &resourcev1.ResourceSlice{} },
+	kinds.DeviceTaintRules.Name:       func() metav1.Object { return &resourcev1beta2.DeviceTaintRule{} },
 	kinds.DeviceClasses.Name:          func() metav1.Object { return &resourcev1.DeviceClass{} },
 	kinds.Secrets.Name:                func() metav1.Object { return &corev1.Secret{} },
 

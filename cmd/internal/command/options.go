@@ -75,6 +75,7 @@ func newConcurrency() concurrency {
 		{"endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints", 50},
 		{"ephemeral-volume-controller", "concurrent-ephemeralvolume-syncs", "the claims of pods' own volumes", 50},
 		{"resourceclaim-controller", "concurrent-resourceclaim-syncs", "claims to devices", 50},
+		{"device-taint-eviction-controller", "concurrent-device-taint-eviction-syncs", "pods that are driven away from devices", 50},
 		{"horizontal-pod-autoscaler-controller", "concurrent-horizontal-pod-autoscaler-syncs", "autoscalers", 50},
 		{"garbage-collector-controller", "concurrent-gc-syncs", "the garbage collector", 100},
 		{"namespace-controller", "concurrent-namespace-syncs", "namespaces that are being emptied", 10},

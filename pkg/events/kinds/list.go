@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -67,6 +68,10 @@ var (
 	DeviceClasses          = Of[*resourcev1.DeviceClass]{inGroup("resource.k8s.io", "deviceclasses", "DeviceClass", clusterScoped)}
 	ResourceClaims         = Of[*resourcev1.ResourceClaim]{inGroup("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced)}
 	ResourceClaimTemplates = Of[*resourcev1.ResourceClaimTemplate]{inGroup("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced)}
+	ResourceSlices         = Of[*resourcev1.ResourceSlice]{inGroup("resource.k8s.io", "resourceslices", "ResourceSlice", clusterScoped)}
+	DeviceTaintRules       = Of[*resourcev1beta2.DeviceTaintRule]{Kind{
+		Name: "devicetaintrules.resource.k8s.io", Version: "v1beta2", Kind: "DeviceTaintRule", Namespaced: clusterScoped, Form: Full,
+	}}
 
 	PodDisruptionBudgets = Of[*policyv1.PodDisruptionBudget]{inGroup("policy", "poddisruptionbudgets", "PodDisruptionBudget", namespaced)}
 
@@ -121,6 +126,7 @@ var listed = byName(
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
+	ResourceSlices.Kind, DeviceTaintRules.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
+	"github.com/millrace/millrace/services/reconcilers/controllers/devicetainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpoints"
 	"github.com/millrace/millrace/services/reconcilers/controllers/endpointslice"
@@ -230,7 +231,7 @@ var catalog = []Entry{
 
 	// Devices.
 	configured(func(c Config) reconcile.Any { return resourceclaim.New(c.Gates) }),
-	{Name: "device-taint-eviction-controller"},
+	needing("feature-gates", func(c Config) reconcile.Any { return devicetainteviction.New(c.Gates) }, func(c Config) bool { return c.Gates.On(gate.DRADeviceTaints) }),
 	{Name: "resourcepoolstatusrequest-controller"},
 
 	// Storage.

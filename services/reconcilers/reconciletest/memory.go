@@ -108,8 +108,9 @@ func resultsOf(lane events.Lane, now time.Time) []events.Result {
 		},
 		"uid": "v", "occasion": "o", // of a budget
 		"since": asked, "until": now.Add(time.Minute), // of an eviction
-		"schedule": "@daily",  // of a CronJob, since when
-		"account":  "default", // of a token
+		"announced": true,      // of another one
+		"schedule":  "@daily",  // of a CronJob, since when
+		"account":   "default", // of a token
 	})
 	if lane == events.Tell {
 		return []events.Result{

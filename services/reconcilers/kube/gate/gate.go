@@ -42,6 +42,8 @@ const (
 	PodDeletionCost                             = "PodDeletionCost"
 	MaxUnavailableStatefulSet                   = "MaxUnavailableStatefulSet"
 	DRAPrioritizedList                          = "DRAPrioritizedList"
+	DRADeviceTaints                             = "DRADeviceTaints"
+	DRADeviceTaintRules                         = "DRADeviceTaintRules"
 )
 
 // readers are the controllers that read a gate.
@@ -62,6 +64,8 @@ var readers = map[string][]string{
 	MaxUnavailableStatefulSet:                   {"statefulset-controller"},
 	DRAExtendedResource:                         {"resourcequota-controller"},
 	DRAPrioritizedList:                          {"resourceclaim-controller"},
+	DRADeviceTaints:                             {"device-taint-eviction-controller"},
+	DRADeviceTaintRules:                         {"device-taint-eviction-controller"},
 	TaintTolerationComparisonOperators:          {"taint-eviction-controller", "daemonset-controller"},
 	PodLevelResources:                           {"horizontal-pod-autoscaler-controller", "resourcequota-controller"},
 }
@@ -70,7 +74,7 @@ var readers = map[string][]string{
 // has one state only, and why.
 var fixed = map[string]string{
 	"WorkloadWithJob":           "job-controller makes no Workloads and PodGroups; leave the gate off, and run job-controller in kube-controller-manager if Jobs need them (--controllers=*,-job-controller)",
-	"DRAWorkloadResourceClaims": "resourceclaim-controller makes no claims of PodGroups and reserves none for them; leave the gate off, and run resourceclaim-controller in kube-controller-manager if PodGroups need them (--controllers=*,-resourceclaim-controller)",
+	"DRAWorkloadResourceClaims": "resourceclaim-controller makes no claims of PodGroups and reserves none for them, and device-taint-eviction-controller evicts no pods for those; leave the gate off, and run both in kube-controller-manager if PodGroups need them (--controllers=*,-resourceclaim-controller,-device-taint-eviction-controller)",
 }
 
 // A Gate is what is known of a feature gate.

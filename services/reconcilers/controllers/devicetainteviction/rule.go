@@ -1,0 +1,231 @@
+package devicetainteviction
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// often is how often a rule's status is written at most.
+//
+// Upstream: ruleStatusPeriod.
+const often = 10 * time.Second
+
+func observeRule(s reconcile.Snapshot, k events.Key) (View, bool) {
+	rule, ok := reconcile.Get(s, kinds.DeviceTaintRules, "", k.Name)
+	if !ok {
+		return View{}, false
+	}
+	v, c := View{Rule: rule}, look(s)
+	if last, ok := reconcile.LastOf(s, k, events.Tell, rule); ok {
+		for _, r := range last.Results {
+			if r.Answer != nil {
+				_ = json.Unmarshal(r.Answer.Note, &v.Tally) // what cannot be read was not noted
+			}
+		}
+	}
+	switch rule.Spec.Taint.Effect {
+	case resourcev1beta2.DeviceTaintEffectNoExecute:
+	case resourcev1beta2.DeviceTaintEffectNone:
+		v.Published, v.Allocated = c.about(rule)
+		c.pretend(rule)
+	default:
+		return v, true
+	}
+	for _, p := range reconcile.List(s, kinds.Pods, "") {
+		if len(p.Spec.ResourceClaims) == 0 {
+			continue
+		}
+		seen := View{Pod: p}
+		for _, claim := range c.claimsOf(p) {
+			seen.Devices = append(seen.Devices, c.devicesOf(claim)...)
+		}
+		if seen.drivenBy(rule.UID) {
+			v.Driven = append(v.Driven, drivenOf(seen))
+		}
+	}
+	return v, true
+}
+
+// drivenOf is a pod that a rule drives away.
+func drivenOf(v View) Driven {
+	d := Driven{Namespace: v.Pod.Namespace, UID: v.Pod.UID, Leaving: v.Pod.DeletionTimestamp != nil}
+	if d.Leaving && v.marked() {
+		d.Evicted = &metav1.Time{Time: v.disruption().LastTransitionTime.Time}
+	}
+	return d
+}
+
+// pretend has a rule drive pods away that does not.
+func (c *cluster) pretend(rule *resourcev1beta2.DeviceTaintRule) {
+	driving := rule.DeepCopy()
+	driving.Spec.Taint.Effect = resourcev1beta2.DeviceTaintEffectNoExecute
+	c.rules = slices.Clone(c.rules)
+	for i := range c.rules {
+		if c.rules[i].UID == rule.UID {
+			c.rules[i] = driving
+		}
+	}
+}
+
+// about is how many devices a rule is about: those that are published, and those that claims have.
+//
+// Upstream: countTaintedDevices.
+func (c *cluster) about(rule *resourcev1beta2.DeviceTaintRule) (published, allocated int) {
+	for _, slice := range c.slices {
+		of := pool{slice.Spec.Driver, slice.Spec.Pool.Name}
+		if slice.Spec.Pool.Generation != c.newest[of] {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			if selects(rule, of.driver, of.name, slice.Spec.Devices[i].Name) {
+				published++
+			}
+		}
+	}
+	for _, claim := range reconcile.List(c.s, kinds.ResourceClaims, "") {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range claim.Status.Allocation.Devices.Results {
+			if selects(rule, r.Driver, r.Pool, r.Device) {
+				allocated++
+			}
+		}
+	}
+	return published, allocated
+}
+
+// drivenBy tells whether a rule is among the reasons why a pod has to leave. Once there is one,
+// all taints count that are not tolerated for good.
+func (v View) drivenBy(rule types.UID) bool {
+	for _, d := range v.Devices {
+		for i, t := range d.Taints {
+			if _, limited := d.until(t); limited && d.Rules[i] == rule {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decideRule says how many pods a rule drives away, at most every ten seconds.
+//
+// Upstream: pkg/controller/devicetainteviction, maybeUpdateRuleStatus.
+func (v View) decideRule(now time.Time) reconcile.Decision {
+	is := v.condition()
+	tally, pending, namespaces := v.count(now)
+	next := v.report(tally.Evicted, pending, namespaces)
+	same := is.Type == next.Type && is.Status == next.Status && is.Reason == next.Reason && is.Message == next.Message && is.ObservedGeneration == next.ObservedGeneration
+	current := is.Type != "" && is.ObservedGeneration == v.Rule.Generation
+	switch {
+	case v.Rule.DeletionTimestamp != nil:
+		return reconcile.Nothing("the rule is being deleted")
+	case same:
+		return reconcile.Nothing("the rule says what it does")
+	case current && v.Rule.Spec.Taint.Effect == resourcev1beta2.DeviceTaintEffectNone && is.Reason == next.Reason:
+		return reconcile.Nothing("the rule says what it would do as it was when it was made")
+	case current && now.Before(is.LastTransitionTime.Add(often)) && !now.Before(is.LastTransitionTime.Time):
+		return reconcile.Wake(is.LastTransitionTime.Add(often), "the rule has said what it does a moment ago")
+	}
+	next.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	c := reconcile.Patch(kinds.DeviceTaintRules.Kind, v.Rule, types.ApplyPatchType, reconcile.Body(map[string]any{
+		"apiVersion": kinds.DeviceTaintRules.APIVersion(), "kind": kinds.DeviceTaintRules.Kind.Kind,
+		"metadata": map[string]any{"name": v.Rule.Name, "uid": v.Rule.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{next}},
+	}))
+	c.Subresource, c.Note = "status", reconcile.Body(tally)
+	return reconcile.Do("the rule does not say what it does", c)
+}
+
+// condition is what the rule says of the pods that it drives away.
+func (v View) condition() metav1.Condition {
+	for _, c := range v.Rule.Status.Conditions {
+		if c.Type == resourcev1beta2.DeviceTaintConditionEvictionInProgress {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}
+
+// most is how many pods that are not gone yet are noted.
+const most = 1000
+
+// count is how many pods the rule has driven away, and how many are still to go, in how many
+// namespaces.
+func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
+	tally.Evicted, tally.Generation = v.Tally.Evicted, v.Rule.Generation
+	in := map[string]bool{}
+	for _, d := range v.Driven {
+		switch {
+		case d.Evicted != nil && v.Rule.Spec.Taint.Effect == resourcev1beta2.DeviceTaintEffectNoExecute:
+			if v.since(d, now) && !slices.Contains(v.Tally.Leaving, d.UID) {
+				tally.Evicted++
+			}
+			if len(tally.Leaving) < most {
+				tally.Leaving = append(tally.Leaving, d.UID)
+			}
+		case !d.Leaving:
+			pending, in[d.Namespace] = pending+1, true
+		}
+	}
+	return tally, pending, len(in)
+}
+
+// since tells whether a pod has had to leave since the rule was created, and not for long when
+// its spec was seen for the first time: that is at once.
+func (v View) since(d Driven, now time.Time) bool {
+	another := v.Tally.Generation != v.Rule.Generation
+	return !d.Evicted.Before(&v.Rule.CreationTimestamp) && (!another || !d.Evicted.Time.Before(now.Add(-often)))
+}
+
+// report is the condition, without a time. Once something was pending and nothing is any more,
+// the rule has done what it could.
+func (v View) report(evicted, pending, namespaces int) metav1.Condition {
+	c := metav1.Condition{Type: resourcev1beta2.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: v.Rule.Generation}
+	switch v.Rule.Spec.Taint.Effect {
+	case resourcev1beta2.DeviceTaintEffectNoExecute:
+		switch {
+		case pending > 0:
+			c.Status, c.Reason = metav1.ConditionTrue, "PodsPendingEviction"
+			c.Message = count(pending, "1 pod needs to be evicted in ", "%d pods need to be evicted in ") + count(namespaces, "1 namespace.", "%d different namespaces.")
+		case evicted > 0:
+			c.Reason = "Completed"
+		default:
+			c.Reason = "NotStarted"
+		}
+	case resourcev1beta2.DeviceTaintEffectNone:
+		c.Reason = "NoEffect"
+		c.Message = count(v.Published, "1 published device selected. ", "%d published devices selected. ") +
+			count(v.Allocated, "1 allocated device selected. ", "%d allocated devices selected. ") +
+			count(pending, "1 pod would be evicted in ", "%d pods would be evicted in ") +
+			count(namespaces, "1 namespace ", "%d different namespaces ") +
+			"if the effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+	default:
+		c.Reason, c.Message = "OtherEffect", "Eviction only happens for the NoExecute effect."
+	}
+	if evicted > 0 {
+		if c.Message != "" {
+			c.Message += " "
+		}
+		c.Message += count(evicted, "1 pod ", "%d pods ") + "evicted since starting the controller."
+	}
+	return c
+}
+
+// count says how many there are.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(many, n)
+}
