@@ -36,7 +36,7 @@ func TestClaimsAreAsUpstreams(t *testing.T) {
 // comes first is chance upstream.
 type lab struct {
 	village
-	births int
+	made int
 }
 
 func podRef(name string) events.Ref {
@@ -81,8 +81,8 @@ func (v *lab) act(r *rapid.T) {
 
 // pod creates a pod with entries of all sorts, also in the place of one that was force-deleted.
 func (v *lab) pod(r *rapid.T, name string) {
-	v.births++
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.births))}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	v.made++
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
 	for i := range rapid.IntRange(0, 3).Draw(r, "entries") {
 		e := corev1.PodResourceClaim{Name: fmt.Sprint("entry", i)}
 		switch rapid.IntRange(0, 9).Draw(r, "entry") {
@@ -130,8 +130,8 @@ func (v *lab) template(r *rapid.T) {
 }
 
 func (v *lab) claim(name string) {
-	v.births++
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.births))}}
+	v.made++
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}}
 	v.does(func(api *sim.API) {
 		if api.Get(claimRef(name)) == nil {
 			api.Load(kinds.ResourceClaims.Name, c)

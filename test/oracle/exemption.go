@@ -149,6 +149,7 @@ var Exemptions = []Exemption{
 	exempt("refused-and-goes-on", "Namespace", ""),
 
 	exempt("evictions-called-off", "taint eviction", ""),
+	exempt("called-off-when-deleted", "device taint eviction", ""),
 	exempt("device-classes-of-one-name", "ResourceQuota", chance),
 	exempt("to-the-second", "legacy tokens", "upstream's clock and ours stand still at another fraction of a second"),
 	exempt("deleted-again", "requests for certificates", ""),

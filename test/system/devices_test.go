@@ -1,13 +1,17 @@
 package system
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/clustertest"
 )
 
 // lab is a namespace with pods that use devices; the test is its scheduler and its nodes.
@@ -39,11 +43,21 @@ func (l *lab) pod(name string, entry corev1.PodResourceClaim) *corev1.Pod {
 	})
 	pod, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{})
 	must(l.t, err)
+	ctx := context.WithoutCancel(l.t.Context())
+	l.t.Cleanup(func() { // no kubelet ends it
+		now := int64(0)
+		_ = l.kube.CoreV1().Pods(l.name).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	})
 	return pod
 }
 
 // allocate gives a claim a device, and reserves it for pods, as the scheduler does.
 func (l *lab) allocate(name string, pods ...*corev1.Pod) {
+	l.t.Helper()
+	l.allocateResult(name, resourcev1.DeviceRequestAllocationResult{Request: "r", Driver: "example.com", Pool: "p", Device: "d"}, pods...)
+}
+
+func (l *lab) allocateResult(name string, result resourcev1.DeviceRequestAllocationResult, pods ...*corev1.Pod) {
 	l.t.Helper()
 	claims := l.kube.ResourceV1().ResourceClaims(l.name)
 	eventually(l.t, name+" is allocated", func() string {
@@ -57,9 +71,7 @@ func (l *lab) allocate(name string, pods ...*corev1.Pod) {
 				return err.Error()
 			}
 		}
-		c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-			{Request: "r", Driver: "example.com", Pool: "p", Device: "d"},
-		}}}
+		c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{result}}}
 		c.Status.ReservedFor = nil
 		for _, p := range pods {
 			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
@@ -182,4 +194,155 @@ func TestDevicesOfPods(t *testing.T) {
 	now := int64(0)
 	must(t, s.kube.CoreV1().Pods(l.name).Delete(t.Context(), "fixed", metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	l.reserved(shared, false)
+}
+
+// publish says in a slice of a pool which taint its device has; nil: none.
+func (l *lab) publish(taint *resourcev1.DeviceTaint) {
+	l.t.Helper()
+	all := true
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "slice-of-" + l.name}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "example.com", Pool: resourcev1.ResourcePool{Name: l.name, ResourceSliceCount: 1}, AllNodes: &all, Devices: []resourcev1.Device{{Name: "d"}},
+	}}
+	if taint != nil {
+		slice.Spec.Devices[0].Taints = []resourcev1.DeviceTaint{*taint}
+	}
+	slices := l.kube.ResourceV1().ResourceSlices()
+	eventually(l.t, "the slice is published", func() string {
+		is, err := slices.Get(l.t.Context(), slice.Name, metav1.GetOptions{})
+		if gone(err) == "" {
+			_, err = slices.Create(l.t.Context(), slice, metav1.CreateOptions{})
+			return made(err)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		slice.ResourceVersion = is.ResourceVersion
+		_, err = slices.Update(l.t.Context(), slice, metav1.UpdateOptions{})
+		return ask(err)
+	})
+}
+
+// told waits for an Event about a pod.
+func (l *lab) told(pod, reason, message string) {
+	l.t.Helper()
+	eventually(l.t, fmt.Sprintf("%s of %s is told", message, pod), func() string {
+		told, err := l.kube.CoreV1().Events(l.name).List(l.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+		if err != nil {
+			return err.Error()
+		}
+		for _, e := range told.Items {
+			if e.InvolvedObject.Name == pod && e.Message == message {
+				return ""
+			}
+		}
+		return fmt.Sprintf("of %d other Events none is", len(told.Items))
+	})
+}
+
+// user creates a pod that runs with the device, and tolerates some of its taints.
+func (l *lab) user(name string, tolerations ...resourcev1.DeviceToleration) *corev1.Pod {
+	l.t.Helper()
+	spec := aDevice()
+	spec.Devices.Requests[0].Exactly.Tolerations = tolerations
+	_, err := l.kube.ResourceV1().ResourceClaims(l.name).Create(l.t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	must(l.t, err)
+	pod := l.pod(name, corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})
+	l.allocateResult(name, resourcev1.DeviceRequestAllocationResult{Request: "r", Driver: "example.com", Pool: l.name, Device: "d", Tolerations: tolerations}, pod)
+	l.bind(pod)
+	return pod
+}
+
+// leaves waits until a pod is deleted, and says why.
+func (l *lab) leaves(name string) {
+	l.t.Helper()
+	eventually(l.t, name+" says why it is disrupted, and is deleted", func() string {
+		p, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.DisruptionTarget && c.Reason == "DeletionByDeviceTaintManager" && p.DeletionTimestamp != nil {
+				return ""
+			}
+		}
+		return fmt.Sprintf("it was deleted at %v, and says %+v", p.DeletionTimestamp, p.Status.Conditions)
+	})
+	l.told(name, "DeviceTaintManagerEviction", "Marking for deletion")
+}
+
+func (l *lab) stays(name string) {
+	l.t.Helper()
+	if p, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{}); err != nil || p.DeletionTimestamp != nil {
+		l.t.Errorf("%s, which tolerates its device, was deleted: %v", name, err)
+	}
+}
+
+// patient tolerates what drives pods away for a while, or for good.
+func patient(seconds *int64) resourcev1.DeviceToleration {
+	return resourcev1.DeviceToleration{Key: "example.com/broken", Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute, TolerationSeconds: seconds}
+}
+
+// TestPodsLeaveTaintedDevices: a pod is deleted when a device that it has gets a taint that its
+// claim does not tolerate; one that does for a while stays when the taint goes before.
+func TestPodsLeaveTaintedDevices(t *testing.T) {
+	s := here(t)
+	s.run(t)
+	l := s.lab(t, "tainted-devices")
+	l.publish(nil)
+	hour := int64(3600)
+	l.user("leaves")
+	l.user("stays", patient(&hour))
+	l.publish(&resourcev1.DeviceTaint{Key: "example.com/broken", Effect: resourcev1.DeviceTaintEffectNoExecute})
+	l.leaves("leaves")
+	l.publish(nil)
+	l.told("stays", "DeviceTaintManagerEviction", "Cancelling deletion")
+	l.stays("stays")
+}
+
+// TestRulesTaintDevices: a DeviceTaintRule without effect says what it would do, and with one
+// drives pods away that do not tolerate it, and counts them.
+func TestRulesTaintDevices(t *testing.T) {
+	t.Parallel()
+	const gates = "--feature-gates=DRADeviceTaintRules=true"
+	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gates, "--runtime-config=resource.k8s.io/v1beta2=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, s.Stop()) })
+	s.run(t, gates)
+	l := s.lab(t, "rules-of-devices")
+	l.publish(nil)
+	l.user("leaves")
+	l.user("stays", patient(nil))
+	rules := s.kube.ResourceV1beta2().DeviceTaintRules()
+	rule, err := rules.Create(t.Context(), &resourcev1beta2.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: "broken"},
+		Spec: resourcev1beta2.DeviceTaintRuleSpec{
+			DeviceSelector: &resourcev1beta2.DeviceTaintSelector{Pool: &l.name},
+			Taint:          resourcev1beta2.DeviceTaint{Key: "example.com/broken", Effect: resourcev1beta2.DeviceTaintEffectNone},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	says := func(reason, message string) {
+		t.Helper()
+		eventually(t, "the rule says "+reason, func() string {
+			if rule, err = rules.Get(t.Context(), "broken", metav1.GetOptions{}); err != nil {
+				return err.Error()
+			}
+			for _, c := range rule.Status.Conditions {
+				if c.Type == resourcev1beta2.DeviceTaintConditionEvictionInProgress && c.Reason == reason && strings.HasPrefix(c.Message, message) && c.ObservedGeneration == rule.Generation {
+					return ""
+				}
+			}
+			return fmt.Sprintf("it says %+v", rule.Status.Conditions)
+		})
+	}
+	says("NoEffect", "1 published device selected. 2 allocated devices selected. 1 pod would be evicted in 1 namespace if the effect was NoExecute.")
+	l.stays("leaves")
+	rule.Spec.Taint.Effect = resourcev1beta2.DeviceTaintEffectNoExecute
+	_, err = rules.Update(t.Context(), rule, metav1.UpdateOptions{})
+	must(t, err)
+	l.leaves("leaves")
+	says("Completed", "1 pod evicted since starting the controller.")
+	l.stays("stays")
 }

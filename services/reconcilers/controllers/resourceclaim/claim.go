@@ -188,7 +188,7 @@ func (p *prospects) ask(name string) {
 	}
 }
 
-// decideClaim takes back and makes reservations, lets go of devices that nobody uses, and deletes
+// decideClaim takes back and makes reservations, lets go of devices that are not used, and deletes
 // what was made for a pod that has ended.
 //
 // Upstream: pkg/controller/resourceclaim, syncClaim.

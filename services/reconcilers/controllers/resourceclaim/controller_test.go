@@ -94,7 +94,7 @@ func TestWhoseTurnAClaimIs(t *testing.T) {
 		was, now *resourcev1.ResourceClaim
 		want     []events.Key
 	}{
-		"a claim that nobody names":       {nil, claim("alone"), []events.Key{keyOfClaim(namespace, "alone")}},
+		"a claim that no pod names":       {nil, claim("alone"), []events.Key{keyOfClaim(namespace, "alone")}},
 		"one of a pod with a node":        {nil, claim("shared"), []events.Key{keyOfClaim(namespace, "shared")}},
 		"one that a pod waits for":        {nil, claim("first"), []events.Key{keyOfClaim(namespace, "first"), keyOfClaim(namespace, "second")}},
 		"one that was made":               {nil, of(pod("new"), "e", claim("new-e-1")), []events.Key{keyOfClaim(namespace, "new-e-1"), keyOfPod(pod("new"))}},
@@ -193,12 +193,12 @@ func TestWhatAClaimSees(t *testing.T) {
 		told, unread bool
 		uid          types.UID
 	}{
-		"is there":           {"1", there, true, false, "uid-b"},
-		"is not":             {"1", events.Result{Status: events.Absent}, true, false, ""},
-		"was there before":   {"0", there, false, false, ""},
-		"is none to read":    {"1", events.Result{Status: events.Answered, Answer: &events.Answer{Body: []byte(`{}`)}}, false, true, ""},
-		"nobody can say":     {"1", events.Result{Status: events.Failed}, false, false, ""},
-		"may not be read of": {"1", events.Result{Status: events.Refused}, false, false, ""},
+		"is there":            {"1", there, true, false, "uid-b"},
+		"is not":              {"1", events.Result{Status: events.Absent}, true, false, ""},
+		"was there before":    {"0", there, false, false, ""},
+		"is none to read":     {"1", events.Result{Status: events.Answered, Answer: &events.Answer{Body: []byte(`{}`)}}, false, true, ""},
+		"cannot be asked for": {"1", events.Result{Status: events.Failed}, false, false, ""},
+		"may not be read of":  {"1", events.Result{Status: events.Refused}, false, false, ""},
 	} {
 		v, _ := observe(answer(a.version, a.result), key)
 		if uid, told := v.Live["b"]; told != a.told || uid != a.uid || (v.Unread != nil) != a.unread {

@@ -278,7 +278,7 @@ func keeping(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-// lending: devices are let go of only when nobody has the claim reserved, and the finalizer
+// lending: devices are let go of only when the claim is reserved for no pod, and the finalizer
 // stays for as long as there are devices.
 func lending(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	for _, command := range c.Decide(v, now).Commands {
