@@ -37,6 +37,15 @@ func AskReview(kind kinds.Kind, obj metav1.Object, question authorizationv1.Subj
 	return c
 }
 
+// AskExpiry asks when a bootstrap token expires, as long as it is as it is seen. The answer,
+// [events.Expiry], is in the outcome.
+func AskExpiry(secret metav1.Object) events.Command {
+	c := command(events.VerbAsk, kinds.Secrets.Kind, secret.GetNamespace(), secret.GetName())
+	c.Subresource = events.SubExpiry
+	c.If = &events.If{UID: secret.GetUID(), ResourceVersion: secret.GetResourceVersion()}
+	return c
+}
+
 // AskTypes asks which expressions of an admission policy do not fit the types that it is
 // about, as long as there is one with that uid. The answer, [events.Types], is in the
 // outcome.

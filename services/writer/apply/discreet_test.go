@@ -110,9 +110,12 @@ var doors = map[string]struct {
 	"a birth in doubt":             {Request: doubted(plan.Quiet - 1), about: kinds.Pods.Name},
 	"a birth that nobody heard of": {Request: doubted(plan.Believed), about: kinds.Pods.Name, at: "watch=true", from: 500},
 	"token":                        {Request: sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken), about: kinds.Secrets.Name},
-	"a Secret":                     {Request: of(plan.Delete, kinds.Secrets.Name), about: kinds.Secrets.Name},
-	"a custom resource":            {Request: of(plan.Patch, "widgets.example.com"), about: "widgets.example.com"},
-	"its end":                      {Request: of(plan.Delete, "widgets.example.com"), about: "widgets.example.com"},
+	"an expiry": {
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "kube-system", Name: "a"}, events.SubExpiry), about: kinds.Secrets.Name, at: "/secrets",
+	},
+	"a Secret":          {Request: of(plan.Delete, kinds.Secrets.Name), about: kinds.Secrets.Name},
+	"a custom resource": {Request: of(plan.Patch, "widgets.example.com"), about: "widgets.example.com"},
+	"its end":           {Request: of(plan.Delete, "widgets.example.com"), about: "widgets.example.com"},
 }
 
 func of(verb plan.Verb, kind kinds.Name) plan.Request {

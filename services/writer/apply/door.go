@@ -216,6 +216,8 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.users(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubReview:
 		return d.review(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:
+		return d.expiry(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubTypes:
 		return d.types(ctx, a, client, r)
 	case r.Verb == plan.Search:

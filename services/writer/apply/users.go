@@ -93,7 +93,7 @@ func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.R
 }
 
 // listing is how a kind is listed.
-type listing struct{ accept, labels string }
+type listing struct{ accept, labels, fields string }
 
 // pages lists a kind, a page at a time, each of which take is given; it says where the page
 // ended. What it answers with is the API server's last answer, or its refusal.
@@ -115,6 +115,9 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	request := to(client, http.MethodGet, collection(r)).SetHeader("Accept", how.accept).Param("limit", strconv.Itoa(pageOfUsers))
 	if how.labels != "" {
 		request.Param("labelSelector", how.labels)
+	}
+	if how.fields != "" {
+		request.Param("fieldSelector", how.fields)
 	}
 	if more != "" {
 		request.Param("continue", more)

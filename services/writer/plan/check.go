@@ -106,6 +106,10 @@ var propagations = map[metav1.DeletionPropagation]bool{
 func questionFault(c events.Command) string {
 	ofSecret := c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings
 	switch {
+	case c.AsksExpiry() && c.Namespace == metav1.NamespaceSystem:
+		return ""
+	case c.Subresource == events.SubExpiry:
+		return "only of a Secret in kube-system can it be asked when it expires"
 	case c.Kind == kinds.Secrets.Name, ofSecret:
 		return "the answer would tell the content of a Secret" // of readings, only its scale, which it has none
 	case c.Subresource == events.SubReadings && c.Of == nil:

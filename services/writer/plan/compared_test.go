@@ -213,6 +213,11 @@ func TestWhatMayBeAsked(t *testing.T) {
 		"readings of an object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings, Of: node}, true},
 		"readings of a Secret":   {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings, Of: secret}, true},
 		"readings of no object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings}, false},
+		"the expiry of a token":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a"}, true},
+		"that of another Secret": {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "shop", Subresource: events.SubExpiry, Name: "a"}, false},
+		"that of a pod":          {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a"}, false},
+		"that of a reference":    {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a", Of: secret}, false},
+		"a token as it is":       {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Name: "a"}, false},
 		"a Secret, by reference": {events.Command{Verb: events.VerbAsk, Of: secret, Name: "a"}, false},
 	} {
 		if fault := questionFault(c.command); (fault == "") != c.right {

@@ -41,7 +41,7 @@ type deed struct {
 	at      int
 	command events.Command
 	again   bool   // the turn was delivered before
-	version string // that a delete insists on
+	version string // that a delete, or an ask, insists on
 	seen    uint64 // how far the turn had read the log of the command's kind
 	refused Refusal
 	dryRun  bool
@@ -350,6 +350,8 @@ func (d *deed) afterAsk(r Response) {
 	switch {
 	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command):
 		d.end(r, events.Absent)
+	case r.ok() && d.version != "" && r.Object.ResourceVersion != d.version:
+		d.conflict(r, "Conflict", "the object has changed")
 	case r.ok():
 		d.end(r, events.Answered)
 		d.result.Answer = &events.Answer{Body: r.Body, Note: d.command.Note}

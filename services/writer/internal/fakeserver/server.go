@@ -242,13 +242,17 @@ func (s *Server) answer(r Request) (int, any) {
 			return http.StatusOK, object
 		}
 		if name, ok := strings.CutPrefix(r.Query.Get("fieldSelector"), "metadata.name="); ok {
+			name, kind, typed := strings.Cut(name, ",type=")
 			items := []any{}
-			if object, ok := s.objects[r.Path+"/"+name]; ok {
+			if object, ok := s.objects[r.Path+"/"+name]; ok && (!typed || object["type"] == kind) {
 				items = append(items, object)
 			}
 			return http.StatusOK, map[string]any{"kind": "List", "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}}
 		}
 		if items, ok := s.list(r.Path); ok {
+			if kind, typed := strings.CutPrefix(r.Query.Get("fieldSelector"), "type="); typed {
+				items = slices.DeleteFunc(items, func(item any) bool { return item.(map[string]any)["type"] != kind })
+			}
 			return http.StatusOK, page(items, r.Query, s.version)
 		}
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound, r.Path)
@@ -263,7 +267,7 @@ func (s *Server) answer(r Request) (int, any) {
 
 // list is everything at a path that is that of all objects of a kind.
 func (s *Server) list(path string) (items []any, ok bool) {
-	if !slices.Contains([]string{"pods", "replicasets", "ipaddresses", "servicecidrs"}, path[strings.LastIndex(path, "/")+1:]) {
+	if !slices.Contains([]string{"pods", "replicasets", "ipaddresses", "servicecidrs", "secrets"}, path[strings.LastIndex(path, "/")+1:]) {
 		return nil, false
 	}
 	items = []any{}

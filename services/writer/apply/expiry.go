@@ -1,0 +1,62 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// expiry finds out when a bootstrap token expires ([events.Expiry]). A Secret of another
+// type is not read: the API server is asked for one of that name and type, and for the
+// metadata where there is none.
+func (d *Door) expiry(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+	tokens, response := d.bootstrapTokens(ctx, client, r, r.Name)
+	if response.Code != http.StatusOK {
+		return response
+	}
+	answer := events.Expiry{Other: true}
+	if len(tokens) == 0 {
+		r.Verb, r.Subresource, r.Body = plan.Look, "", nil
+		if response = d.look(ctx, a, client, r); response.Code != http.StatusOK {
+			return response
+		}
+	} else {
+		answer = events.ExpiryOf(&tokens[0])
+		response = plan.Response{Code: response.Code, Object: objectOf(metav1.PartialObjectMetadata{ObjectMeta: tokens[0].ObjectMeta})}
+	}
+	response.Body, _ = json.Marshal(answer) // every time in it has a form
+	return response
+}
+
+// bootstrapTokens lists bootstrap tokens from the storage: the one of a name, or all of them
+// where that is empty. They must not leave this package, nor must any words about them but
+// those that are written here.
+func (d *Door) bootstrapTokens(ctx context.Context, client rest.Interface, r plan.Request, name string) (tokens []corev1.Secret, response plan.Response) {
+	selected := fields.OneTermEqualSelector("type", string(events.BootstrapToken))
+	if name != "" {
+		selected = fields.AndSelectors(fields.OneTermEqualSelector("metadata.name", name), selected)
+	}
+	// At -v=8 the client library logs what it receives.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	r = plan.Request{Command: r.Command, Verb: plan.Search, Kind: kinds.Secrets.Name, Version: kinds.Secrets.Version, Namespace: metav1.NamespaceSystem}
+	response = pages(ctx, d, client, r, listing{accept: wholeObject, fields: selected.String()}, func(page *corev1.SecretList) string {
+		for _, secret := range page.Items {
+			if secret.Type == events.BootstrapToken && (name == "" || secret.Name == name) {
+				tokens = append(tokens, secret)
+			}
+		}
+		return page.Continue
+	})
+	return tokens, response
+}

@@ -1,0 +1,111 @@
+package apply_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const (
+	bootstrapPath = "/api/v1/namespaces/kube-system/secrets/"
+	bootstrapType = "bootstrap.kubernetes.io/token"
+)
+
+// keepBootstrap puts a bootstrap token there, or another Secret that looks like one.
+func keepBootstrap(s *fakeserver.Server, name, kind string, holds map[string]string) (version string) {
+	data := map[string]any{"mine": encoded(canary)}
+	for key, value := range holds {
+		data[key] = encoded(value)
+	}
+	return s.Put(bootstrapPath+name, "uid-"+name, map[string]any{"type": kind, "data": data, "metadata": map[string]any{"name": name, "namespace": "kube-system"}})
+}
+
+func asksExpiry(name, version string) events.Command {
+	return events.Command{
+		Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: name, Subresource: events.SubExpiry,
+		If: &events.If{UID: types.UID("uid-" + name), ResourceVersion: version},
+	}
+}
+
+// When a token expires is told, and nothing else of what it holds. A Secret that is none is
+// not even read.
+func TestExpiry(t *testing.T) {
+	for what, c := range map[string]struct {
+		kind  string
+		holds map[string]string
+		want  string
+	}{
+		"a token":                 {bootstrapType, map[string]string{"expiration": "2030-01-01T13:00:00+01:00", "token-secret": canary}, `{"at":"2030-01-01T12:00:00Z"}`},
+		"one that does not":       {bootstrapType, map[string]string{"token-secret": canary}, `{}`},
+		"one that nobody can say": {bootstrapType, map[string]string{"expiration": canary}, `{"unreadable":true}`},
+		"another Secret":          {"Opaque", map[string]string{"expiration": "2030-01-01T12:00:00Z"}, `{"other":true}`},
+	} {
+		s := fakeserver.New(t)
+		version := keepBootstrap(s, "abc", c.kind, c.holds)
+		keepBootstrap(s, "abcd", bootstrapType, map[string]string{"expiration": "2000-01-01T12:00:00Z"})
+		r := carry(t, open(t, s), plan.Options{}, asksExpiry("abc", version))[0]
+		if r.Status != events.Answered || r.Version != version || r.UID != "uid-abc" || r.Answer == nil || string(r.Answer.Body) != c.want {
+			t.Errorf("%s: %+v, want %s", what, r, c.want)
+		}
+		untold(t, what, r)
+		for _, request := range s.Requests() {
+			whole := !strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata")
+			if whole && request.Query.Get("fieldSelector") != "metadata.name=abc,type="+bootstrapType {
+				t.Errorf("%s: asked for more than the token: %s %v", what, request.Path, request.Query)
+			}
+		}
+	}
+}
+
+// Nothing is told of a Secret that is not the one that was seen, or of which the API server
+// does not tell; nor are the API server's words.
+func TestExpiryThatIsNotTold(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*fakeserver.Server, *events.Command)
+		broken int
+		status events.Status
+		code   int
+	}{
+		"changed since":     {func(s *fakeserver.Server, _ *events.Command) { keepBootstrap(s, "abc", bootstrapType, nil) }, 0, events.Conflict, 409},
+		"another one":       {func(_ *fakeserver.Server, c *events.Command) { c.If.UID = "before" }, 0, events.Absent, 200},
+		"gone":              {func(s *fakeserver.Server, _ *events.Command) { s.Remove(bootstrapPath + "abc") }, 0, events.Absent, 404},
+		"in any namespace":  {func(_ *fakeserver.Server, c *events.Command) { c.Namespace = "shop" }, 0, events.Refused, 0},
+		"it may not":        {nil, http.StatusForbidden, events.Refused, http.StatusForbidden},
+		"nobody answers":    {nil, http.StatusInternalServerError, events.Failed, http.StatusInternalServerError},
+		"there are no such": {nil, http.StatusNotFound, events.Refused, http.StatusNotFound},
+	} {
+		s := fakeserver.New(t)
+		version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"expiration": "2030-01-01T12:00:00Z"})
+		command := asksExpiry("abc", version)
+		if c.change != nil {
+			c.change(s, &command)
+		}
+		s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: c.broken, Message: canary} })
+		r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, command)[0]
+		if r.Status != c.status || r.Code != c.code || r.Answer != nil {
+			t.Errorf("%s: %+v", what, r)
+		}
+		untold(t, what, r)
+	}
+}
+
+// What is no list of Secrets is not repeated either.
+func TestExpiryOfWhatIsNone(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Put(strings.TrimSuffix(bootstrapPath, "/"), "u", map[string]any{"kind": "SecretList", "items": canary})
+	r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, asksExpiry("abc", "1"))[0]
+	text, err := json.Marshal(r)
+	if err != nil || r.OK() || !strings.Contains(string(text), "no list of secrets") {
+		t.Errorf("%s (%v)", text, err)
+	}
+	untold(t, "no list", r)
+}
