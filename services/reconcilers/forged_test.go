@@ -94,6 +94,8 @@ func folder(name string) string {
 		return "pvprotection"
 	case "persistentvolume-expander":
 		return "volumeexpander"
+	case "token-cleaner":
+		return "tokencleaner"
 	case "certificatesigningrequest-approving":
 		return "csrapproving"
 	case "podcertificaterequest-cleaner":

@@ -45,6 +45,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
+	"github.com/millrace/millrace/services/reconcilers/controllers/tokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/vacprotection"
@@ -198,7 +199,7 @@ var catalog = []Entry{
 		return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA})
 	}, func(c Config) bool { return len(c.RootCA) > 0 }),
 	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
-	{Name: "token-cleaner-controller", Aliases: []string{"tokencleaner"}, Off: true},
+	off(have(tokencleaner.Controller)),
 	configured(func(c Config) reconcile.Any {
 		return legacytokencleaner.New(legacytokencleaner.Config{Period: c.TokenPeriod})
 	}),
@@ -256,6 +257,12 @@ var catalog = []Entry{
 func have(c reconcile.Any) Entry {
 	d := c.Describe()
 	return Entry{Name: d.Name, Aliases: d.Aliases, make: func(Config) reconcile.Any { return c }}
+}
+
+// off is the line of a controller that "*" does not include.
+func off(e Entry) Entry {
+	e.Off = true
+	return e
 }
 
 // configured is the line of a controller that can do without a configuration.
