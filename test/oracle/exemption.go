@@ -153,6 +153,7 @@ var Exemptions = []Exemption{
 	exempt("device-classes-of-one-name", "ResourceQuota", chance),
 	exempt("to-the-second", "legacy tokens", "upstream's clock and ours stand still at another fraction of a second"),
 	exempt("deleted-again", "requests for certificates", ""),
+	exempt("token-deleted-again", "bootstrap tokens", ""),
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),
 }
 

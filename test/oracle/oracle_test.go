@@ -87,6 +87,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"requests of pods", oracle.PodRequestCleaner, mirrorKey, func(r *rapid.T) []runtime.Object {
 			return []runtime.Object{podsRequest(r, []int{0, 900})}
 		}, []string{"delete podcertificaterequests"}},
+		{"bootstrap tokens", oracle.TokenCleaner, bootstrapKey, bootstrapWorld, []string{"delete secrets"}},
 		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

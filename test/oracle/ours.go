@@ -181,6 +181,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.ReplicationControllers.Kind, obj)
 		case *corev1.Pod:
 			seen.Put(kinds.Pods.Kind, obj)
+		case *corev1.Secret: // of which nothing else is seen
+			seen.Put(kinds.Secrets.Kind, &metav1.PartialObjectMetadata{ObjectMeta: obj.ObjectMeta})
 		case *corev1.Service:
 			seen.Put(kinds.Services.Kind, obj)
 		case *corev1.Endpoints:

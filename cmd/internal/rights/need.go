@@ -167,6 +167,9 @@ func (f finding) ask(group, resource, sub string) {
 	case events.SubUsers:
 		f.look(group, resource)
 		f.users(kinds.NameOf(group, resource))
+	case events.SubExpiry:
+		f.look(group, resource)
+		f.add("list", group, resource)
 	case events.SubReview:
 		f.look(group, resource)
 		f.add("create", "authorization.k8s.io", "subjectaccessreviews")

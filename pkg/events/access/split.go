@@ -27,6 +27,7 @@ var shares = map[string][]string{
 		"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller",
 		"legacy-serviceaccount-token-cleaner-controller", "podcertificaterequest-cleaner-controller", "root-ca-certificate-publisher-controller",
 		"serviceaccount-controller", "serviceaccount-token-controller",
+		"token-cleaner-controller",
 	},
 }
 

@@ -44,6 +44,18 @@ func Select(list []string, config Config) ([]reconcile.Any, error) {
 	return selected, nil
 }
 
+// Everything is the --controllers list of all controllers that Millrace has, also of those
+// that "*" does not include.
+func Everything() []string {
+	list := []string{"*"}
+	for _, e := range catalog {
+		if e.Exists() && e.Off {
+			list = append(list, e.Name)
+		}
+	}
+	return list
+}
+
 // Lacking are the lines of the catalogue that a --controllers list asks for, and that do
 // not run because the flag that they need ([Entry].Needs) is not set.
 func Lacking(list []string, config Config) (all []Entry) {

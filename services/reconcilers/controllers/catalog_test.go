@@ -129,6 +129,10 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%q: with every flag %v do not run", list, got)
 		}
 	}
+	every, err := Select(Everything(), config)
+	if got, there := names(every), names(everyone()); err != nil || !slices.Equal(got, there) || len(got) <= len(all) {
+		t.Errorf("the list of everything selects %v (%v), want %v", got, err, there)
+	}
 	if selected, err := Select(nil, config); err != nil || len(selected) > 0 {
 		t.Errorf("an empty list selects %v, %v", names(selected), err)
 	}

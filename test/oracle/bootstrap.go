@@ -1,0 +1,119 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/bootstrap"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/tokencleaner"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// TokenCleaner is the controller that deletes bootstrap tokens that have expired, for the
+// first Secret of a world.
+var TokenCleaner = Pair{Theirs: buildTokenCleaner, Ours: tokencleaner.Controller, Asked: expiries, Alone: never, Fair: tokensDeletedOnce}
+
+func buildTokenCleaner(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	tc, err := bootstrap.NewTokenCleaner(c, f.Core().V1().Secrets(), bootstrap.DefaultTokenCleanerOptions())
+	if err != nil {
+		return nil, fmt.Errorf("make the cleaner of tokens: %w", err)
+	}
+	return func() { tc.Run(ctx) }, nil
+}
+
+// expiries is when a Secret expires, as the writer tells it.
+func expiries(world []runtime.Object, c events.Command) events.Result {
+	for _, obj := range world {
+		if s, ok := obj.(*corev1.Secret); ok && s.Name == c.Name && s.Namespace == c.Namespace {
+			return answered(events.ExpiryOf(s))
+		}
+	}
+	return events.Result{Status: events.Absent}
+}
+
+// tokensDeletedOnce leaves out that upstream deletes what is being deleted.
+func tokensDeletedOnce(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	if world[0].(object).GetDeletionTimestamp() != nil {
+		theirs = lets("token-deleted-again", theirs, only(theirs, func(e Effect) bool { return e.Verb != remove }))
+	}
+	return theirs, ours
+}
+
+// CleanedByThem and CleanedByUs are which Secrets of a world each deletes in some time, and how
+// long after the question, to the second, sorted.
+func CleanedByThem(t *testing.T, world []runtime.Object, long time.Duration) (gone []string, err error) {
+	synctest.Test(t, func(*testing.T) { gone, err = cleanedByThem(copied(world), long) })
+	return gone, err
+}
+
+func cleanedByThem(world []runtime.Object, long time.Duration) (gone []string, err error) {
+	time.Sleep(time.Until(Now))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewSimpleClientset(world...)
+	client.PrependReactor("delete", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		gone = append(gone, cleaned(action.(clienttesting.DeleteAction).GetName(), time.Now()))
+		return false, nil, nil
+	})
+	factory := informers.NewSharedInformerFactory(client, 0)
+	run, err := buildTokenCleaner(ctx, factory, client)
+	if err != nil {
+		return nil, err
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	var running sync.WaitGroup
+	running.Go(run)
+	time.Sleep(long)
+	synctest.Wait()
+	cancel()
+	running.Wait()
+	factory.Shutdown()
+	slices.Sort(gone)
+	return gone, nil
+}
+
+func cleaned(name string, at time.Time) string {
+	return fmt.Sprintf("%s after %v", name, at.Sub(Now).Truncate(time.Second))
+}
+
+// CleanedByUs has ours decide, and comes back when it wants to be asked.
+func CleanedByUs(world []runtime.Object, long time.Duration) (gone []string) {
+	for _, obj := range world {
+		secret := obj.(*corev1.Secret)
+		key := events.Key{Namespace: secret.Namespace, Name: secret.Name}
+		seen := reconciletest.NewWorld().Put(kinds.Secrets.Kind, &metav1.PartialObjectMetadata{ObjectMeta: secret.ObjectMeta})
+		for at, over := Now, false; !over && at.Before(Now.Add(long)); {
+			d, ok := tokencleaner.Controller.Ask(seen, key, at)
+			switch {
+			case ok && len(d.Commands) == 1 && d.Commands[0].AsksExpiry():
+				o := events.Outcome{Key: key, Lane: events.Act, UID: secret.UID, ResourceVersion: secret.ResourceVersion, At: at}
+				o.Results = []events.Result{expiries(world, d.Commands[0])}
+				seen.Remember(o)
+			case ok && len(d.Commands) == 1:
+				gone, over = append(gone, cleaned(secret.Name, at)), true
+			case ok && !d.WakeAt.IsZero():
+				at = d.WakeAt
+			default:
+				over = true
+			}
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
