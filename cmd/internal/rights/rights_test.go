@@ -86,6 +86,25 @@ func TestAListedWriterHasNoStar(t *testing.T) {
 	}
 }
 
+// What a controller may do in some namespaces only is what its role there says: of a token
+// that is to expire nothing else is needed.
+func TestACleanerOfTokensReadsAndDeletesThem(t *testing.T) {
+	needs, err := Needs(chosen(t, "tokencleaner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of []string
+	for _, n := range needs {
+		if n.Identity != "token-cleaner" {
+			t.Errorf("%+v", n)
+		}
+		of = append(of, n.Verb+" "+n.Resource)
+	}
+	if want := []string{"create events", "patch events", "delete secrets", "get secrets", "list secrets"}; !slices.Equal(of, want) {
+		t.Errorf("the writer may %q, want %q", of, want)
+	}
+}
+
 func TestAWriterOfWorkloadsHasNothingToDoWithSecrets(t *testing.T) {
 	needs, err := Needs(chosen(t, "*,-garbagecollector,-namespace,-serviceaccount-token,-legacy-serviceaccount-token-cleaner-controller"))
 	if err != nil {

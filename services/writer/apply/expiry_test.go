@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -108,4 +110,28 @@ func TestExpiryOfWhatIsNone(t *testing.T) {
 		t.Errorf("%s (%v)", text, err)
 	}
 	untold(t, "no list", r)
+}
+
+// The client library logs what it receives where somebody asks it to, and nothing of tokens.
+func TestNobodyLogsTokens(t *testing.T) {
+	s := fakeserver.New(t)
+	version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"token-secret": canary})
+	d := open(t, s)
+	for what, c := range map[string]struct {
+		request plan.Request
+		logged  bool
+	}{
+		"an ordinary read":     {plan.Request{Verb: plan.Read, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: "abc"}, true},
+		"when a token expires": {plan.Request{Verb: plan.Search, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: "abc", Subresource: events.SubExpiry}, false},
+	} {
+		var log strings.Builder
+		verbose := funcr.New(func(_, line string) { log.WriteString(line) }, funcr.Options{Verbosity: 10})
+		r := d.Do(klog.NewContext(t.Context(), verbose), actor, c.request, "")
+		if r.Code != http.StatusOK || r.Object.ResourceVersion != version {
+			t.Errorf("%s: %+v", what, r)
+		}
+		if logged := strings.Contains(log.String(), encoded(canary)); logged != c.logged {
+			t.Errorf("%s: what the Secret holds is logged: %v", what, logged)
+		}
+	}
 }
