@@ -36,6 +36,7 @@ func (l *lab) pod(name string, entry corev1.PodResourceClaim) *corev1.Pod {
 	l.t.Helper()
 	eventually(l.t, name+" can be created", func() string {
 		_, err := l.kube.CoreV1().Pods(l.name).Create(l.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			SchedulerName:  "the-test", // else the cluster's would give it a node with a kubelet
 			ResourceClaims: []corev1.PodResourceClaim{entry},
 			Containers:     []corev1.Container{{Name: "c", Image: "none/runs:it", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: entry.Name}}}}},
 		}}, metav1.CreateOptions{})

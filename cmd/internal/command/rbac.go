@@ -15,7 +15,6 @@ import (
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
-	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // rbacOptions say whose roles are printed.

@@ -7,7 +7,6 @@ import (
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
-	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // applyRoles lets Millrace's services do what they have to, under names of their own: the

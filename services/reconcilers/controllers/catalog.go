@@ -101,6 +101,7 @@ func Whole() Config {
 	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{
 		gate.GenericWorkload:       true,
 		gate.PodCertificateRequest: true,
+		gate.DRADeviceTaintRules:   true,
 	}}
 }
 

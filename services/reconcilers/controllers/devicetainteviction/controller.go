@@ -113,8 +113,6 @@ type Driven struct {
 type Tally struct {
 	Evicted int         `json:"evicted"`
 	Leaving []types.UID `json:"leaving,omitempty"`
-	// Generation is that of the rule's spec.
-	Generation int64 `json:"generation,omitempty"`
 }
 
 func observe(s reconcile.Snapshot, k events.Key) (View, bool) {

@@ -265,7 +265,7 @@ func TestWhatARuleSays(t *testing.T) {
 func TestWhoLeftBeforeARule(t *testing.T) {
 	for what, c := range map[string]struct {
 		created, evicted time.Duration
-		noted            int64
+		said             int64
 		want             int
 	}{
 		"created before":                       {time.Minute, 30 * time.Second, 1, 1},
@@ -274,9 +274,10 @@ func TestWhoLeftBeforeARule(t *testing.T) {
 		"with another spec before":             {time.Minute, 30 * time.Second, 0, 0},
 		"with another spec at the same moment": {time.Minute, time.Second, 0, 1},
 	} {
-		v := View{Rule: rule(resourcev1beta2.DeviceTaintEffectNoExecute), Driven: []Driven{{"x", "1", ago(c.evicted), true}}, Tally: Tally{Generation: c.noted}}
+		v := View{Rule: rule(resourcev1beta2.DeviceTaintEffectNoExecute), Driven: []Driven{{"x", "1", ago(c.evicted), true}}}
 		v.Rule.CreationTimestamp = *ago(c.created)
-		if tally, _, _ := v.count(now); tally.Evicted != c.want || len(tally.Leaving) != 1 || tally.Generation != 1 {
+		v.Rule.Status.Conditions = []metav1.Condition{{Type: resourcev1beta2.DeviceTaintConditionEvictionInProgress, ObservedGeneration: c.said}}
+		if tally, _, _ := v.count(now); tally.Evicted != c.want || len(tally.Leaving) != 1 {
 			t.Errorf("%s: it counts %+v", what, tally)
 		}
 	}

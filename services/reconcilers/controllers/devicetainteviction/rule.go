@@ -163,7 +163,7 @@ const most = 1000
 // count is how many pods the rule has driven away, and how many are still to go, in how many
 // namespaces.
 func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
-	tally.Evicted, tally.Generation = v.Tally.Evicted, v.Rule.Generation
+	tally.Evicted = v.Tally.Evicted
 	in := map[string]bool{}
 	for _, d := range v.Driven {
 		switch {
@@ -184,7 +184,7 @@ func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
 // since tells whether a pod has had to leave since the rule was created, and not for long when
 // its spec was seen for the first time: that is at once.
 func (v View) since(d Driven, now time.Time) bool {
-	another := v.Tally.Generation != v.Rule.Generation
+	another := v.condition().ObservedGeneration != v.Rule.Generation
 	return !d.Evicted.Before(&v.Rule.CreationTimestamp) && (!another || !d.Evicted.Time.Before(now.Add(-often)))
 }
 
