@@ -157,5 +157,5 @@ func InPodGroup(p *corev1.Pod, group string) bool {
 // Searches tells whether a command asks for what no single request can tell, so that
 // the writer has to find it out.
 func (c Command) Searches() bool {
-	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview, SubExpiry}, c.Subresource)
+	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview, SubExpiry, SubObjects}, c.Subresource)
 }

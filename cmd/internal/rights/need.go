@@ -173,6 +173,9 @@ func (f finding) ask(group, resource, sub string) {
 	case events.SubReview:
 		f.look(group, resource)
 		f.add("create", "authorization.k8s.io", "subjectaccessreviews")
+	case events.SubObjects:
+		f.look(group, resource)
+		f.add("list", Any, Any)
 	case events.SubReadings:
 		f.add("get", Any, "*/scale")
 		f.add("list", "metrics.k8s.io", "pods")

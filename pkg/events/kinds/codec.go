@@ -22,6 +22,7 @@ import (
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -40,7 +41,7 @@ var scheme = newScheme()
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, admissionregistrationv1.AddToScheme, apiserverinternalv1alpha1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, resourcev1.AddToScheme, resourcev1beta2.AddToScheme, metav1.AddMetaToScheme, schedulingv1alpha2.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, admissionregistrationv1.AddToScheme, apiserverinternalv1alpha1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, storagemigrationv1beta1.AddToScheme, resourcev1.AddToScheme, resourcev1beta2.AddToScheme, metav1.AddMetaToScheme, schedulingv1alpha2.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(fmt.Sprintf("register the built-in kinds: %v", err)) // a programming error, found by every test

@@ -18,6 +18,7 @@ import (
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -85,6 +86,10 @@ var (
 		Name: "storageversions.internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Namespaced: clusterScoped, Form: Full,
 	}}
 
+	StorageVersionMigrations = Of[*storagemigrationv1beta1.StorageVersionMigration]{Kind{
+		Name: "storageversionmigrations.storagemigration.k8s.io", Version: "v1beta1", Kind: "StorageVersionMigration", Namespaced: clusterScoped, Form: Full,
+	}}
+
 	ValidatingAdmissionPolicies = Of[*admissionregistrationv1.ValidatingAdmissionPolicy]{
 		inGroup("admissionregistration.k8s.io", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", clusterScoped),
 	}
@@ -127,7 +132,7 @@ var listed = byName(
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	ResourceSlices.Kind, DeviceTaintRules.Kind,
-	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
+	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, StorageVersionMigrations.Kind, ValidatingAdmissionPolicies.Kind, VolumeAttributesClasses.Kind,
 )
 
 func byName(all ...Kind) map[Name]Kind {

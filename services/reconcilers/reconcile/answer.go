@@ -32,6 +32,19 @@ func Read(r events.Result, answer any) error {
 	return nil
 }
 
+// ReadNote reads the note of a command that came back with its result.
+//
+// Errors: there is none, or it has another shape.
+func ReadNote(r events.Result, note any) error {
+	if r.Answer == nil || len(r.Answer.Note) == 0 {
+		return errors.New("the note cannot be read: there is none")
+	}
+	if err := json.Unmarshal(r.Answer.Note, note); err != nil {
+		return fmt.Errorf("the note cannot be read: %w", err)
+	}
+	return nil
+}
+
 // ReadObject reads the answer to a question for an object of a kind. The API server may
 // know fields that nobody here does, so it is its kind, where it says one, and its uid
 // that an object is told by.

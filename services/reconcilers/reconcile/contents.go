@@ -46,6 +46,17 @@ func AskExpiry(secret metav1.Object) events.Command {
 	return c
 }
 
+// AskObjects asks for a page of the objects of a resource, once everything before it in the
+// turn has been done, as long as the object that asks is the one with that uid. The answer,
+// [events.Objects], is in the outcome, with the question as its note.
+func AskObjects(kind kinds.Kind, asks metav1.Object, question events.ObjectsQuestion) events.Command {
+	c := command(events.VerbAsk, kind, asks.GetNamespace(), asks.GetName())
+	c.Subresource, c.Body = events.SubObjects, Body(question)
+	c.Note = c.Body
+	c.If = &events.If{UID: asks.GetUID()}
+	return c
+}
+
 // AskTypes asks which expressions of an admission policy do not fit the types that it is
 // about, as long as there is one with that uid. The answer, [events.Types], is in the
 // outcome.

@@ -218,6 +218,8 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.review(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:
 		return d.expiry(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubObjects:
+		return d.objects(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubTypes:
 		return d.types(ctx, a, client, r)
 	case r.Verb == plan.Search:

@@ -3,12 +3,14 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -93,7 +95,12 @@ func (d *Door) usersOfRange(ctx context.Context, client rest.Interface, r plan.R
 }
 
 // listing is how a kind is listed.
-type listing struct{ accept, labels, fields string }
+type listing struct {
+	accept, labels, fields string
+	// mixed says that the pages need not be of one version: where the one of the first page
+	// is known no more, the list goes on with what there is now.
+	mixed bool
+}
 
 // pages lists a kind, a page at a time, each of which take is given; it says where the page
 // ended. What it answers with is the API server's last answer, or its refusal.
@@ -126,7 +133,8 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	carry(span, request)
 	began := time.Now()
 	result := request.MaxRetries(0).Do(ctx)
-	if err := result.StatusCode(&response.Code).Error(); err != nil {
+	err := result.StatusCode(&response.Code).Error()
+	if err != nil {
 		response = d.refusal(ctx, r, err, response.Code)
 	} else if body, err := result.Raw(); err != nil {
 		response = d.refusal(ctx, r, err, response.Code)
@@ -135,8 +143,22 @@ func (d *Door) page(ctx context.Context, client rest.Interface, r plan.Request, 
 	}
 	d.config.Metrics.requestedIn(span.Trace(), r.Verb, response, time.Since(began))
 	traced(span, response)
+	if next := renewed(err); how.mixed && next != "" {
+		how.mixed = false // the new token is of no version: it cannot expire
+		return d.page(ctx, client, r, how, next, page)
+	}
 	if response.Code == http.StatusNotFound { // of a list: it says nothing of the object
 		response.Cause = "UnexpectedServerResponse"
 	}
 	return response
+}
+
+// renewed is the token with which a list can go on of which the first page is too long ago;
+// empty where it is not.
+func renewed(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
 }

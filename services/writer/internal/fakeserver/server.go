@@ -39,6 +39,9 @@ type Fault struct {
 	// RetryAfter goes with Code, in seconds; Message says why, if not that the test asked.
 	RetryAfter int
 	Message    string
+	// Continue is the token that goes with Code 410, for those who can do with a list that
+	// is not of one version.
+	Continue string
 	// Unserved answers as an API server does that does not serve the resource.
 	Unserved bool
 	// Late is how much later than its beginning a watch tells something, or ends.
@@ -194,7 +197,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		if fault.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
 		}
-		reply(w, fault.Code, status(fault.Code, "", cmp.Or(fault.Message, "as the test asked")))
+		refused := status(fault.Code, "", cmp.Or(fault.Message, "as the test asked"))
+		if fault.Continue != "" {
+			refused.Reason, refused.Continue = metav1.StatusReasonExpired, fault.Continue
+		}
+		reply(w, fault.Code, refused)
 		return
 	}
 	if request.Query.Get("watch") != "" {
@@ -429,7 +436,7 @@ var discovery = map[string]any{
 	"/apis/apps/v1": metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "apps/v1",
 		APIResources: []metav1.APIResource{
-			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "delete"}},
+			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "delete", "update", "patch"}},
 			{Name: "replicasets/scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Namespaced: true, Verbs: metav1.Verbs{"get", "update"}},
 		},
 	},

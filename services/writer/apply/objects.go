@@ -1,0 +1,102 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// objects finds out how a resource is served, and what there is of it ([events.Objects]). The
+// object that asks comes last: what was listed while it was there was listed for it.
+func (d *Door) objects(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+	var question events.ObjectsQuestion
+	if err := json.Unmarshal(r.Body, &question); err != nil {
+		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
+	}
+	var found events.Objects
+	if !question.Last {
+		served, gone := d.served(question.Resource, &found)
+		if gone != nil {
+			return *gone
+		}
+		if served && len(found.Lacking) == 0 {
+			of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: question.Resource, Version: found.Version}
+			if response := d.stored(ctx, client, of, question, &found); response.Code != http.StatusOK {
+				return response
+			}
+		}
+	}
+	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
+	response := d.look(ctx, a, client, r)
+	if response.Code == http.StatusOK {
+		response.Body, _ = json.Marshal(found) // it has only fields that encoding/json accepts
+	}
+	return response
+}
+
+// served finds out how a resource is served. gone is the answer where its group says nothing.
+func (d *Door) served(resource kinds.Name, found *events.Objects) (served bool, gone *plan.Response) {
+	lists, err := d.disco.ServerPreferredResources()
+	for _, list := range lists {
+		of, parsed := schema.ParseGroupVersion(list.GroupVersion)
+		for i := range list.APIResources {
+			one := &list.APIResources[i]
+			if parsed != nil || kinds.NameOf(of.Group, one.Name) != resource {
+				continue
+			}
+			found.Version, found.Kind = of.Version, one.Kind
+			for _, verb := range events.Rewritten {
+				if !slices.Contains(one.Verbs, verb) {
+					found.Lacking = append(found.Lacking, verb)
+				}
+			}
+			return true, nil
+		}
+	}
+	if err == nil {
+		return false, nil
+	}
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	for of := range failed { // of another group's failure nothing follows for this one
+		if of.Group == resource.Group() {
+			partial = false
+		}
+	}
+	if !partial {
+		answer := refusal(err, http.StatusServiceUnavailable)
+		return false, &answer
+	}
+	return false, nil
+}
+
+// stored lists a page, or tells where the list stands. An object that has not changed since
+// the question's version is on one of the pages, whatever the others are of.
+func (d *Door) stored(ctx context.Context, client rest.Interface, r plan.Request, question events.ObjectsQuestion, found *events.Objects) plan.Response {
+	var page metav1.PartialObjectMetadataList
+	response := d.page(ctx, client, r, listing{accept: metadataOfSome, mixed: true}, question.From, &page)
+	if response.Code != http.StatusOK {
+		return response
+	}
+	found.At = page.ResourceVersion
+	if question.Version == "" {
+		return response
+	}
+	found.More = page.Continue
+	for i := range page.Items {
+		o := &page.Items[i]
+		if kinds.CompareVersions(o.ResourceVersion, question.Version) <= 0 {
+			found.Objects = append(found.Objects, events.Stored{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion})
+		}
+	}
+	return response
+}
