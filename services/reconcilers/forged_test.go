@@ -106,6 +106,8 @@ func folder(name string) string {
 		return "vacprotection"
 	case "podgroup-protection":
 		return "podgroupprotection"
+	case "storage-version-migrator":
+		return "storageversionmigrator"
 	case "storageversion-garbage-collector":
 		return "storageversiongc"
 	case "device-taint-eviction":

@@ -96,6 +96,7 @@ var worst = map[string]string{
 	"podgroup-protection-controller":                 "take the finalizers off a PodGroup that no pod needs",
 	"service-cidr-controller":                        "say what it likes of whether a ServiceCIDR is ready, and take the finalizers off one that no address needs",
 	"podcertificaterequest-cleaner-controller":       "delete any request for the certificate of a pod, so that the pod waits for it",
+	"storage-version-migrator-controller":            "say what it likes in the status of a migration, and which stored versions a CustomResourceDefinition has",
 	"storageversion-garbage-collector-controller":    "delete the storage versions that API servers have told",
 }
 

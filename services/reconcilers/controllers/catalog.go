@@ -44,6 +44,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/servicecidr"
 	"github.com/millrace/millrace/services/reconcilers/controllers/statefulset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
+	"github.com/millrace/millrace/services/reconcilers/controllers/storageversionmigrator"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tainteviction"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttl"
@@ -246,7 +247,7 @@ var catalog = []Entry{
 	have(vacprotection.Controller),
 	{Name: "selinux-warning-controller", Off: true},
 	needing("feature-gates", func(Config) reconcile.Any { return storageversiongc.Controller }, func(c Config) bool { return c.StorageVersions }),
-	{Name: "storage-version-migrator-controller", Aliases: []string{"svm"}},
+	needing("feature-gates", func(Config) reconcile.Any { return storageversionmigrator.Controller }, func(c Config) bool { return c.Gates.On(gate.StorageVersionMigrator) }),
 
 	// Clouds.
 	{Name: "service-lb-controller", Aliases: []string{"service"}, Elsewhere: true},

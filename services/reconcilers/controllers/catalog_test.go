@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, Gates: Whole().Gates, Gates: gate.Set{gate.StorageVersionMigrator: true}, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
@@ -90,8 +90,8 @@ func TestSelect(t *testing.T) {
 		{"*,service", config, all, ""},
 		{"tokencleaner,garbagecollector", config, []string{gc, "token-cleaner-controller"}, ""},
 		{"*,bootstrapsigner", config, nil, "does not have bootstrap-signer-controller yet; take it out"},
-		{"attachdetach,csrsigning,svm", config, nil, "does not have certificatesigningrequest-signing-controller, persistentvolume-attach-detach-controller, storage-version-migrator-controller yet; take them out"},
-		{"-svm,svm,garbagecollector", config, []string{gc}, ""},
+		{"attachdetach,csrsigning", config, nil, "does not have certificatesigningrequest-signing-controller, persistentvolume-attach-detach-controller yet; take them out"},
+		{"-attachdetach,attachdetach,garbagecollector", config, []string{gc}, ""},
 		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
 		{"-*", config, nil, `"-*" is not in the list of known controllers`},
 		{"device-taint-eviction-controller", Config{}, []string{"device-taint-eviction-controller"}, ""},
@@ -109,11 +109,11 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller",
-		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller podcertificaterequest-cleaner-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
-		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-storage-version-gc,-podgroup-protection-controller,*": "",
+		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-storage-version-gc,-podgroup-protection-controller,-svm,*": "",
 	} {
 		var lacking []string
 		for _, e := range Lacking(strings.Split(list, ","), Config{}) {

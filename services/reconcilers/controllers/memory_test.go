@@ -18,6 +18,7 @@ var heirs = map[string]string{
 // why.
 var timeless = map[string]string{
 	"horizontal-pod-autoscaler-controller": "nothing of the answer counts but when its round began",
+	"storage-version-migrator-controller":  "the question says of which resource, and what has changed since which version",
 	"namespace-controller":                 "the question is what is in it; a namespace that is being deleted stays so",
 	"disruption-controller":                "the question is who controls its pods; the occasion in the note tells which pods",
 }

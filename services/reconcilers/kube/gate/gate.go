@@ -30,6 +30,7 @@ const (
 	StorageVersionAPI                           = "StorageVersionAPI"
 	GenericWorkload                             = "GenericWorkload"
 	PodCertificateRequest                       = "PodCertificateRequest"
+	StorageVersionMigrator                      = "StorageVersionMigrator"
 	HPAScaleToZero                              = "HPAScaleToZero"
 	HPAConfigurableTolerance                    = "HPAConfigurableTolerance"
 	PodLevelResources                           = "PodLevelResources"
@@ -54,6 +55,7 @@ var readers = map[string][]string{
 	GenericWorkload:       {"podgroup-protection-controller"},
 	PodCertificateRequest: {"podcertificaterequest-cleaner-controller"},
 
+	StorageVersionMigrator:                      {"storage-version-migrator-controller"},
 	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime:        {"persistentvolumeclaim-protection-controller"},
