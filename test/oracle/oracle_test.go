@@ -81,6 +81,7 @@ func TestWorldsAreEventful(t *testing.T) {
 		{"pods' own volumes", oracle.EphemeralVolume, mirrorKey, ephemeralWorld, []string{"create persistentvolumeclaims", "FailedBinding"}},
 		{"ranges of addresses", oracle.ServiceCIDRs, mirrorKey, rangeWorld, []string{"patch servicecidrs web", "patch servicecidrs/status", "deleteFromPrimitiveList", "Terminating"}},
 		{"groups of pods", oracle.GroupProtection, mirrorKey, groupWorld, []string{"update podgroups"}},
+		{"migrations", oracle.MigrationRunner, mirrorKey, migrationWorld, []string{"The migration is running", "Migration completed"}},
 		{"classes of volumes", oracle.ClassProtection, mirrorKey, classWorld, []string{"update volumeattributesclasses"}},
 		{"expansions of volumes", oracle.VolumeExpander, mirrorKey, expansionWorld, []string{"patch persistentvolumeclaims/status", "ExternalExpanding"}},
 		{"requests for certificates", oracle.RequestCleaner, requestKey, oldRequest, []string{"delete certificatesigningrequests"}},

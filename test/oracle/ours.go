@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -205,6 +206,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.Leases.Kind, obj)
 		case *schedulingv1alpha2.PodGroup:
 			seen.Put(kinds.PodGroups.Kind, obj)
+		case *storagemigrationv1beta1.StorageVersionMigration:
+			seen.Put(kinds.StorageVersionMigrations.Kind, obj)
 		case *networkingv1.ServiceCIDR:
 			seen.Put(kinds.ServiceCIDRs.Kind, obj)
 		case *networkingv1.IPAddress:

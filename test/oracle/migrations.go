@@ -1,0 +1,112 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	clienttesting "k8s.io/client-go/testing"
+	upstreammigrator "k8s.io/kubernetes/pkg/controller/storageversionmigrator"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/controllers/storageversionmigrator"
+)
+
+// MigrationRunner is the part of the migrator that says which migration runs, for the first
+// migration of a world. That of upstream which writes objects again goes by the garbage
+// collector's caches; a real API server shows what ours does (test/system).
+var MigrationRunner = Pair{
+	Theirs: buildMigrationRunner(nil),
+	Ours:   storageversionmigrator.Controller, Alone: never, Fair: fairMigrations,
+}
+
+// buildMigrationRunner builds it in a world with definitions. The writes to them are given to
+// note.
+func buildMigrationRunner(note func(clienttesting.PatchAction), definitions ...runtime.Object) Build {
+	return func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+		client := apiextensions.NewSimpleClientset(definitions...)
+		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			note(a.(clienttesting.PatchAction))
+			return true, &apiextensionsv1.CustomResourceDefinition{}, nil
+		})
+		rc := upstreammigrator.NewCustomResourceController(ctx, c, f.Storagemigration().V1beta1().StorageVersionMigrations(), client.ApiextensionsV1().CustomResourceDefinitions())
+		return func() { rc.Run(ctx) }, nil
+	}
+}
+
+// DefinitionStatus is what an apply says of a CustomResourceDefinition.
+type DefinitionStatus struct {
+	Metadata struct {
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+	Status struct {
+		Conditions     []apiextensionsv1.CustomResourceDefinitionCondition `json:"conditions"`
+		StoredVersions []string                                            `json:"storedVersions"`
+	} `json:"status"`
+}
+
+// MarkedDefinition is what both first write of the definition of a migration's resource; nil
+// where that is nothing. What is not compared: ours applies the stored versions, too, where
+// upstream leaves them as they are.
+func MarkedDefinition(t *testing.T, m *storagemigrationv1beta1.StorageVersionMigration, d *apiextensionsv1.CustomResourceDefinition) (theirs, ours *DefinitionStatus, err error) {
+	pair, world := MigrationRunner, []runtime.Object{m}
+	pair.Theirs = buildMigrationRunner(func(a clienttesting.PatchAction) {
+		theirs = new(DefinitionStatus)
+		err = json.Unmarshal(a.GetPatch(), theirs)
+	}, d)
+	pair.Asked = func([]runtime.Object, events.Command) events.Result { return answered(d) }
+	key := events.Key{Name: m.Name}
+	if _, failed := pair.AskTheirs(t, key, world, Now); failed != nil || err != nil {
+		return nil, nil, errors.Join(failed, err)
+	}
+	if theirs != nil {
+		theirs.Status.StoredVersions = fairStored(m, theirs.Status.StoredVersions, d.Status.StoredVersions)
+	}
+	decision, err := afterAnswers(pair.Ours, pair.Asked, key, copied(world), Now)
+	for _, c := range decision.Commands {
+		if c.Kind.Resource() == "customresourcedefinitions" {
+			ours = new(DefinitionStatus)
+			err = errors.Join(err, json.Unmarshal(c.Body, ours))
+		}
+	}
+	return theirs, ours, err
+}
+
+// fairStored are the stored versions after what upstream applies. After a failure it takes
+// some away, and ours does not.
+func fairStored(m *storagemigrationv1beta1.StorageVersionMigration, applied, was []string) []string {
+	switch {
+	case applied == nil:
+		return was
+	case apimeta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationSucceeded)):
+		return applied
+	default:
+		Uses("stored-versions-after-a-failure")
+		return was
+	}
+}
+
+// fairMigrations leaves of what upstream does what is about the first migration. While another
+// one of its resource still says that it runs, ours waits for the end of that.
+func fairMigrations(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	own := world[0].(*storagemigrationv1beta1.StorageVersionMigration)
+	theirs = only(theirs, func(e Effect) bool { return e.Name == own.Name })
+	waits := slices.ContainsFunc(world[1:], func(obj runtime.Object) bool {
+		other := obj.(*storagemigrationv1beta1.StorageVersionMigration)
+		return other.Spec.Resource == own.Spec.Resource && apimeta.IsStatusConditionTrue(other.Status.Conditions, string(storagemigrationv1beta1.MigrationRunning))
+	})
+	if waits && !apimeta.IsStatusConditionTrue(own.Status.Conditions, string(storagemigrationv1beta1.MigrationRunning)) {
+		theirs = lets("migration-after-the-last", theirs, nil)
+	}
+	return theirs, ours
+}
