@@ -106,7 +106,7 @@ func TestACleanerOfTokensReadsAndDeletesThem(t *testing.T) {
 }
 
 func TestAWriterOfWorkloadsHasNothingToDoWithSecrets(t *testing.T) {
-	needs, err := Needs(chosen(t, "*,-garbagecollector,-namespace,-serviceaccount-token,-legacy-serviceaccount-token-cleaner-controller"))
+	needs, err := Needs(chosen(t, "*,-garbagecollector,-namespace,-svm,-serviceaccount-token,-legacy-serviceaccount-token-cleaner-controller"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	// WriterWorkloads carries out the turns of all controllers that the others do not.
 	WriterWorkloads = "writer-workloads"
-	// WriterCollectors carries out those that delete objects of every kind.
+	// WriterCollectors carries out those that delete objects of every kind, or write them again.
 	WriterCollectors = "writer-collectors"
 	// WriterCredentials carries out those that change Secrets, service accounts and roles, and
 	// those of requests for certificates.
@@ -21,7 +21,7 @@ const (
 // [WriterWorkloads], who has the rest.
 var shares = map[string][]string{
 	WriterCollectors: {
-		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "ttl-after-finished-controller",
+		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "storage-version-migrator-controller", "ttl-after-finished-controller",
 	},
 	WriterCredentials: {
 		"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "clusterrole-aggregation-controller",
