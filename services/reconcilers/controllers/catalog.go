@@ -100,9 +100,10 @@ type Autoscaling = horizontalpodautoscaler.Config
 // ask what all of them may do.
 func Whole() Config {
 	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{
-		gate.GenericWorkload:       true,
-		gate.PodCertificateRequest: true,
-		gate.DRADeviceTaintRules:   true,
+		gate.GenericWorkload:        true,
+		gate.PodCertificateRequest:  true,
+		gate.DRADeviceTaintRules:    true,
+		gate.StorageVersionMigrator: true,
 	}}
 }
 

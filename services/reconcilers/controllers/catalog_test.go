@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, Gates: Whole().Gates, Gates: gate.Set{gate.StorageVersionMigrator: true}, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
