@@ -93,6 +93,10 @@ type If struct {
 	// Unused is true for a command that may be carried out only if nothing needs its
 	// object, as an ask for its users ([SubUsers]) finds out just before the command.
 	Unused bool `json:"unused,omitempty"`
+	// Unshared is true for a command that may be carried out only if no other object of its
+	// kind has an address of the ranges that the body gives ([RangesIn]), as a list of them
+	// shows that is read just before the first such command of the turn.
+	Unshared bool `json:"unshared,omitempty"`
 }
 
 // Alive names an object, with its identity, that a command relies on.

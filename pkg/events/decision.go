@@ -62,7 +62,7 @@ func (c *Command) append(text []byte) []byte {
 // append writes the condition that nearly every command has by hand, any other one as
 // it comes.
 func (i *If) append(text []byte) []byte {
-	if i.UID == "" || i.Alive != nil || i.Unused || len(i.Absent)+len(i.Leaving)+len(i.SameOwners) > 0 {
+	if i.UID == "" || i.Alive != nil || i.Unused || i.Unshared || len(i.Absent)+len(i.Leaving)+len(i.SameOwners) > 0 {
 		return appendValue(text, i)
 	}
 	text = appendText(append(text, `{"uid":`...), string(i.UID))

@@ -119,6 +119,12 @@ func IfUnused() Option {
 	return func(c *events.Command) { condition(c).Unused = true }
 }
 
+// IfUnshared makes the command depend on no other object of its kind having an address of the
+// ranges that the body gives ([events.HasRanges]), checked live.
+func IfUnshared() Option {
+	return func(c *events.Command) { condition(c).Unshared = true }
+}
+
 // Propagate sets what happens to the dependents of a deleted object.
 func Propagate(how metav1.DeletionPropagation) Option {
 	return func(c *events.Command) { c.Propagation = how }

@@ -231,6 +231,8 @@ func (p *promise) conditional(c events.Command) error {
 		return fmt.Errorf("it does not say which version it means")
 	case p.Unused && !when.Unused:
 		return fmt.Errorf("it does not say that nothing may need its object")
+	case p.Unshared && !when.Unshared:
+		return fmt.Errorf("it does not say that no other object may have its ranges")
 	case c.Verb == events.VerbPatch && !slices.Contains(orStrategic(p.How), c.PatchType):
 		return fmt.Errorf("a patch of type %.40q is not promised", c.PatchType)
 	case c.GraceSeconds != nil && (!p.AtOnce || *c.GraceSeconds != 0):

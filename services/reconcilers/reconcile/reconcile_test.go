@@ -30,9 +30,9 @@ func TestEveryCommandCarriesItsConditions(t *testing.T) {
 		"patch":  {Patch(kinds.Pods.Kind, pod, types.MergePatchType, nil), events.If{UID: "u"}},
 		"delete": {Delete(kinds.Pods.Kind, pod), events.If{UID: "u"}},
 		"delete, with everything": {
-			Delete(kinds.Pods.Kind, pod, IfUnchanged(pod), IfSameOwners(pod), IfAbsent(owner), IfLeaving(owner), IfAlive(kinds.Pods.Kind, pod), IfUnused()),
+			Delete(kinds.Pods.Kind, pod, IfUnchanged(pod), IfSameOwners(pod), IfAbsent(owner), IfLeaving(owner), IfAlive(kinds.Pods.Kind, pod), IfUnused(), IfUnshared()),
 			events.If{
-				Unused: true, UID: "u", ResourceVersion: "7", SameOwners: pod.OwnerReferences,
+				Unused: true, Unshared: true, UID: "u", ResourceVersion: "7", SameOwners: pod.OwnerReferences,
 				Absent: []metav1.OwnerReference{owner}, Leaving: []metav1.OwnerReference{owner},
 				Alive: &events.Alive{Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", UID: "u"},
 			},

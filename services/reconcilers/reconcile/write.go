@@ -55,6 +55,8 @@ type Write struct {
 	Absent *Absent
 	// Unused: the command has the condition that nothing needs its object.
 	Unused bool
+	// Unshared: the command has the condition that no other object has its ranges.
+	Unshared bool
 	// How are the types that a patch may have; nil: strategic merge.
 	How []types.PatchType
 	// Unchanged: the command names the version that the object must have. An update always
@@ -210,6 +212,7 @@ func (w Write) String() string {
 	add(w.Where != "", ", where the key's object has %s", w.Where)
 	add(w.Absent != nil, ", once it is proven absent: %s", w.Absent)
 	add(w.Unused, ", once it is proven that nothing needs it")
+	add(w.Unshared, ", once it is proven that no other has these addresses")
 	add(w.Unchanged, ", unchanged since it was seen")
 	add(w.AtOnce, ", at once")
 	return b.String()

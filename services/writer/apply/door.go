@@ -214,6 +214,8 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.lookAtOwner(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubUsers:
 		return d.users(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubRanges:
+		return d.ranges(ctx, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubReview:
 		return d.review(ctx, a, client, r)
 	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:

@@ -44,6 +44,9 @@ func TestWhatEachStepAsks(t *testing.T) {
 	adopts.If.Alive = &events.Alive{Kind: "replicasets.apps", Version: "v2", Namespace: "other", Name: "web", UID: "rs"}
 	free := death("a", "u")
 	free.Kind, free.Namespace, free.If.Unused = kinds.ServiceCIDRs.Name, "", true
+	unique := death("a", "u")
+	unique.Verb, unique.Kind, unique.Namespace, unique.PatchType = events.VerbPatch, kinds.Nodes.Name, "", types.StrategicMergePatchType
+	unique.If.Unshared, unique.Body = true, []byte(`{"spec":{"podCIDRs":["10.0.1.0/24"]}}`)
 	orphaned := death("p", "u")
 	orphaned.If.Absent, orphaned.If.Leaving = []metav1.OwnerReference{owner}, []metav1.OwnerReference{second}
 	versioned := death("p", "u")
@@ -71,6 +74,7 @@ func TestWhatEachStepAsks(t *testing.T) {
 		"the first owner":            {orphaned, absent, false, nil, "look pods/ v1 ns/p of first " + no},
 		"the second owner":           {orphaned, absent, false, func(d *deed) { d.owner = 1 }, "look pods/ v1 ns/p of second " + no},
 		"what needs it":              {free, unused, false, nil, "search servicecidrs.networking.k8s.io/users v1 /a " + no},
+		"who shares it":              {unique, unshared, false, nil, "search nodes/ranges v1 /a " + no},
 		"before a delete":            {death("p", "u"), before, true, nil, "look pods/ v1 ns/p " + no},
 		"a delete":                   {death("p", "u"), write, false, nil, "delete pods/ v1 ns/p uid u " + once},
 		"a delete with conditions":   {versioned, write, false, nil, "delete pods/ v1 ns/p uid u version 7 in 0s Orphan " + once},

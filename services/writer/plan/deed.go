@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ const (
 	alive    step = iota // look at the object that it relies on
 	absent               // look at the owners that must be gone
 	unused               // find out what needs the object
+	unshared             // find out which ranges other objects have
 	before               // redelivered delete: look whether it was done before
 	write                // make the request
 	ask                  // read what is asked for
@@ -47,7 +49,9 @@ type deed struct {
 	dryRun  bool
 
 	step   step
-	owner  int // position in owners
+	owner  int            // position in owners
+	look   *look          // that it has in common with other commands
+	ranges []netip.Prefix // that its object must share with no other
 	tries  int
 	lost   bool // a write's answer was lost: what is there may be ours
 	chases int  // how often a delete has followed an object that changes
@@ -86,6 +90,14 @@ func (d *deed) checked() step {
 	if d.command.If != nil && d.command.If.Unused && d.step != unused {
 		return unused
 	}
+	if d.command.If != nil && d.command.If.Unshared {
+		return unshared
+	}
+	return d.ready()
+}
+
+// ready is the step after all looks.
+func (d *deed) ready() step {
 	if d.again && d.command.Verb == events.VerbDelete && d.tries == 0 {
 		return before
 	}
@@ -106,6 +118,8 @@ func (d *deed) request() Request {
 		r.Owner = &owners(c.If)[d.owner]
 	case unused:
 		r.Verb, r.Subresource = Search, events.SubUsers
+	case unshared:
+		r.Verb, r.Subresource = Search, events.SubRanges
 	case write:
 		d.write(&r)
 	case ask:
@@ -195,6 +209,8 @@ func (d *deed) answer(r Response) {
 		d.afterAbsent(r)
 	case unused:
 		d.afterUnused(r)
+	case unshared:
+		d.afterUnshared(r)
 	case before:
 		d.afterBefore(r)
 	case write:

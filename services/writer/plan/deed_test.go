@@ -61,6 +61,11 @@ func TestWhatAnswersMean(t *testing.T) {
 		If: &events.If{UID: "uid", Unused: true}, Body: json.RawMessage(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f"]}}`),
 	}
 	free, needed, unread := live("uid", "9", `{}`), live("uid", "9", `{"names":["10.0.0.7"],"count":1}`), live("uid", "9", `null`)
+	unique := events.Command{
+		Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Version: "v1", Name: "a", PatchType: types.StrategicMergePatchType,
+		If: &events.If{UID: "uid", Unshared: true}, Body: json.RawMessage(`{"spec":{"podCIDR":"10.0.1.0/24","podCIDRs":["10.0.1.0/24","fd00::/64"]}}`),
+	}
+	ranged := func(body string) Response { return Response{Code: 200, Body: json.RawMessage(body)} }
 	owner, aliveOwner := Response{Code: 200, Object: Object{UID: "rs"}}, Response{Code: 200, Object: Object{UID: "a"}}
 	atAnyVersion := put
 	atAnyVersion.If = nil
@@ -102,6 +107,16 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"what needs it is not said", freeOnly, false, []Response{unread}, events.Result{Status: events.Refused, Reason: "InUse"}},
 		{"nothing needs another of its name", freeOnly, false, []Response{live("other", "9", `{}`)}, events.Result{Status: events.Absent, UID: "other", Version: "9", Code: 200}},
 		{"nothing needs what is gone", freeOnly, false, []Response{nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
+
+		{"nobody shares it", unique, false, []Response{ranged(`[{"name":"b","ranges":["10.0.2.0/24"]}]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"there are no others", unique, false, []Response{ranged(`[]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"it has them itself", unique, true, []Response{ranged(`[{"name":"a","uid":"uid","ranges":["10.0.1.0/24"]}]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"another has it", unique, false, []Response{ranged(`[{"name":"b","ranges":["fd00::/64"]}]`)}, events.Result{Status: events.Refused, Reason: ReasonShared, Message: "b has fd00::/64"}},
+		{"another has a part of it", unique, false, []Response{ranged(`[{"name":"c","ranges":["x"]},{"name":"b","ranges":["10.0.1.128/25"]}]`)}, events.Result{Status: events.Refused, Reason: ReasonShared}},
+		{"another has more", unique, true, []Response{{Code: 500}, ranged(`[{"name":"b","ranges":["10.0.0.0/8"]}]`)}, events.Result{Status: events.Refused, Reason: ReasonShared}},
+		{"who shares it may not be seen", unique, false, []Response{forbidden}, events.Result{Status: events.Refused, Code: 403, Reason: "Forbidden"}},
+		{"who shares it is not said", unique, false, []Response{ranged(`null`)}, events.Result{Status: events.Refused, Reason: ReasonShared}},
+		{"who shares it cannot be read", unique, false, []Response{ranged(`{}`)}, events.Result{Status: events.Refused, Reason: ReasonShared}},
 
 		{"redelivered, gone", death("p", "uid"), true, []Response{nothing}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},
 		{"redelivered, another of that name", death("p", "uid"), true, []Response{live("other", "9", "")}, events.Result{Status: events.Unchanged, UID: "uid", Removed: true}},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,8 +51,9 @@ type Plan struct {
 	asked  []bool  // a request of the deed is under way
 	after  [][]int // the earlier commands on the same object
 	groups []*group
-	owners map[events.Alive]*owner
-	open   int // commands without a result
+	looks  map[any]*look
+	given  map[kinds.Name][]netip.Prefix // by the commands before, that must share them with nobody
+	open   int                           // commands without a result
 }
 
 // group is the commands of one verb on one kind, in waves.
@@ -62,13 +64,6 @@ type group struct {
 	to     int
 	size   int
 	over   bool
-}
-
-// owner is an object that several commands rely on: it is looked at once.
-// Upstream: RecheckDeletionTimestamp, once in a sync.
-type owner struct {
-	asker  int
-	answer *Response
 }
 
 // groupName is what makes commands one group.
@@ -82,7 +77,7 @@ type groupName struct {
 func New(t events.Turn, o Options) *Plan {
 	p := &Plan{
 		asked: make([]bool, len(t.Commands)), after: make([][]int, len(t.Commands)),
-		owners: map[events.Alive]*owner{}, open: len(t.Commands),
+		looks: map[any]*look{}, given: map[kinds.Name][]netip.Prefix{}, open: len(t.Commands),
 	}
 	groups, earlier, moulds := map[groupName]*group{}, map[events.Ref][]int{}, map[int]mould{}
 	for i, c := range t.Commands {
@@ -151,6 +146,7 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, moulds m
 		}
 		d = newDeed(i, c, body, o)
 		d.seen = t.Seen[c.Kind]
+		p.claim(d)
 		if d.refused = refused; refused != (Refusal{}) {
 			d.skip()
 		} else if c.Of != nil && !Nameable(c.Of.Name) {
@@ -189,6 +185,8 @@ func fault(c events.Command) string {
 		return unaddressable(c)
 	case c.If != nil && c.If.Unused && (c.Of != nil || c.Verb == events.VerbCreate || events.UserKinds(c.Kind) == nil):
 		return "what needs such an object cannot be found out"
+	case c.If != nil && c.If.Unshared && (c.Of != nil || !events.HasRanges(c.Kind)):
+		return "which ranges such objects have cannot be found out"
 	case c.Verb == events.VerbDelete && uidOf(c) == "":
 		return "a delete must say which uid it means"
 	case c.Verb == events.VerbDelete && !propagations[c.Propagation]:
@@ -228,13 +226,12 @@ func (p *Plan) ready(i int) bool {
 			return false
 		}
 	}
-	if d.step != alive {
+	o, shared := p.sharedLook(d)
+	if !shared {
 		return true
 	}
-	o, ok := p.owners[*d.command.If.Alive]
-	if !ok {
-		p.owners[*d.command.If.Alive] = &owner{asker: i}
-		return true
+	if o.asker < 0 {
+		o.asker = i
 	}
 	return o.asker == i
 }
@@ -247,8 +244,8 @@ func (p *Plan) Answer(command int, r Response) {
 	}
 	p.asked[command] = false
 	d := p.deeds[command]
-	if d.step == alive && (!r.again() || r.Spent) {
-		p.owners[*d.command.If.Alive].answer = &r
+	if o, shared := p.sharedLook(d); shared && (!r.again() || r.Spent) {
+		o.answer = &r
 	}
 	d.answer(r)
 	p.settle()
@@ -300,11 +297,9 @@ func (p *Plan) conclude(i int) bool {
 			return true
 		}
 	}
-	if d.step == alive {
-		if o := p.owners[*d.command.If.Alive]; o != nil && o.answer != nil {
-			d.answer(*o.answer)
-			return true
-		}
+	if o, shared := p.sharedLook(d); shared && o.answer != nil {
+		d.answer(*o.answer)
+		return true
 	}
 	return false
 }

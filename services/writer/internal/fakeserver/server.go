@@ -274,7 +274,7 @@ func (s *Server) answer(r Request) (int, any) {
 
 // list is everything at a path that is that of all objects of a kind.
 func (s *Server) list(path string) (items []any, ok bool) {
-	if !slices.Contains([]string{"pods", "replicasets", "ipaddresses", "servicecidrs", "secrets"}, path[strings.LastIndex(path, "/")+1:]) {
+	if !slices.Contains([]string{"pods", "replicasets", "ipaddresses", "servicecidrs", "secrets", "nodes"}, path[strings.LastIndex(path, "/")+1:]) {
 		return nil, false
 	}
 	items = []any{}

@@ -1,0 +1,117 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+)
+
+// SubRanges is the subresource of the search for the ranges of addresses that the objects of a
+// kind have, which the condition [If].Unshared rests on. The API server has none of that name:
+// the writer lists the objects, live. The answer is a list of [Ranged].
+const SubRanges = "ranges"
+
+// HasRanges tells whether the objects of a kind have ranges of addresses of which no two may
+// have one.
+func HasRanges(kind kinds.Name) bool { return kind == kinds.Nodes.Name }
+
+// Ranged is an object that has ranges.
+type Ranged struct {
+	Name   string    `json:"name"`
+	UID    types.UID `json:"uid,omitempty"`
+	Ranges []string  `json:"ranges"`
+}
+
+// RangedBody is what of an object of such a kind, or of a patch of one, says which ranges it has.
+type RangedBody struct {
+	Spec struct {
+		PodCIDR  string   `json:"podCIDR"`
+		PodCIDRs []string `json:"podCIDRs"`
+	} `json:"spec"`
+}
+
+// Ranges are the ranges that it says.
+func (b RangedBody) Ranges() []string {
+	all := slices.Clone(b.Spec.PodCIDRs)
+	if b.Spec.PodCIDR != "" && !slices.Contains(all, b.Spec.PodCIDR) {
+		all = append(all, b.Spec.PodCIDR)
+	}
+	return all
+}
+
+// RangesIn are the ranges that a command gives to its object.
+//
+// Errors: the body cannot be read, gives no range, or has something else where one should be.
+func RangesIn(body json.RawMessage) ([]netip.Prefix, error) {
+	var said RangedBody
+	if err := json.Unmarshal(body, &said); err != nil {
+		return nil, fmt.Errorf("read the ranges in a body: %w", err)
+	}
+	var all []netip.Prefix
+	for _, text := range said.Ranges() {
+		r, err := ParseRange(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("read the ranges in a body: there are none")
+	}
+	return all, nil
+}
+
+// ParseRange reads a range of addresses. The API server takes numbers with leading zeros in
+// those of old, and reads them as decimal.
+//
+// Upstream: k8s.io/utils/net, ParseCIDRSloppy.
+//
+// Errors: it is none.
+func ParseRange(text string) (netip.Prefix, error) {
+	r, err := netip.ParsePrefix(text)
+	if err != nil {
+		r, err = netip.ParsePrefix(withoutZeros(text))
+	}
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("read the range %.60q: %w", text, err)
+	}
+	if r.Addr().Is4In6() && r.Bits() >= 96 {
+		r = netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-96)
+	}
+	return r.Masked(), nil
+}
+
+// withoutZeros is an IPv4 range without leading zeros.
+func withoutZeros(text string) string {
+	address, bits, _ := strings.Cut(text, "/")
+	parts := strings.Split(address, ".")
+	for i, part := range parts {
+		if rest := strings.TrimLeft(part, "0"); rest != "" {
+			parts[i] = rest
+		} else if part != "" {
+			parts[i] = "0"
+		}
+	}
+	return strings.Join(parts, ".") + "/" + bits
+}
+
+// Overlaps is the first of some ranges that has an address in common with one of this object.
+// What cannot be read as a range has none.
+func (o Ranged) Overlaps(ranges []netip.Prefix) (which netip.Prefix, some bool) {
+	for _, text := range o.Ranges {
+		has, err := ParseRange(text)
+		if err != nil {
+			continue
+		}
+		if at := slices.IndexFunc(ranges, has.Overlaps); at >= 0 {
+			return ranges[at], true
+		}
+	}
+	return netip.Prefix{}, false
+}
