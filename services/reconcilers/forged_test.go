@@ -100,6 +100,8 @@ func folder(name string) string {
 		return "csrapproving"
 	case "podcertificaterequest-cleaner":
 		return "podcertificaterequestcleaner"
+	case "node-ipam":
+		return "nodeipam"
 	case "certificatesigningrequest-cleaner":
 		return "csrcleaner"
 	case "volumeattributesclass-protection":

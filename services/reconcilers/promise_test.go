@@ -82,6 +82,7 @@ var worst = map[string]string{
 	"validatingadmissionpolicy-status-controller":    "say what it likes in the status of an admission policy",
 	"node-lifecycle-controller":                      "taint every node as one that is not well or cordoned, so that its pods go and none come, or take such taints off; say that nodes and pods are not ready",
 	"device-taint-eviction-controller":               "delete any pod, with the time that it has to end, and say what it likes in the status of a DeviceTaintRule",
+	"node-ipam-controller":                           "give a node that has no range of addresses any that no other node has a part of, also one outside of the cluster's",
 	"taint-eviction-controller":                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                 "say in an annotation how long kubelets keep Secrets",
 	"resourceclaim-controller":                       "create any ResourceClaim in the name of a pod that is there, give a pod's entries other claims, reserve claims for any pods, take their reservations and devices away, and delete them",
@@ -116,6 +117,12 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 	letGo := patch("servicecidrs.networking.k8s.io", "", "a", `{"metadata":{"$deleteFromPrimitiveList/finalizers":["networking.k8s.io/service-cidr-finalizer"]}}`)
 	proven := letGo
 	proven.If = &events.If{UID: "u", Unused: true}
+	ranged := func(field, value string, when events.If) events.Command {
+		c := patch("nodes", "", "n", `{"spec":{"`+field+`":`+value+`}}`)
+		c.If = &when
+		return c
+	}
+	unshared := events.If{UID: "u", Unshared: true}
 	protects := func(finalizers string) events.Command {
 		return patch("servicecidrs.networking.k8s.io", "", "a", `{"metadata":{"finalizers":`+finalizers+`}}`)
 	}
@@ -132,6 +139,11 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 		own        metav1.Object
 		fits       bool
 	}{
+		"IPAM: a range":               {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `["10.0.1.0/24"]`, unshared), nil, true},
+		"IPAM: nobody looks":          {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `["10.0.1.0/24"]`, events.If{UID: "u"}), nil, false},
+		"IPAM: any node of that name": {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDR", `"10.0.1.0/24"`, events.If{Unshared: true}), nil, false},
+		"IPAM: a range is taken away": {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `null`, unshared), nil, false},
+		"IPAM: cordons":               {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("unschedulable", `true`, unshared), nil, false},
 		"GC: owners":                  {"garbage-collector-controller", events.Key{Kind: "pods", Namespace: "ns", Name: "web"}, patch("pods", "ns", "web", `{"metadata":{"uid":"u","ownerReferences":[{"$patch":"delete","uid":"x"}]}}`), nil, true},
 		"GC: finalizers":              {"garbage-collector-controller", events.Key{Kind: "pods", Namespace: "ns", Name: "web"}, patch("pods", "ns", "web", `{"metadata":{"finalizers":[]}}`), nil, true},
 		"GC: rules":                   {"garbage-collector-controller", key, patch("clusterroles.rbac.authorization.k8s.io", "", "admin", `{"rules":[]}`), nil, false},

@@ -49,6 +49,7 @@ type controllerOptions struct {
 	features    features
 	nodes       nodeOptions
 	autoscaling autoscalingOptions
+	ranges      rangeOptions
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -86,7 +87,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions()}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions(), ranges: newRangeOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -106,6 +107,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	o.features.add(f)
 	o.nodes.add(f)
 	o.autoscaling.add(f)
+	o.ranges.add(f)
 	o.addRootCA(f)
 	addMoot(f)
 }
@@ -147,7 +149,11 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{Gates: gates, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	ranges, err := o.ranges.config()
+	if err != nil {
+		return controllers.Config{}, err
+	}
+	return controllers.Config{Ranges: ranges, Gates: gates, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.

@@ -60,7 +60,7 @@ var instead = []struct{ flags, do string }{
 	{"bind-address= secure-port= permit-", "health, metrics and profiles are served at --health-address; take it out"},
 	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
-	{"allocate-node-cidrs= cidr-allocator cloud- cluster- configure-cloud- external-cloud- node-cidr-mask node-sync-period= route-reconciliation service-cluster-ip-range= " +
+	{"cloud- cluster- configure-cloud- external-cloud- node-sync-period= route-reconciliation " +
 		"attach-detach- disable-attach-detach disable-force-detach enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-service-syncs=",
 		"it is of a controller that stays with kube-controller-manager; leave it there"},
 }

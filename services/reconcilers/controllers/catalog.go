@@ -28,6 +28,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/job"
 	"github.com/millrace/millrace/services/reconcilers/controllers/legacytokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
+	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
@@ -89,6 +90,9 @@ type Config struct {
 	Gates gate.Set `json:"gates,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
 	Nodes Nodes `json:"nodes,omitzero"`
+	// Ranges are those from which nodes get theirs. Without any node-ipam-controller does not
+	// run.
+	Ranges Ranges `json:"ranges,omitzero"`
 	// Autoscaling is how often autoscalers look, and what they make of what they see.
 	Autoscaling Autoscaling `json:"autoscaling,omitzero"`
 }
@@ -115,6 +119,12 @@ func (c Config) autoscaling() Autoscaling {
 
 // Nodes is what node-lifecycle-controller needs to know.
 type Nodes = nodelifecycle.Config
+
+// Ranges is what node-ipam-controller needs to know, of ranges of the cluster.
+type (
+	Ranges = nodeipam.Config
+	Range  = nodeipam.Range
+)
 
 // Entry is a line of the catalogue.
 type Entry struct {
@@ -230,7 +240,7 @@ var catalog = []Entry{
 	// Nodes.
 	configured(func(c Config) reconcile.Any { return nodelifecycle.New(c.Nodes) }),
 	configured(func(c Config) reconcile.Any { return tainteviction.New(c.Gates) }),
-	{Name: "node-ipam-controller", Aliases: []string{"nodeipam"}},
+	needing("allocate-node-cidrs", func(c Config) reconcile.Any { return nodeipam.New(c.Ranges) }, func(c Config) bool { return len(c.Ranges.Cluster) > 0 }),
 	have(ttl.Controller),
 
 	// Devices.

@@ -12,6 +12,7 @@ import (
 // heirs are controllers that deal with what became of an object that is gone, and why.
 var heirs = map[string]string{
 	"node-lifecycle-controller": "the end of the node that had the name before is told",
+	"node-ipam-controller":      "its key is all nodes, and each offer in the note names the uid of its own",
 }
 
 // timeless are controllers that believe an answer about an older version of their object, and

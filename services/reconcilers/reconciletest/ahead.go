@@ -15,7 +15,7 @@ import (
 //
 // Errors: as [Beliefs].
 func Ahead(c reconcile.Any) (paths []string, err error) {
-	own, key := anObject(c.Describe())
+	own, key := standIn(c)
 	w := NewWorld().Put(own.Kind, own.Object)
 	ahead := Now.Add(time.Hour)
 	for _, lane := range []events.Lane{events.Act, events.Tell} {

@@ -27,7 +27,7 @@ type Belief struct {
 //
 // Errors: the controller has no view of the object; a view cannot be written as JSON.
 func Beliefs(c reconcile.Any) (b Belief, err error) {
-	own, key := anObject(c.Describe())
+	own, key := standIn(c)
 	world := NewWorld().Put(own.Kind, own.Object)
 	spy := &witness{World: world}
 	if c.Look(spy, key); !spy.asked {
@@ -70,6 +70,26 @@ func seen(c reconcile.Any, w *World, k events.Key) ([]byte, error) {
 		err = fmt.Errorf("view %v: there is none", k)
 	}
 	return view, err
+}
+
+// standIn is an object that a controller decides on, and its key. Where keys are no objects it
+// is one that the controller reads, and the key of which that makes a turn.
+func standIn(c reconcile.Any) (own reconcile.Object, key events.Key) {
+	d := c.Describe()
+	own, key = anObject(d)
+	if _, ok := c.Look(NewWorld().Put(own.Kind, own.Object), key); ok || d.Owns != nil {
+		return own, key
+	}
+	for _, in := range d.Inputs {
+		d.Owns = &in.Kind
+		if own, key = anObject(d); in.Keys == nil {
+			continue
+		}
+		if keys := NewWorld().Put(own.Kind, own.Object).Keys(c, own.Kind, nil, own.Object); len(keys) > 0 {
+			return own, keys[0]
+		}
+	}
+	return own, key
 }
 
 // anObject is one of a controller's own kind, and its key; a ReplicaSet where keys are of any
