@@ -56,6 +56,11 @@ var Exemptions = []Exemption{
 	exempt("reported-all-the-same", "Deployment", ""),
 	exempt("event-again", "Deployment", "equal Events are one, which counts"),
 
+	exempt("range-without-its-pair", "node IPAM", ""),
+	exempt("one-block-of-two", "node IPAM", ""),
+	exempt("node-outside", "node IPAM", ""),
+	exempt("second-range-alone", "node IPAM", ""),
+
 	exempt("twins-among-pods", "ReplicaSet, ReplicationController", chance),
 
 	exempt("revision-first", "StatefulSet", nextTurn),

@@ -152,6 +152,9 @@ func (f finding) write(w reconcile.Write) {
 	if w.Unused {
 		f.users(w.Kind)
 	}
+	if w.Unshared {
+		f.add("list", group, resource)
+	}
 	if w.Verb == events.VerbCreate { // what may have been made before is looked for in three ways
 		f.add("list", group, resource)
 		f.add("watch", group, resource)

@@ -1,0 +1,382 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/nodeipam/ipam"
+	"k8s.io/kubernetes/pkg/controller/nodeipam/ipam/cidrset"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
+	"github.com/millrace/millrace/services/reconcilers/reconciletest"
+)
+
+// NodeRanges is a cluster in which nodes come and go, one after the other.
+type NodeRanges struct {
+	Config nodeipam.Config
+	// First are the nodes, one at most, that are there before the controllers begin.
+	First []*corev1.Node
+	Steps []NodeStep
+}
+
+// NodeStep is what happens next: a node comes, or one goes.
+type NodeStep struct {
+	Comes *corev1.Node
+	// Goes is the number of the node that goes, of those that have ranges, in the order of these:
+	// which node has which is chance where several wait for one.
+	Goes int
+}
+
+// patienceOfRanges is longer than upstream waits at most before it tries again.
+const patienceOfRanges = 1100 * time.Second
+
+// rangesSide is one of the two controllers with its nodes.
+type rangesSide interface {
+	nodes() []*corev1.Node
+	come(*corev1.Node)
+	leave(name string)
+	settle()
+	told() []string
+}
+
+// Compare shows how the two differ after some step; "" when they do not.
+func (w NodeRanges) Compare(t *testing.T) (diff string) {
+	synctest.Test(t, func(t *testing.T) {
+		theirs, end := w.theirs(t)
+		defer end()
+		ours := w.ours(t)
+		for at := -1; at < len(w.Steps); at++ {
+			for _, side := range []rangesSide{theirs, ours} {
+				if at >= 0 {
+					w.take(w.Steps[at], side)
+				}
+				side.settle()
+			}
+			if one, other := standing(theirs), standing(ours); one != other {
+				diff = fmt.Sprintf("after step %d:\n- %s\n+ %s", at, one, other)
+				return
+			}
+			if w.leaks(ours) {
+				Uses("range-without-its-pair")
+				return
+			}
+		}
+	})
+	return diff
+}
+
+// leaks tells whether a node has to wait because of the second range alone: upstream takes one of
+// the first for it at each try, and gives none of these to anybody else.
+func (w NodeRanges) leaks(ours rangesSide) bool {
+	waits := slices.ContainsFunc(ours.nodes(), func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) == 0 })
+	if !waits || len(w.Config.Cluster) < 2 {
+		return false
+	}
+	first := nodeipam.New(nodeipam.Config{Cluster: w.Config.Cluster[:1], Services: w.Config.Services})
+	seen := reconciletest.NewWorld(kinds.Nodes.Kind)
+	for _, n := range ours.nodes() {
+		seen.Put(kinds.Nodes.Kind, n)
+	}
+	d, _ := first.Ask(seen, allNodes, Now)
+	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Verb == events.VerbPatch })
+}
+
+func (w NodeRanges) take(s NodeStep, side rangesSide) {
+	if s.Comes != nil {
+		side.come(w.apart(side.nodes(), s.Comes))
+		return
+	}
+	var having []*corev1.Node
+	for _, n := range side.nodes() {
+		if len(n.Spec.PodCIDRs) > 0 {
+			having = append(having, n)
+		}
+	}
+	slices.SortFunc(having, func(a, b *corev1.Node) int { return strings.Compare(rangesOf(a), rangesOf(b)) })
+	if len(having) > 0 {
+		side.leave(having[s.Goes%len(having)].Name)
+	}
+}
+
+// apart is a node without the ranges with which it comes, where they clash with others.
+func (w NodeRanges) apart(nodes []*corev1.Node, n *corev1.Node) *corev1.Node {
+	n = n.DeepCopy()
+	clash, late := w.clash(nodes, n), w.late(n)
+	if clash {
+		Uses("one-block-of-two")
+	}
+	if late {
+		Uses("second-range-alone")
+	}
+	if clash || late {
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil
+	}
+	return n
+}
+
+// late tells whether a node has a range outside of the cluster, and behind it one inside, which
+// upstream does not come to, and gives to others.
+func (w NodeRanges) late(n *corev1.Node) bool {
+	outside := false
+	for i, text := range n.Spec.PodCIDRs {
+		r, err := events.ParseRange(text)
+		inside := err == nil && r.Overlaps(netip.MustParsePrefix(w.Config.Cluster[i].CIDR))
+		if inside && outside {
+			return true
+		}
+		outside = outside || !inside
+	}
+	return false
+}
+
+// clash tells whether a node comes with a part of a block of which others, or Services, have a
+// part. Upstream gives such a block away when one of them goes.
+func (w NodeRanges) clash(nodes []*corev1.Node, n *corev1.Node) bool {
+	others := events.Ranged{Ranges: slices.Clone(w.Config.Services)}
+	for _, other := range nodes {
+		others.Ranges = append(others.Ranges, other.Spec.PodCIDRs...)
+	}
+	for i, text := range n.Spec.PodCIDRs {
+		r, err := events.ParseRange(text)
+		if err != nil {
+			continue
+		}
+		if mask := w.Config.Cluster[i].Mask; r.Bits() > mask {
+			r = netip.PrefixFrom(r.Addr(), mask).Masked()
+		}
+		if _, some := others.Overlaps([]netip.Prefix{r}); some {
+			return true
+		}
+	}
+	return false
+}
+
+func rangesOf(n *corev1.Node) string {
+	return strings.Join(append([]string{n.Spec.PodCIDR + ":"}, n.Spec.PodCIDRs...), " ")
+}
+
+// standing is which ranges nodes have, and of whom it was told that there is none.
+func standing(side rangesSide) string {
+	var have []string
+	for _, n := range side.nodes() {
+		have = append(have, rangesOf(n))
+	}
+	slices.Sort(have)
+	return fmt.Sprintf("%q, told %q", have, side.told())
+}
+
+// allNodes is the key of our controller.
+var allNodes = events.Key{Name: "ranges"}
+
+// ourRanges is our side: each decision is carried out.
+type ourRanges struct {
+	t      *testing.T
+	config nodeipam.Config
+	world  *reconciletest.World
+	at     map[string]*corev1.Node
+	events map[string]bool
+}
+
+func (w NodeRanges) ours(t *testing.T) rangesSide {
+	o := &ourRanges{t: t, config: w.Config, world: reconciletest.NewWorld(kinds.Nodes.Kind), at: map[string]*corev1.Node{}, events: map[string]bool{}}
+	for _, n := range w.First {
+		o.come(w.apart(nil, n))
+	}
+	return o
+}
+
+func (o *ourRanges) nodes() []*corev1.Node { return slices.Collect(maps.Values(o.at)) }
+func (o *ourRanges) told() []string        { return slices.Sorted(maps.Keys(o.events)) }
+
+func (o *ourRanges) come(n *corev1.Node) {
+	o.at[n.Name] = n.DeepCopy()
+	o.world.Put(kinds.Nodes.Kind, o.at[n.Name])
+}
+
+func (o *ourRanges) leave(name string) {
+	delete(o.at, name)
+	o.world.Remove(kinds.Nodes.Name, "", name)
+}
+
+func (o *ourRanges) settle() {
+	c := nodeipam.New(o.config)
+	for range 20 {
+		d, ok := c.Ask(o.world, allNodes, Now)
+		if !ok || len(d.Commands) == 0 {
+			return
+		}
+		results := map[events.Lane][]events.Result{}
+		for _, command := range d.Commands {
+			r := events.Result{Status: events.Applied}
+			if len(command.Note) > 0 {
+				r.Answer = &events.Answer{Note: command.Note}
+			}
+			results[command.Lane()] = append(results[command.Lane()], r)
+			if n := command.OnApplied; n != nil {
+				o.events[n.Reason+" "+n.About.Name] = true
+			}
+			o.carry(command)
+		}
+		for lane, done := range results {
+			o.world.Remember(events.Outcome{Key: allNodes, Lane: lane, At: Now, Decided: Now, Results: done})
+		}
+	}
+	o.t.Error("ours does not come to an end")
+}
+
+func (o *ourRanges) carry(command events.Command) {
+	if command.Verb != events.VerbPatch {
+		return
+	}
+	var body struct{ Spec corev1.NodeSpec }
+	n := o.at[command.Name].DeepCopy()
+	if err := json.Unmarshal(command.Body, &body); err != nil || command.If == nil || command.If.UID != n.UID || len(n.Spec.PodCIDRs) > 0 {
+		o.t.Errorf("ours gives %s ranges, which has %v: %v", command.Name, n.Spec.PodCIDRs, err)
+	}
+	n.Spec.PodCIDR, n.Spec.PodCIDRs = body.Spec.PodCIDR, body.Spec.PodCIDRs
+	o.come(n)
+}
+
+// theirRanges is upstream's side.
+type theirRanges struct {
+	t      *testing.T
+	client *fake.Clientset
+	mu     sync.Mutex
+	events map[string]bool
+}
+
+func (w NodeRanges) theirs(t *testing.T) (side rangesSide, end func()) {
+	time.Sleep(time.Until(Now))
+	var world []runtime.Object
+	list := &corev1.NodeList{}
+	for _, n := range w.First {
+		n = w.apart(nil, n)
+		world = append(world, n.DeepCopy())
+		if w.takes(t, n) { // or upstream would not begin
+			list.Items = append(list.Items, *n.DeepCopy())
+		}
+	}
+	o := &theirRanges{t: t, client: fake.NewSimpleClientset(world...), events: map[string]bool{}}
+	o.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		told := action.(clienttesting.CreateAction).GetObject().(*corev1.Event)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.events[told.Reason+" "+told.InvolvedObject.Name] = true
+		if want := fmt.Sprintf("Node %s status is now: %s", told.InvolvedObject.Name, told.Reason); told.Type != corev1.EventTypeNormal || !strings.HasSuffix(told.Message, want) {
+			t.Errorf("upstream tells %+v", told)
+		}
+		return false, nil, nil
+	})
+	params := ipam.CIDRAllocatorParams{}
+	for _, r := range w.Config.Cluster {
+		params.ClusterCIDRs = append(params.ClusterCIDRs, network(t, r.CIDR))
+		params.NodeCIDRMaskSizes = append(params.NodeCIDRMaskSizes, r.Mask)
+	}
+	for i, r := range w.Config.Services {
+		if params.ServiceCIDR = network(t, r); i == 0 {
+			continue
+		}
+		params.ServiceCIDR, params.SecondaryServiceCIDR = network(t, w.Config.Services[0]), network(t, r)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	factory := informers.NewSharedInformerFactory(o.client, 0)
+	allocator, err := ipam.NewCIDRRangeAllocator(ctx, o.client, factory.Core().V1().Nodes(), params, list)
+	if err != nil {
+		t.Fatalf("make upstream's allocator: %v", err)
+	}
+	factory.Start(ctx.Done())
+	synctest.Wait()
+	done := make(chan struct{})
+	go func() { allocator.Run(ctx); close(done) }()
+	return o, func() {
+		cancel()
+		<-done
+		factory.Shutdown()
+	}
+}
+
+// takes tells whether upstream can mark the ranges of a node as used.
+func (w NodeRanges) takes(t *testing.T, n *corev1.Node) bool {
+	for i, text := range n.Spec.PodCIDRs {
+		set, err := cidrset.NewCIDRSet(network(t, w.Config.Cluster[i].CIDR), w.Config.Cluster[i].Mask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if set.Occupy(network(t, text)) != nil {
+			Uses("node-outside")
+			return false
+		}
+	}
+	return true
+}
+
+func network(t *testing.T, text string) *net.IPNet {
+	_, r, err := net.ParseCIDR(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (o *theirRanges) nodes() (all []*corev1.Node) {
+	list, err := o.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	return all
+}
+
+func (o *theirRanges) told() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.events))
+}
+
+func (o *theirRanges) come(n *corev1.Node) {
+	if _, err := o.client.CoreV1().Nodes().Create(context.Background(), n.DeepCopy(), metav1.CreateOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *theirRanges) leave(name string) {
+	if err := o.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *theirRanges) settle() {
+	synctest.Wait()
+	time.Sleep(patienceOfRanges)
+	synctest.Wait()
+}
+
+// RangedNode is a node with ranges of its own, or with none.
+func RangedNode(name string, ranges ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10"}}
+	if len(ranges) > 0 {
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = ranges[0], ranges
+	}
+	return n
+}

@@ -1,0 +1,98 @@
+package system
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestNodesGetRangesOfTheirOwn: with two of each service, and a node that comes with a range, each
+// of many nodes that come at once gets a range that no other has, until there are none; a node that
+// waits gets the range of one that goes.
+func TestNodesGetRangesOfTheirOwn(t *testing.T) {
+	s := here(t)
+	m := s.unstarted(t, s.credentials(), time.Now())
+	m.startBus()
+	for range 2 {
+		for _, name := range serviceNames {
+			m.addAt(name, m.nats, "--allocate-node-cidrs", "--cluster-cidr=10.200.0.0/19,fd00:200::/59",
+				"--service-cluster-ip-range=10.200.1.0/25,fd00:200:0:1::/112")
+		}
+	}
+	for _, name := range serviceNames {
+		for _, replica := range m.services[name] {
+			replica.ready(t)
+		}
+	}
+	const many = 30 // 32 blocks, without that of Services and that of the node that has its own
+	nodes := s.kube.CoreV1().Nodes()
+	come := func(name string, ranges ...string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: ranges}}
+		if len(ranges) > 0 {
+			n.Spec.PodCIDR = ranges[0]
+		}
+		_, err := nodes.Create(t.Context(), n, metav1.CreateOptions{})
+		must(t, err)
+		t.Cleanup(func() { _ = nodes.Delete(t.Context(), name, metav1.DeleteOptions{}) })
+	}
+	come("ranged-own", "10.200.7.0/24", "fd00:200:0:7::/64")
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() { come(fmt.Sprintf("ranged-%02d", i)) })
+	}
+	all.Wait()
+	having := func() (ranges map[string][]string, fault string) {
+		list, err := nodes.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return nil, ask(err)
+		}
+		ranges = map[string][]string{}
+		var given []netip.Prefix
+		for _, n := range list.Items {
+			if !strings.HasPrefix(n.Name, "ranged-") || len(n.Spec.PodCIDRs) == 0 {
+				continue
+			}
+			ranges[n.Name] = n.Spec.PodCIDRs
+			for _, text := range n.Spec.PodCIDRs {
+				r := netip.MustParsePrefix(text)
+				for _, other := range append(given, netip.MustParsePrefix("10.200.1.0/25"), netip.MustParsePrefix("fd00:200:0:1::/112")) {
+					if other.Overlaps(r) {
+						t.Fatalf("%s has %v, of which another has a part: %v", n.Name, r, other)
+					}
+				}
+				given = append(given, r)
+			}
+		}
+		return ranges, ""
+	}
+	eventually(t, "every node has a range of each family, and none is another's", func() string {
+		ranges, fault := having()
+		if fault == "" && len(ranges) < many+1 {
+			fault = fmt.Sprintf("%d nodes have ranges", len(ranges))
+		}
+		return fault
+	})
+	come("ranged-late")
+	eventually(t, "it is told that there is none left", func() string {
+		told, err := s.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
+		if err != nil || len(told.Items) > 0 {
+			return ask(err)
+		}
+		return "it is not"
+	})
+	ranges, _ := having()
+	free := ranges["ranged-00"]
+	must(t, nodes.Delete(t.Context(), "ranged-00", metav1.DeleteOptions{}))
+	eventually(t, "the node that waited gets the ranges of the one that is gone", func() string {
+		if ranges, fault := having(); fault != "" || strings.Join(ranges["ranged-late"], " ") != strings.Join(free, " ") {
+			return fmt.Sprintf("it has %v, and not %v %s", ranges["ranged-late"], free, fault)
+		}
+		return ""
+	})
+}
