@@ -103,12 +103,16 @@ type Autoscaling = horizontalpodautoscaler.Config
 // Whole is a configuration with which every controller runs that Millrace has, for those who
 // ask what all of them may do.
 func Whole() Config {
-	return Config{RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Gates: gate.Set{
-		gate.GenericWorkload:        true,
-		gate.PodCertificateRequest:  true,
-		gate.DRADeviceTaintRules:    true,
-		gate.StorageVersionMigrator: true,
-	}}
+	return Config{
+		RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true,
+		Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}},
+		Gates: gate.Set{
+			gate.GenericWorkload:        true,
+			gate.PodCertificateRequest:  true,
+			gate.DRADeviceTaintRules:    true,
+			gate.StorageVersionMigrator: true,
+		},
+	}
 }
 
 func (c Config) autoscaling() Autoscaling {
