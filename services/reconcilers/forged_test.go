@@ -94,6 +94,8 @@ func folder(name string) string {
 		return "pvprotection"
 	case "persistentvolume-expander":
 		return "volumeexpander"
+	case "bootstrap-signer":
+		return "bootstrapsigner"
 	case "token-cleaner":
 		return "tokencleaner"
 	case "certificatesigningrequest-approving":

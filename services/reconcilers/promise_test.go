@@ -91,6 +91,7 @@ var worst = map[string]string{
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
 	"persistentvolume-expander-controller":           "name another driver's resizer in a claim, so that nothing expands its volume",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
+	"bootstrap-signer-controller":                    "have the writer sign cluster-info with the tokens that sign, which changes nothing but signatures",
 	"token-cleaner-controller":                       "learn when a bootstrap token expires, and delete any Secret, of which Kubernetes' own role leaves those in kube-system",
 	"certificatesigningrequest-approving-controller": "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
 	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that its requester has to ask again",

@@ -63,7 +63,11 @@ func promised() (all []probe, by map[string]map[probe]bool) {
 			case w.Any:
 				p.resource = "configmaps"
 			}
-			if w.Subresource != "" && w.Subresource != events.SubToken {
+			switch w.Subresource {
+			case "", events.SubToken:
+			case events.SubSignatures: // the writer replaces the object
+				p.verb = "update"
+			default:
 				p.resource += "/" + w.Subresource
 			}
 			by[profile.Identity][p] = true

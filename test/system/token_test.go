@@ -168,6 +168,11 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 		encoded := base64.StdEncoding.EncodeToString([]byte(token))
 		secret = append(secret, []byte(encoded[len(encoded)/2:])) // as Secrets have it on the wire
 	}
+	m.tellNo(t, secret, m.streams(t, "serviceaccount-token"))
+}
+
+// tellNo looks for secrets.
+func (m *apart) tellNo(t *testing.T, secret [][]byte, streams []string) {
 	if len(secret) == 0 {
 		t.Fatal("there was no token")
 	}
@@ -178,7 +183,7 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 			t.Errorf("%s holds a token", what)
 		}
 	}
-	for _, stream := range m.streams(t) {
+	for _, stream := range streams {
 		for _, message := range read(t, connect(t, m.nats), stream) {
 			look(stream, message.Data)
 		}
@@ -213,15 +218,17 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 	}))
 }
 
-// streams are those of what the controller reads, decides and hears.
-func (m *apart) streams(t *testing.T) []string {
+// streams are those of what controllers read, decide and hear.
+func (m *apart) streams(t *testing.T, names ...string) (all []string) {
 	t.Helper()
-	chosen, err := controllers.Select([]string{"serviceaccount-token"}, controllers.Config{Tokens: true})
+	chosen, err := controllers.Select(names, controllers.Config{Tokens: true})
 	must(t, err)
-	d := chosen[0].Describe()
-	all := []string{subject.TurnStream(d.Name), subject.OutcomeStream(d.Name)}
-	for _, in := range d.Inputs {
-		all = append(all, subject.LogStream(in.Kind.Name), subject.StateStream(in.Kind.Name))
+	for _, c := range chosen {
+		d := c.Describe()
+		all = append(all, subject.TurnStream(d.Name), subject.OutcomeStream(d.Name))
+		for _, in := range d.Inputs {
+			all = append(all, subject.LogStream(in.Kind.Name), subject.StateStream(in.Kind.Name))
+		}
 	}
 	return all
 }

@@ -114,10 +114,14 @@ type finding struct {
 	needs    map[Need]bool
 }
 
-// add takes a need, unless the controller itself may not do it. It tells whether it did.
-func (f finding) add(verb, group, resource string) bool {
+// add takes a need, unless the controller itself may not do it. It tells whether it did. names
+// are those of the only objects that it is about; none where it is about any.
+func (f finding) add(verb, group, resource string, names ...string) bool {
 	n := Need{Identity: f.identity, Verb: verb, Group: group, Resource: resource}
-	may := slices.ContainsFunc(f.role, func(r rbacv1.PolicyRule) bool { return len(r.ResourceNames) == 0 && covers(r, n) })
+	may := slices.ContainsFunc(f.role, func(r rbacv1.PolicyRule) bool {
+		other := func(name string) bool { return !slices.Contains(r.ResourceNames, name) }
+		return (len(r.ResourceNames) == 0 || len(names) > 0 && !slices.ContainsFunc(names, other)) && covers(r, n)
+	})
 	if may {
 		f.needs[n] = true
 	}
@@ -145,6 +149,10 @@ func (f finding) write(w reconcile.Write) {
 	case sub == events.SubToken:
 		f.look(group, resource)
 		f.add(string(w.Verb), group, resource)
+	case sub == events.SubSignatures:
+		f.look(group, resource)
+		f.add("update", group, resource, w.Named...)
+		f.add("list", kinds.Secrets.Name.Group(), kinds.Secrets.Name.Resource())
 	default:
 		f.look(group, resource)
 		f.add(string(w.Verb), group, strings.TrimSuffix(resource+"/"+sub, "/"))

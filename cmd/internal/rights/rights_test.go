@@ -105,6 +105,25 @@ func TestACleanerOfTokensReadsAndDeletesThem(t *testing.T) {
 	}
 }
 
+// It replaces one ConfigMap, by a rule of its role that names it, and reads the tokens.
+func TestASignerReadsTokensAndReplacesAConfigMap(t *testing.T) {
+	needs, err := Needs(chosen(t, "bootstrapsigner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of []string
+	for _, n := range needs {
+		of = append(of, n.Verb+" "+n.Resource)
+	}
+	if want := []string{"get configmaps", "update configmaps", "create events", "patch events", "list secrets"}; !slices.Equal(of, want) {
+		t.Errorf("the writer may %q, want %q", of, want)
+	}
+	f := finding{role: []rbacv1.PolicyRule{{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"a", "b"}}}, needs: map[Need]bool{}}
+	if f.add("update", "", "configmaps") || f.add("update", "", "configmaps", "a", "c") || !f.add("update", "", "configmaps", "b") {
+		t.Error("a rule that names objects counts for these, and for no others")
+	}
+}
+
 func TestAWriterOfWorkloadsHasNothingToDoWithSecrets(t *testing.T) {
 	needs, err := Needs(chosen(t, "*,-garbagecollector,-namespace,-svm,-serviceaccount-token,-legacy-serviceaccount-token-cleaner-controller"))
 	if err != nil {

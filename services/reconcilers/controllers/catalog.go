@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
@@ -215,7 +216,7 @@ var catalog = []Entry{
 	needing("root-ca-file", func(c Config) reconcile.Any {
 		return rootcapublisher.New(rootcapublisher.Config{RootCA: c.RootCA})
 	}, func(c Config) bool { return len(c.RootCA) > 0 }),
-	{Name: "bootstrap-signer-controller", Aliases: []string{"bootstrapsigner"}, Off: true},
+	off(have(bootstrapsigner.Controller)),
 	off(have(tokencleaner.Controller)),
 	configured(func(c Config) reconcile.Any {
 		return legacytokencleaner.New(legacytokencleaner.Config{Period: c.TokenPeriod})

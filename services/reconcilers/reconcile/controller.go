@@ -80,6 +80,9 @@ type Input struct {
 	// Named are the names of the objects that it reads of the kind, where it reads no
 	// others.
 	Named []string
+	// Bare says that it reads which objects there are, and in which version, and nothing of
+	// what is in them.
+	Bare bool
 	// Also are paths that it reads in the objects although nobody else does
 	// ([Description.Reads]).
 	Also []redact.Path

@@ -19,6 +19,14 @@ func FillToken(secret metav1.Object, account string, uid types.UID, with ...Opti
 	return options(c, with)
 }
 
+// SignClusterInfo has the writer give cluster-info the signatures of the tokens that sign, as
+// long as it is as it is seen ([events.SubSignatures]).
+func SignClusterInfo(configMap metav1.Object, with ...Option) events.Command {
+	c := Patch(kinds.ConfigMaps.Kind, configMap, types.MergePatchType, Body(map[string]any{}), IfUnchanged(configMap))
+	c.Subresource = events.SubSignatures
+	return options(c, with)
+}
+
 // ProveToken proves that a Secret is a token: a patch that says the type changes nothing
 // in a token, and is refused as invalid for every other Secret, since nobody can change
 // the type of one.

@@ -43,6 +43,8 @@ func (d Description) Reads(kind kinds.Name, path redact.Path) (reads bool, only 
 			return true, in.Named
 		case d.replaces(kind, path):
 			return true, nil
+		case in.Bare:
+			continue
 		case !overlooked(kind, path), in.also(path):
 			return true, nil
 		}

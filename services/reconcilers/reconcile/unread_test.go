@@ -41,6 +41,15 @@ func TestReads(t *testing.T) {
 			t.Errorf("who replaces %s does not write the environment back", name)
 		}
 	}
+	bare := reconcile.Description{Inputs: []reconcile.Input{{Kind: kinds.ConfigMaps.Kind, Bare: true}}}
+	data := redact.MustParsePath(".data")
+	if reads, _ := bare.Reads(kinds.ConfigMaps.Name, data); reads {
+		t.Error("who reads that they are there reads ConfigMaps")
+	}
+	bare.Writes = reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name}}
+	if reads, _ := bare.Reads(kinds.ConfigMaps.Name, data); !reads {
+		t.Error("who replaces what it only sees there writes nothing back")
+	}
 	every := reconcile.Description{Inputs: []reconcile.Input{{Every: true, Kind: kinds.Pods.Kind}}}
 	if reads, _ := every.Reads(kinds.Pods.Name, env); reads {
 		t.Error("who reads the metadata of everything reads more")

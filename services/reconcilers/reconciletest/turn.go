@@ -25,7 +25,7 @@ type subject struct {
 var subjects = []subject{
 	{"deployment", ""}, {"set", ""}, {"job", ""}, {"cronJob", ""}, {"autoscaler", ""}, {"claim", ""}, {"volume", ""}, {"class", ""},
 	{"resourceClaim", ""},
-	{"policy", ""}, {"quota", ""}, {"secret", ""}, {"storageVersion", ""}, {"role", ""}, {"budget", ""}, {"request", ""}, {"serviceCIDR", ""}, {"group", ""}, {"migration", ""},
+	{"policy", ""}, {"quota", ""}, {"secret", ""}, {"storageVersion", ""}, {"role", ""}, {"budget", ""}, {"request", ""}, {"serviceCIDR", ""}, {"group", ""}, {"migration", ""}, {"configMap", ""},
 	{"pod", kinds.Pods.Name}, {"stray", kinds.Pods.Name}, {"rule", kinds.DeviceTaintRules.Name}, {"node", kinds.Nodes.Name},
 	{"service", kinds.Services.Name}, {"endpoints", kinds.Endpoints.Name}, {"namespace", kinds.Namespaces.Name},
 }

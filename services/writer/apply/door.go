@@ -230,6 +230,8 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.look(ctx, a, client, r)
 	case r.FillsToken():
 		return d.fill(ctx, client, r, auditID)
+	case r.Signs():
+		return d.sign(ctx, a, client, r, auditID)
 	}
 	if r.Verb == plan.Patch && r.PatchType == types.ApplyPatchType {
 		// Upstream: each controller applies under its own name. What one applies replaces all

@@ -92,6 +92,9 @@ func checkNotice(n events.Notice) error {
 	}
 }
 
+// clusterInfo is what has signatures.
+var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+
 // patchTypes are those that the API server knows and that go as JSON.
 var patchTypes = map[types.PatchType]bool{
 	types.JSONPatchType: true, types.MergePatchType: true, types.StrategicMergePatchType: true, types.ApplyPatchType: true,

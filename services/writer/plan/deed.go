@@ -343,6 +343,9 @@ func (d *deed) afterWrite(r Response) {
 	case r.ok():
 		d.end(r, d.effect(r))
 		d.result.Removed = c.Verb == events.VerbDelete && gone(c, r.Object) || d.released(r.Object)
+		if c.Signs() {
+			d.result.Answer = &events.Answer{Body: r.Body, Note: c.Note}
+		}
 	case r.Code == 409 && (c.Verb != events.VerbCreate || r.Reason == string(metav1.StatusReasonAlreadyExists)):
 		d.step = compare
 	case r.Code == 409:
@@ -432,6 +435,8 @@ func (d *deed) changed(r Response) bool {
 		return false
 	}
 	switch {
+	case c.Signs():
+		return false // what it makes is not in its body
 	case c.Verb == events.VerbUpdate:
 		return updated(d.body, r.Body, c.Subresource)
 	case c.Verb == events.VerbPatch && c.PatchType == types.MergePatchType:

@@ -187,6 +187,8 @@ func fault(c events.Command) string {
 		return "what needs such an object cannot be found out"
 	case c.If != nil && c.If.Unshared && (c.Of != nil || !events.HasRanges(c.Kind)):
 		return "which ranges such objects have cannot be found out"
+	case c.Subresource == events.SubSignatures && (!c.Signs() || c.Ref() != clusterInfo || uidOf(c) == "" || c.If.ResourceVersion == ""):
+		return "only the ConfigMap cluster-info has signatures, in the version that was seen"
 	case c.Verb == events.VerbDelete && uidOf(c) == "":
 		return "a delete must say which uid it means"
 	case c.Verb == events.VerbDelete && !propagations[c.Propagation]:

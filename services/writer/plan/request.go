@@ -77,13 +77,19 @@ func (r Request) FillsToken() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
 }
 
+// Signs is true for a patch that whoever makes the request makes of what it finds
+// ([events.SubSignatures]).
+func (r Request) Signs() bool {
+	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Signs()
+}
+
 // Response is what came of a request.
 type Response struct {
 	// Code is the HTTP status, 0 when no answer came.
 	Code int
 	// Object is the metadata in the answer to a successful request.
 	Object Object
-	// Body is the whole object, for Read.
+	// Body is the whole object, for Read, and the answer to what asks for one.
 	Body json.RawMessage
 
 	Reason, Message string

@@ -1,0 +1,132 @@
+// Package bootstrapsigner keeps the signatures of the ConfigMap cluster-info in kube-public.
+// A node that joins a cluster reads there, as anybody may, where the API server is and whom it
+// may trust. It believes that by the signature of the bootstrap token that it was given.
+//
+// Neither tokens nor the ConfigMap's content are seen here. The writer, who reads both live,
+// signs with the tokens that sign, and tells when the first of them expires. So a turn has the
+// ConfigMap signed where it, or a Secret that may be such a token, is another one than at the
+// last time, and when a token has expired.
+package bootstrapsigner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// Controller has cluster-info signed. The only key is that ConfigMap.
+var Controller = reconcile.Controller[View]{
+	Name:     "bootstrap-signer-controller",
+	Aliases:  []string{"bootstrapsigner"},
+	Identity: "bootstrap-signer",
+	Queue:    "bootstrap_signer_queue",
+	Owns:     &kinds.ConfigMaps.Kind,
+	Inputs: []reconcile.Input{
+		{Kind: kinds.ConfigMaps.Kind, Keys: clusterInfo, Bare: true},
+		{Kind: kinds.Secrets.Kind, Keys: perhapsSigner},
+	},
+	Writes: reconcile.Writes{
+		{Verb: events.VerbPatch, Kind: kinds.ConfigMaps.Name, Subresource: events.SubSignatures, On: reconcile.Itself, Named: []string{events.ClusterInfo},
+			Fields: []string{}, Unchanged: true, How: []types.PatchType{types.MergePatchType}},
+	},
+	Remembers: true,
+	Observe:   observe,
+	Decide:    decide,
+}
+
+// View is what a turn can see.
+type View struct {
+	// ConfigMap is cluster-info, without anything that is in it.
+	ConfigMap *metav1.PartialObjectMetadata `json:"configMap"`
+	// Tokens is a digest of which Secrets there are that may be tokens that sign, and in which
+	// versions.
+	Tokens string `json:"tokens"`
+	// Signed is true when the writer has looked at this version of the ConfigMap and these
+	// tokens, at At, and Until is when the first token expires; Unfit when the API server does
+	// not take the signatures.
+	Signed bool       `json:"signed,omitempty"`
+	At     time.Time  `json:"at,omitzero"`
+	Until  *time.Time `json:"until,omitempty"`
+	Unfit  bool       `json:"unfit,omitempty"`
+}
+
+// note is what comes back of a command.
+type note struct {
+	Tokens string `json:"tokens"`
+}
+
+var key = events.Key{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+
+// clusterInfo is the one ConfigMap that is signed, while it is there.
+func clusterInfo(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
+	if now.None() || now.GetNamespace() != key.Namespace || now.GetName() != key.Name {
+		return nil
+	}
+	return []events.Key{key}
+}
+
+// perhapsSigner leaves out Secrets that sign nothing, by their names.
+func perhapsSigner(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+	if now.None() {
+		now = was
+	}
+	if _, may := events.MaySign(now); !may {
+		return nil
+	}
+	return []events.Key{key}
+}
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	own, ok := s.Get(kinds.ConfigMaps.Name, key.Namespace, key.Name)
+	if !ok || k != key {
+		return View{}, false
+	}
+	v := View{Tokens: digest(s), ConfigMap: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: key.Name, UID: own.GetUID(), ResourceVersion: own.GetResourceVersion(),
+	}}}
+	if last, ok := reconcile.LastOf(s, k, events.Act, own); ok {
+		for _, r := range last.Results {
+			v.remember(r, last)
+		}
+	}
+	return v, true
+}
+
+// remember takes in what came of a turn about these tokens.
+func (v *View) remember(r events.Result, last events.Outcome) {
+	var n note
+	if r.Answer == nil || json.Unmarshal(r.Answer.Note, &n) != nil || n.Tokens != v.Tokens {
+		return
+	}
+	switch same := last.ResourceVersion == v.ConfigMap.ResourceVersion; {
+	case r.Code == invalid:
+		v.Unfit = same
+	case r.Status == events.DryRun && same, r.OK() && r.Version == v.ConfigMap.ResourceVersion:
+		var told events.Signatures
+		_ = json.Unmarshal(r.Answer.Body, &told) // of what tells no time none is known
+		v.Signed, v.At, v.Until = true, last.At, told.Until
+	}
+}
+
+// invalid is how the API server answers to what it does not take, such as a change of a
+// ConfigMap that is immutable.
+const invalid = 422
+
+func digest(s reconcile.Snapshot) string {
+	sum := sha256.New()
+	for _, secret := range s.List(kinds.Secrets.Name, metav1.NamespaceSystem) {
+		if _, may := events.MaySign(secret); may {
+			_, _ = fmt.Fprintln(sum, secret.GetName(), secret.GetUID(), secret.GetResourceVersion())
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}

@@ -1,0 +1,46 @@
+package bootstrapsigner
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// rest is how long it takes until the same is signed again where a token should have expired
+// already when it was signed: the clock of the writer is behind then.
+const rest = 10 * time.Second
+
+// decide has cluster-info signed when something is another than when it was.
+//
+// Upstream: pkg/controller/bootstrap, signConfigMap, which does not notice that a token
+// expires.
+func decide(v View, now time.Time) reconcile.Decision {
+	switch again := v.again(); {
+	case v.Unfit:
+		return reconcile.Nothing("the API server does not take the signatures")
+	case !v.Signed:
+		return v.sign("the ConfigMap or a token has changed, and signatures may be missing")
+	case again.IsZero():
+		return reconcile.Nothing("the ConfigMap has its signatures, and no token that signs expires")
+	case now.Before(again):
+		return reconcile.Wake(again, "the ConfigMap has its signatures until a token expires")
+	default:
+		return v.sign("a token has expired, and its signature goes")
+	}
+}
+
+// again is when the ConfigMap is to be signed again; zero: when something changes.
+func (v View) again() time.Time {
+	switch {
+	case v.Until == nil:
+		return time.Time{}
+	case v.At.Before(*v.Until):
+		return *v.Until
+	default:
+		return v.At.Add(rest)
+	}
+}
+
+func (v View) sign(because string) reconcile.Decision {
+	return reconcile.Do(because, reconcile.SignClusterInfo(v.ConfigMap, reconcile.Noting(note{Tokens: v.Tokens})))
+}

@@ -1,0 +1,105 @@
+package apply
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const (
+	// signed is the key of what is signed, and signature the beginning of the keys of its
+	// signatures, which end with the id of the token.
+	//
+	// Upstream: k8s.io/cluster-bootstrap/token/api.
+	signed    = "kubeconfig"
+	signature = "jws-kubeconfig-"
+)
+
+// sign gives the ConfigMap cluster-info the signatures of the tokens that sign
+// ([events.SubSignatures]). It replaces the ConfigMap as it has just been read: Kubernetes'
+// own role allows nothing else.
+//
+// Upstream: pkg/controller/bootstrap, signConfigMap.
+func (d *Door) sign(ctx context.Context, a Actor, client rest.Interface, r plan.Request, auditID string) plan.Response {
+	var patch filling // of which only the conditions count
+	if err := json.Unmarshal(r.Body, &patch); err != nil {
+		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
+	}
+	tokens, response := d.bootstrapTokens(ctx, client, r, "")
+	if response.Code != http.StatusOK {
+		return response
+	}
+	look := r
+	look.Verb, look.Subresource, look.Body = plan.Read, "", nil
+	got := d.look(ctx, a, client, look)
+	if got.Code != http.StatusOK {
+		return got
+	}
+	if got.Object.UID != patch.Metadata.UID || got.Object.ResourceVersion != patch.Metadata.ResourceVersion {
+		return plan.Response{Code: http.StatusConflict, Reason: string(metav1.StatusReasonConflict), Message: "the ConfigMap has changed"}
+	}
+	object, data := map[string]json.RawMessage{}, struct {
+		Data map[string]string `json:"data"`
+	}{}
+	if json.Unmarshal(got.Body, &object) != nil || json.Unmarshal(got.Body, &data) != nil {
+		return plan.Response{Reason: "NoAnswer", Message: "the API server's answer is no ConfigMap"}
+	}
+	next, until := resigned(data.Data, tokens, d.config.Clock.Now())
+	if got.Body = nil; !maps.Equal(next, data.Data) {
+		object["data"], _ = json.Marshal(next) // texts always have a JSON form
+		r.Verb, r.Subresource, r.PatchType = plan.Update, "", ""
+		r.Body, _ = json.Marshal(object)
+		if got = d.send(ctx, client, r, auditID); got.Code != http.StatusOK {
+			return got
+		}
+	}
+	got.Body, _ = json.Marshal(events.Signatures{Until: until}) // it has a form that JSON knows
+	return got
+}
+
+// resigned is what the ConfigMap is to hold, and when the first of the tokens expires whose
+// signatures it has. Where there is nothing to sign, it stays as it is.
+func resigned(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, until *time.Time) {
+	content, there := data[signed]
+	if !there {
+		return data, nil
+	}
+	next = maps.Clone(data)
+	maps.DeleteFunc(next, func(key, _ string) bool { return strings.HasPrefix(key, signature) })
+	for i := range tokens {
+		id, key, may := events.SignerOf(&tokens[i], now)
+		if !may {
+			continue
+		}
+		next[signature+id] = detached(content, id, key)
+		if at := events.ExpiryOf(&tokens[i]).At; at != nil && (until == nil || at.Before(*until)) {
+			until = at
+		}
+	}
+	return next, until
+}
+
+// detached is the signature of a content by a token, as a JWS without the content. An id is
+// six letters or digits, so that it needs no escapes.
+//
+// Upstream: k8s.io/cluster-bootstrap/token/jws, ComputeDetachedSignature.
+func detached(content, id, key string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	header := encode([]byte(`{"alg":"HS256","kid":"` + id + `"}`))
+	sum := hmac.New(sha256.New, []byte(key))
+	_, _ = sum.Write([]byte(header + "." + encode([]byte(content)))) // it never fails
+	return header + ".." + encode(sum.Sum(nil))
+}

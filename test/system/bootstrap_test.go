@@ -1,0 +1,82 @@
+package system
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// joinSecret is the secret half of every bootstrap token here.
+const joinSecret = "q7x0never1told2k"
+
+// join makes a bootstrap token, or another Secret that looks like one.
+func (s *site) join(t *testing.T, id string, kind corev1.SecretType, more map[string]string) *corev1.Secret {
+	t.Helper()
+	data := map[string]string{"token-id": id, "token-secret": joinSecret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"}
+	for key, value := range more {
+		data[key] = value
+	}
+	secrets := s.kube.CoreV1().Secrets(metav1.NamespaceSystem)
+	secret, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: kind, StringData: data}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := secrets.Delete(context.Background(), secret.Name, metav1.DeleteOptions{}); gone(err) != "" && err != nil {
+			t.Error(err)
+		}
+	})
+	return secret
+}
+
+// expiring is what a token says that expires then.
+func expiring(at time.Time) map[string]string {
+	return map[string]string{"expiration": at.UTC().Format(time.RFC3339)}
+}
+
+// TestBootstrapTokensExpire: a token is deleted when it expires, and no sooner; one that was
+// prolonged stays, as does what is no token. Nothing of what is in a token is on the bus, in
+// its files, or in a log.
+func TestBootstrapTokensExpire(t *testing.T) {
+	s := here(t)
+	only := "--controllers=tokencleaner"
+	m := s.apartWith(t, map[string][]string{"watcher": {only}, "reconcilers": {only, "-v=10"}, "writer": {only, "-v=10"}})
+	secrets := s.kube.CoreV1().Secrets(metav1.NamespaceSystem)
+	soon := time.Now().Add(10 * time.Second).Truncate(time.Second)
+	stays := []string{
+		s.join(t, "aaaaaa", events.BootstrapToken, expiring(time.Now().Add(time.Hour))).Name,
+		s.join(t, "bbbbbb", events.BootstrapToken, nil).Name,
+		s.join(t, "cccccc", corev1.SecretTypeOpaque, expiring(time.Now().Add(-time.Hour))).Name,
+		s.join(t, "dddddd", events.BootstrapToken, expiring(soon)).Name,
+	}
+	s.join(t, "eeeeee", events.BootstrapToken, expiring(time.Now().Add(-time.Hour)))
+	s.join(t, "ffffff", events.BootstrapToken, map[string]string{"expiration": joinSecret})
+	last := s.join(t, "gggggg", events.BootstrapToken, expiring(soon)).Name
+	asker{site: s, nats: m.nats, namespace: metav1.NamespaceSystem}.awaitLook(t, "secrets/bootstrap-token-dddddd", "token-cleaner-controller")
+	later := base64.StdEncoding.EncodeToString([]byte(time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+	_, err := secrets.Patch(t.Context(), stays[3], types.MergePatchType, fmt.Appendf(nil, `{"data":{"expiration":%q}}`, later), metav1.PatchOptions{})
+	must(t, err)
+	s.secretGoes(t, metav1.NamespaceSystem, "bootstrap-token-eeeeee")
+	s.secretGoes(t, metav1.NamespaceSystem, "bootstrap-token-ffffff")
+	eventually(t, "the last one expires", func() string {
+		_, err := secrets.Get(t.Context(), last, metav1.GetOptions{})
+		left := gone(err)
+		if left == "" && time.Now().Before(soon) {
+			t.Error("it was deleted before its time")
+		}
+		return left
+	})
+	for _, name := range stays {
+		if _, err := secrets.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Errorf("%s should be there: %v", name, err)
+		}
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(joinSecret))
+	m.tellNo(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, m.streams(t, "tokencleaner"))
+}
