@@ -32,7 +32,7 @@ type Layer struct {
 const controllers = "services/reconcilers/controllers"
 
 var (
-	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact"}
+	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact", "pkg/events/csr"}
 	rights     = "pkg/events/access"
 	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"
@@ -288,6 +288,11 @@ var doors = []Door{
 		Imports: []string{"github.com/go-jose/...", "services/writer/apply/mint"},
 		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/command", "test/..."},
 		Because: "whoever can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",
+	},
+	{
+		Imports: []string{"services/writer/apply/authority"},
+		Keepers: []string{"services/writer", "services/writer/apply", "cmd/internal/command", "test/..."},
+		Because: "whoever can sign certificates may be any user: the authority alone has the keys, wiring hands it to the door, and the door uses it",
 	},
 }
 

@@ -140,8 +140,10 @@ func (d *deed) request() Request {
 	if c.Subresource == subScale && (d.step == compare || d.step == survey) {
 		r.Subresource = subScale
 	}
-	if r.Verb == Read && c.Kind == kinds.Secrets.Name {
-		r.Verb = Look // what is in it is nobody's business; an effect in doubt is no effect
+	if r.Verb == Read && (c.Kind == kinds.Secrets.Name || c.Certifies()) {
+		// What is in a Secret is nobody's business, and a certificate is in no command: an
+		// effect in doubt is no effect.
+		r.Verb = Look
 	}
 	if d.asked && d.repeats(d.last) {
 		r.Wait, r.After = true, d.last.RetryAfter

@@ -83,6 +83,12 @@ func (r Request) Signs() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Signs()
 }
 
+// Certifies is true for a patch that whoever makes the request answers with a certificate
+// ([events.SubCertificate]).
+func (r Request) Certifies() bool {
+	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Certifies()
+}
+
 // Response is what came of a request.
 type Response struct {
 	// Code is the HTTP status, 0 when no answer came.

@@ -29,6 +29,10 @@ import (
 
 var now = reconciletest.Now
 
+// usages are what a kubelet's client certificate is for. A key of elliptic curves enciphers
+// no other keys.
+var usages = []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
+
 func TestStories(t *testing.T) { reconciletest.Stories(t, Controller) }
 
 func TestLaws(t *testing.T) {

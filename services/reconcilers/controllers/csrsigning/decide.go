@@ -1,0 +1,37 @@
+package csrsigning
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// decide has a request answered that is approved and that nothing has come of yet.
+//
+// Upstream: pkg/controller/certificates/signer, handle.
+func decide(v View, _ time.Time) reconcile.Decision {
+	settled := csr.Settled(v.Request.Status)
+	asked, unreadable := csr.Read(v.Request.Spec.Request)
+	_, _, impossible := csr.Usages(v.Request.Spec.Usages)
+	switch {
+	case !v.Signs:
+		return reconcile.Nothing("the request is for a signer whose key is not here")
+	case settled != "":
+		return reconcile.Nothing(settled)
+	case unreadable != nil:
+		return reconcile.Nothing("what the request asks for cannot be read")
+	case csr.Violation(v.Request.Spec.SignerName, asked, v.Request.Spec.Usages) != "":
+		return reconcile.Do("the request is approved, and breaks the rules of its signer: it fails", v.certify())
+	case impossible != nil:
+		return reconcile.Nothing("no certificate is for what the request wants one for")
+	default:
+		return reconcile.Do("the request is approved and has no certificate yet", v.certify())
+	}
+}
+
+// certify has the writer answer the request as it is seen.
+func (v View) certify() events.Command {
+	return reconcile.Certify(v.Request, v.Request.Spec.SignerName)
+}
