@@ -104,6 +104,8 @@ func folder(name string) string {
 		return "podcertificaterequestcleaner"
 	case "node-ipam":
 		return "nodeipam"
+	case "certificatesigningrequest-signing":
+		return "csrsigning"
 	case "certificatesigningrequest-cleaner":
 		return "csrcleaner"
 	case "volumeattributesclass-protection":
@@ -166,6 +168,10 @@ var forgeries = []forgery{
 		status := within(body, "status")
 		status["conditions"] = append(list(status["conditions"]), map[string]any{"type": "Denied", "status": "True"})
 	})},
+	{"a certificate of another signer", certification(`{"spec":{"signerName":"kubernetes.io/kube-apiserver-client"}}`)},
+	{"a certificate of a signer that is none", certification(`{"spec":{"signerName":"example.com/forged"}}`)},
+	{"a certificate for other usages", certification(`{"spec":{"signerName":"kubernetes.io/kubelet-serving","usages":["client auth"]}}`)},
+	{"a certificate that is made up", certification(`{"spec":{"signerName":"kubernetes.io/kubelet-serving"},"status":{"certificate":"eA=="}}`)},
 	{"a question about another user", reviewed(func(body map[string]any) { body["user"] = "system:admin" })},
 	{"a question about another group", reviewed(func(body map[string]any) { body["groups"] = append(list(body["groups"]), "system:masters") })},
 	{"a question about another permission", reviewed(func(body map[string]any) { within(body, "resourceAttributes")["resource"] = "secrets" })},
@@ -426,6 +432,15 @@ func restates(c *events.Command) bool {
 func approval(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		return c.Verb == events.VerbUpdate && c.Subresource == events.SubApproval && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+	}
+}
+
+// certification changes what a request for a certificate is to be answered with.
+func certification(body string) func(honest, *events.Command) bool {
+	return func(_ honest, c *events.Command) bool {
+		of := c.Certifies()
+		c.Body = json.RawMessage(body)
+		return of
 	}
 }
 

@@ -94,6 +94,7 @@ var worst = map[string]string{
 	"bootstrap-signer-controller":                    "have the writer sign cluster-info with the tokens that sign, which changes nothing but signatures",
 	"token-cleaner-controller":                       "learn when a bootstrap token expires, and delete any Secret, of which Kubernetes' own role leaves those in kube-system",
 	"certificatesigningrequest-approving-controller": "approve any request for the client certificate of a kubelet, and so become any node where a signer signs it",
+	"certificatesigningrequest-signing-controller":   "have an approved request for a certificate answered by the rules of its signer, which is to happen anyway",
 	"certificatesigningrequest-cleaner-controller":   "delete any request for a certificate, so that its requester has to ask again",
 	"podgroup-protection-controller":                 "take the finalizers off a PodGroup that no pod needs",
 	"service-cidr-controller":                        "say what it likes of whether a ServiceCIDR is ready, and take the finalizers off one that no address needs",

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -92,6 +93,9 @@ type Config struct {
 	// Mint makes the tokens of service accounts; nil makes none, and their commands are
 	// refused.
 	Mint *mint.Mint
+	// Authority makes the certificates that are asked for; nil makes none, and their commands
+	// are refused.
+	Authority *authority.Authority
 	// Types finds expressions of admission policies that do not fit; nil finds none, and
 	// says so.
 	Types apply.TypeCheck
@@ -167,7 +171,7 @@ func New(c Config) (*Service, error) {
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
 		MaxInFlight: c.MaxInFlight, Patience: c.Patience, Known: bearers(c.Bus), Metrics: m.door,
-		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
+		Trace: c.Trace, Tell: cries.teller(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)

@@ -75,6 +75,28 @@ func TestRefusedRequestsAreApprovedAsUpstreams(t *testing.T) {
 	restAlike(t, oracle.RequestApproverAtRest, kubeletRequest, oracle.Refusal{Verb: plan.Update})
 }
 
+func TestRequestsAreSignedAsUpstreams(t *testing.T) {
+	agree(t, oracle.RequestSigner, requestKey, approvedRequest)
+}
+
+// approvedRequest is a request for a certificate that is approved more often than not.
+func approvedRequest(t *rapid.T) []runtime.Object {
+	r := kubeletRequest(t)[0].(*certificatesv1.CertificateSigningRequest)
+	r.Spec.SignerName = rapid.SampledFrom([]string{
+		certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeAPIServerClientSignerName, "kubernetes.io/legacy-unknown", "example.com/signer",
+	}).Draw(t, "of the signer")
+	r.Spec.Usages = rapid.OneOf(rapid.Just(r.Spec.Usages), rapid.Just([]certificatesv1.KeyUsage{"digital signature", "server auth"}), rapid.SliceOfN(rapid.SampledFrom([]certificatesv1.KeyUsage{
+		"client auth", "server auth", "digital signature", "signing", "key encipherment", "s/mime", "email protection", "cert sign", "any", "flying",
+	}), 0, 4)).Draw(t, "for")
+	if rapid.IntRange(0, 2).Draw(t, "for how long") > 0 {
+		r.Spec.ExpirationSeconds = rapid.SampledFrom([]*int32{ptr(int32(-1)), ptr(int32(0)), ptr(int32(600)), ptr(int32(599)), ptr(int32(28799)), ptr(int32(28800)), ptr(int32(30 * 86400)), ptr(int32(50 * 86400)), ptr(int32(70 * 86400))}).Draw(t, "seconds")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "approved") > 0 {
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: "True"})
+	}
+	return []runtime.Object{r}
+}
+
 // kubeletRequest is a request that may be a kubelet's, of a user who may have it, or not.
 func kubeletRequest(t *rapid.T) []runtime.Object {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "request", ResourceVersion: "10"}}

@@ -89,6 +89,7 @@ func TestWorldsAreEventful(t *testing.T) {
 			return []runtime.Object{podsRequest(r, []int{0, 900})}
 		}, []string{"delete podcertificaterequests"}},
 		{"bootstrap tokens", oracle.TokenCleaner, bootstrapKey, bootstrapWorld, []string{"delete secrets"}},
+		{"approved requests", oracle.RequestSigner, requestKey, approvedRequest, []string{"certificate\":", "SignerValidationFailure", "update certificatesigningrequests/status"}},
 		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

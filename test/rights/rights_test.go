@@ -62,12 +62,14 @@ func promised() (all []probe, by map[string]map[probe]bool) {
 				p.group, p.resource = "apps", "deployments"
 			case w.Any:
 				p.resource = "configmaps"
+			case w.Subresource == events.SubCertificate:
+				p.verb, p.resource = "update", p.resource+"/status"
 			}
 			switch w.Subresource {
 			case "", events.SubToken:
 			case events.SubSignatures: // the writer replaces the object
 				p.verb = "update"
-			default:
+			default:&& w.Subresource != events.SubCertificate {
 				p.resource += "/" + w.Subresource
 			}
 			by[profile.Identity][p] = true

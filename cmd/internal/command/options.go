@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 )
 
@@ -50,6 +51,8 @@ type controllerOptions struct {
 	nodes       nodeOptions
 	autoscaling autoscalingOptions
 	ranges      rangeOptions
+	// certificates are signed by whom.
+	certificates certificateOptions
 }
 
 // limit is how many turns of a controller a writer carries out at once, for those
@@ -87,7 +90,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions(), ranges: newRangeOptions()}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions(), ranges: newRangeOptions(), certificates: newCertificateOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -108,6 +111,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	o.nodes.add(f)
 	o.autoscaling.add(f)
 	o.ranges.add(f)
+	o.certificates.add(f)
 	o.addRootCA(f)
 	addMoot(f)
 }
@@ -151,9 +155,13 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	}
 	ranges, err := o.ranges.config()
 	if err != nil {
+		signers, err := o.certificates.signers()
+	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{Ranges: ranges, Gates: gates, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{}, err
+	}
+	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
 }
 
 // selection is the list for the catalogue.
@@ -185,6 +193,24 @@ func (o *controllerOptions) mint() (*mint.Mint, error) {
 		return nil, fmt.Errorf("read --service-account-private-key-file %s: %w", o.keyFile, err)
 	}
 	return m, nil
+}
+
+// secrets are who signs for service accounts and signers: of all services the writer alone
+// has them.
+type secrets struct {
+	tokens       *mint.Mint
+	certificates *authority.Authority
+}
+
+// secrets reads the keys of the writer.
+//
+// Errors: as [controllerOptions.mint] and [certificateOptions.authority].
+func (o *controllerOptions) secrets() (s secrets, err error) {
+	if s.tokens, err = o.mint(); err != nil {
+		return s, err
+	}
+	s.certificates, err = o.certificates.authority()
+	return s, err
 }
 
 // busOptions say where the bus is.

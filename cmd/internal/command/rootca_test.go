@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/services/writer"
 )
 
-// authority is a certificate of a new authority in PEM, and its key.
-func authority(t *testing.T) (certificate, key []byte) {
+// authorityOf is a certificate of a new authority in PEM, and its key.
+func authorityOf(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -41,7 +41,7 @@ func authority(t *testing.T) (certificate, key []byte) {
 // What is published in every namespace, and stays on record, is a certificate and nothing
 // else: with any other file nothing starts, and the error says what the file holds.
 func TestTheRootCertificate(t *testing.T) {
-	certificate, key := authority(t)
+	certificate, key := authorityOf(t)
 	block, _ := pem.Decode(certificate)
 	comment := "# the cluster's authority\n"
 	for _, c := range []struct {
@@ -82,8 +82,8 @@ func TestTheRootCertificate(t *testing.T) {
 // Without a file it is the certificate by which the kubeconfig trusts the API server; a
 // device that is empty, as a container is given for no file, is none.
 func TestTheRootCertificateOfTheKubeconfig(t *testing.T) {
-	certificate, key := authority(t)
-	other, _ := authority(t)
+	certificate, key := authorityOf(t)
+	other, _ := authorityOf(t)
 	named := filepath.Join(t.TempDir(), "other.crt")
 	if err := os.WriteFile(named, other, 0o600); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestTheRootCertificateOfTheKubeconfig(t *testing.T) {
 
 // What has a kubeconfig runs the publisher without the flag; the reconcilers have none.
 func TestWhoHasTheRootCertificate(t *testing.T) {
-	certificate, _ := authority(t)
+	certificate, _ := authorityOf(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
 		"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1", "certificate-authority-data": "` + base64.StdEncoding.EncodeToString(certificate) + `"}}],

@@ -103,11 +103,11 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	}
 	var writing []part
 	if len(chosen.acting) > 0 {
-		tokens, err := o.ctrl.mint()
+		secrets, err := o.ctrl.secrets()
 		if err != nil {
 			return err
 		}
-		if writing, err = one(o.write.part(config, b, chosen.acting, tokens, outcomes, spans.Tracer("writer"))); err != nil {
+		if writing, err = one(o.write.part(config, b, chosen.acting, secrets, outcomes, spans.Tracer("writer"))); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/watcher"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/apply/typecheck"
 )
 
@@ -94,11 +93,11 @@ share out the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				tokens, err := s.ctrl.mint()
+				secrets, err := s.ctrl.secrets()
 				if err != nil {
 					return nil, err
 				}
-				return one(write.part(config, b, chosen.acting, tokens, signed, tracer))
+				return one(write.part(config, b, chosen.acting, secrets, signed, tracer))
 			})
 		},
 	})
@@ -225,11 +224,11 @@ func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures,
 	return append(parts, part{name: "reconcilers", key: decidingKey(service), run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: append(service.Collectors(), unsignedCollector(signatures.Sign)...)}), nil
 }
 
-func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, tokens *mint.Mint, keys signed, tracer *trace.Tracer) (part, error) {
+func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, with secrets, keys signed, tracer *trace.Tracer) (part, error) {
 	service, err := writer.New(writer.Config{
 		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, Concurrent: o.concurrent.byName(),
-		Mint: tokens, Types: typecheck.Check, Trace: tracer,
+		Mint: with.tokens, Authority: with.certificates, Types: typecheck.Check, Trace: tracer,
 		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,
 	})
 	if err != nil {

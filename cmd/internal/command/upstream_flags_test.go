@@ -31,7 +31,7 @@ func TestFlagsThatAreElsewhere(t *testing.T) {
 		"--leader_elect=true":             "nobody leads here",
 		"--kube-api-qps=20":               "--max-requests-in-flight",
 		"--controller-shutdown-timeout=1": "set --shutdown-timeout",
-		"--cluster-signing-key-file=/k":   "stays with kube-controller-manager",
+		"--cluster-cidr=10.0.0.0/8":       "stays with kube-controller-manager",
 		"--secure-port=10257":             "--health-address",
 		"--replicas=3":                    "",
 	} {

@@ -153,6 +153,9 @@ func (f finding) write(w reconcile.Write) {
 		f.look(group, resource)
 		f.add("update", group, resource, w.Named...)
 		f.add("list", kinds.Secrets.Name.Group(), kinds.Secrets.Name.Resource())
+	case sub == events.SubCertificate: // whether as a signer the API server asks of the controller itself
+		f.look(group, resource)
+		f.add("update", group, resource+"/status")
 	default:
 		f.look(group, resource)
 		f.add(string(w.Verb), group, strings.TrimSuffix(resource+"/"+sub, "/"))

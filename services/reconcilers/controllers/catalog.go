@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
+	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
+	"github.com/millrace/millrace/services/reconcilers/controllers/csrsigning"
 	"github.com/millrace/millrace/services/reconcilers/controllers/daemonset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/devicetainteviction"
@@ -84,6 +86,9 @@ type Config struct {
 	// Tokens is true where the writer has the key that signs tokens of service accounts.
 	// Without, serviceaccount-token-controller does not run.
 	Tokens bool `json:"tokens,omitempty"`
+	// Signers are those whose keys the writer has. Without any,
+	// certificatesigningrequest-signing-controller does not run.
+	Signers []string `json:"signers,omitempty"`
 	// StorageVersions is true where the API server serves StorageVersions, which are
 	// alpha. Without, storageversion-garbage-collector-controller does not run.
 	StorageVersions bool `json:"storageVersions,omitempty"`
@@ -222,7 +227,9 @@ var catalog = []Entry{
 		return legacytokencleaner.New(legacytokencleaner.Config{Period: c.TokenPeriod})
 	}),
 	have(csrapproving.Controller),
-	{Name: "certificatesigningrequest-signing-controller", Aliases: []string{"csrsigning"}},
+	needing("cluster-signing-cert-file", func(c Config) reconcile.Any {
+		return csrsigning.New(csrsigning.Config{Signers: c.Signers})
+	}, func(c Config) bool { return len(c.Signers) > 0 }),
 	have(csrcleaner.Controller),
 	needing("feature-gates", func(Config) reconcile.Any { return podcertificaterequestcleaner.Controller }, func(c Config) bool { return c.Gates.On(gate.PodCertificateRequest) }),
 	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},

@@ -97,6 +97,10 @@ var doors = map[string]struct {
 		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubReview),
 		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
 	},
+	"a certificate": {
+		Request: sub(plan.Request{Verb: plan.Patch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubCertificate),
+		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
+	},
 	"their scale": {Request: owned(plan.Search, events.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
 	"readings of pods": {
 		Request: owned(plan.Search, events.SubReadings, cpuOf("")), about: kinds.Pods.Name, at: podsMetered,
@@ -217,7 +221,7 @@ func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans s
 		}
 		return f
 	})
-	door := open(t, s, minting(t), func(c *apply.Config) {
+	door := open(t, s, minting(t), certifying(t), func(c *apply.Config) {
 		c.Trace = tracer
 		c.Hides = func(_ context.Context, kind kinds.Name) bool { return kind == hidden }
 		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {

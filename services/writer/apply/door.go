@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -59,6 +60,8 @@ type Config struct {
 	Tell func(context.Context, trace.Write)
 	// Mint makes the tokens of service accounts; nil makes none, and says so.
 	Mint *mint.Mint
+	// Authority makes certificates; nil makes none, and says so.
+	Authority *authority.Authority
 	// Types finds expressions of admission policies that do not fit; nil finds none, and
 	// says so.
 	Types TypeCheck
@@ -232,6 +235,8 @@ func (d *Door) do(ctx context.Context, a Actor, r plan.Request, auditID string) 
 		return d.fill(ctx, client, r, auditID)
 	case r.Signs():
 		return d.sign(ctx, a, client, r, auditID)
+	case r.Certifies():
+		return d.certify(ctx, client, r, auditID)
 	}
 	if r.Verb == plan.Patch && r.PatchType == types.ApplyPatchType {
 		// Upstream: each controller applies under its own name. What one applies replaces all

@@ -27,7 +27,7 @@ import (
 // Upstream: pkg/controller/serviceaccount/tokens_controller.go, generateTokenIfNeeded.
 func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, auditID string) plan.Response {
 	if d.config.Mint == nil {
-		return plan.Response{Code: http.StatusForbidden, Reason: "NoKey", Message: "this writer has no key to sign tokens with: give it --service-account-private-key-file"}
+		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: "this writer has no key to sign tokens with: give it --service-account-private-key-file"}
 	}
 	var patch filling
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
@@ -57,7 +57,7 @@ func (d *Door) fill(ctx context.Context, client rest.Interface, r plan.Request, 
 		return *refused
 	}
 	if err := patch.complete(&secret, account, d.config.Mint); err != nil {
-		return plan.Response{Code: http.StatusForbidden, Reason: "NoKey", Message: err.Error()}
+		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: err.Error()}
 	}
 	if len(patch.Data) == 0 {
 		return got

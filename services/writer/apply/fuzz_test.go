@@ -161,7 +161,7 @@ func ordered(turn events.Turn, r *http.Request) bool {
 		if c.Subresource != "" {
 			parts = append(parts, c.Subresource)
 		}
-		if at := strings.Join(parts, "/"); methods[c.Verb] == r.Method && (at == r.URL.Path || c.FillsToken() && strings.HasPrefix(at, r.URL.Path)) {
+		if at := strings.Join(parts, "/"); methods[c.Verb] == r.Method && (at == r.URL.Path || (c.FillsToken() || c.Certifies()) && strings.HasPrefix(at, r.URL.Path)) {
 			return true
 		}
 	}

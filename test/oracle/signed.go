@@ -1,0 +1,219 @@
+package oracle
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+	"unsafe"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/controller/certificates/signer"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/csrsigning"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/authority"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+// RequestSigner is the controller of approved requests for certificates, with the writer that
+// signs: what ours orders is carried out by the writer's own door.
+var RequestSigner = Pair{Theirs: buildRequestSigners, Ours: csrsigning.New(csrsigning.Config{Signers: csr.Signers()}), Alone: never, Fair: signed}
+
+// Signed is for how long certificates are good at most, and SignerEnds when the certificate of
+// the signers does.
+const (
+	Signed     = 60 * 24 * time.Hour
+	SignerEnds = 40 * 24 * time.Hour
+)
+
+// signerFiles are the certificate of all signers and its key.
+var signerFiles = sync.OnceValue(func() authority.Files {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: Now.Add(-time.Hour), NotAfter: Now.Add(SignerEnds), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	private, again := x509.MarshalPKCS8PrivateKey(key)
+	dir, made := os.MkdirTemp("", "millrace-oracle-signer-")
+	files := authority.Files{Certificate: filepath.Join(dir, "ca.crt"), Key: filepath.Join(dir, "ca.key")}
+	if err := errors.Join(err, again, made,
+		os.WriteFile(files.Certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
+		panic(err)
+	}
+	return files
+})
+
+// buildRequestSigners runs upstream's four signers, which watch their files in goroutines that
+// no bubble can hold: they are not begun, and ended at once.
+func buildRequestSigners(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+	files, requests := signerFiles(), f.Certificates().V1().CertificateSigningRequests()
+	type runner interface {
+		Run(ctx context.Context, workers int)
+	}
+	var all, ends []runner
+	for _, build := range []func(context.Context, kubernetes.Interface) (*signer.CSRSigningController, error){
+		func(ctx context.Context, c kubernetes.Interface) (*signer.CSRSigningController, error) {
+			return signer.NewKubeletServingCSRSigningController(ctx, c, requests, files.Certificate, files.Key, Signed)
+		},
+		func(ctx context.Context, c kubernetes.Interface) (*signer.CSRSigningController, error) {
+			return signer.NewKubeletClientCSRSigningController(ctx, c, requests, files.Certificate, files.Key, Signed)
+		},
+		func(ctx context.Context, c kubernetes.Interface) (*signer.CSRSigningController, error) {
+			return signer.NewKubeAPIServerClientCSRSigningController(ctx, c, requests, files.Certificate, files.Key, Signed)
+		},
+		func(ctx context.Context, c kubernetes.Interface) (*signer.CSRSigningController, error) {
+			return signer.NewLegacyUnknownCSRSigningController(ctx, c, requests, files.Certificate, files.Key, Signed)
+		},
+	} {
+		s, err := build(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part(s, "certificateController").(runner))
+		ends = append(ends, part(s, "dynamicCertReloader").(runner))
+	}
+	return func() {
+		var running sync.WaitGroup
+		for _, one := range all {
+			running.Go(func() { one.Run(ctx, 1) })
+		}
+		running.Wait()
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for _, one := range ends {
+			one.Run(ended, 1)
+		}
+	}, nil
+}
+
+// part is an unexported field of a structure.
+func part(of any, field string) any {
+	v := reflect.ValueOf(of).Elem().FieldByName(field)
+	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Interface()
+}
+
+// signed has the writer carry out what ours orders, and says of certificates what is in them:
+// their serial numbers, and with these their signatures, are chance.
+func signed(world []runtime.Object, theirs, ours []Effect) ([]Effect, []Effect) {
+	var written []Effect
+	for _, e := range ours {
+		if e.Resource != "certificatesigningrequests/"+events.SubCertificate {
+			written = append(written, e)
+			continue
+		}
+		if body := asTheWriter(world[0].(*certificatesv1.CertificateSigningRequest)); body != nil {
+			written = append(written, updated("certificatesigningrequests/status", e.Name, body))
+		}
+	}
+	return lets("serial-numbers", theirs, inPlain(theirs)), inPlain(written)
+}
+
+// asTheWriter is what the writer's door writes when it is to certify a request; nil where it
+// refuses.
+func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []byte) {
+	files := map[string]authority.Files{}
+	for _, name := range csr.Signers() {
+		files[name] = signerFiles()
+	}
+	a, err := authority.New(files, Signed)
+	if err != nil {
+		panic(err)
+	}
+	actor := apply.Actor{Controller: "certificatesigningrequest-signing-controller", Identity: "certificate-controller"}
+	d, err := apply.New(apply.Config{
+		Authority: a, Clock: testclock.NewFakePassiveClock(Now),
+		REST: &rest.Config{Host: "https://oracle.invalid", WrapTransport: func(http.RoundTripper) http.RoundTripper {
+			return storing{request, &written}
+		}},
+	}, []apply.Actor{actor})
+	if err != nil {
+		panic(err)
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": request.UID, "resourceVersion": request.ResourceVersion}, "spec": map[string]any{"signerName": request.Spec.SignerName},
+	})
+	if err != nil {
+		panic(err)
+	}
+	kind := kinds.CertificateSigningRequests
+	d.Do(context.Background(), actor, plan.Request{Verb: plan.Patch, Kind: kind.Name, Version: kind.Version, Name: request.Name, Subresource: events.SubCertificate, Body: body}, "")
+	return written
+}
+
+// storing is an API server that has one object, and keeps what is written to its status.
+type storing struct {
+	request *certificatesv1.CertificateSigningRequest
+	written *[]byte
+}
+
+func (s storing) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := json.Marshal(s.request)
+	if err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodPut {
+		if body, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		*s.written = body
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+}
+
+// inPlain are effects with certificates in words.
+func inPlain(effects []Effect) []Effect {
+	var all []Effect
+	for _, e := range effects {
+		tree := parsed([]byte(e.Body))
+		if status, ok := tree["status"].(map[string]any); ok && status["certificate"] != nil {
+			status["certificate"] = inWords(status["certificate"].(string))
+			e.Body = text(said(tree))
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// inWords is what a certificate says.
+func inWords(encoded string) string {
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	block, rest := pem.Decode(text)
+	if err != nil || block == nil || len(rest) > 0 {
+		return encoded
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return encoded
+	}
+	var extensions []string
+	for _, e := range c.Extensions {
+		extensions = append(extensions, fmt.Sprintf("%v %v %x", e.Id, e.Critical, e.Value))
+	}
+	return fmt.Sprintf("%s by %s from %v to %v, %v key %x, serial number of %d words, extensions %v, signed by %v", c.Subject, c.Issuer, c.NotBefore, c.NotAfter,
+		c.PublicKeyAlgorithm, c.RawSubjectPublicKeyInfo, (c.SerialNumber.BitLen()+95)/128, extensions, c.SignatureAlgorithm)
+}
