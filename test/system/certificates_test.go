@@ -3,7 +3,9 @@ package system
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -11,9 +13,12 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/http"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +30,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
 // signingRequest is a request for a certificate in PEM.
@@ -94,11 +101,11 @@ func (s *site) permit(t *testing.T, group, role string) {
 }
 
 // TestKubeletsGetTheirCertificates: a node that joins has its request approved once its group
-// has the permission, and a node that renews its certificate where nodes may; what asks for
-// more than that is left to others.
+// has the permission, and a node that renews its certificate where nodes may; both are signed
+// then. What asks for more than that is left to others.
 func TestKubeletsGetTheirCertificates(t *testing.T) {
 	s := here(t)
-	m := s.run(t)
+	m := s.run(t, s.signers()...)
 	requests := s.kube.CertificatesV1().CertificateSigningRequests()
 	asks := func(as kubernetes.Interface, name string, subject pkix.Name) {
 		_, err := as.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
@@ -147,6 +154,11 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 	s.permit(t, "system:nodes", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient")
 	asks(s.as(t, "system:node:n1", "system:nodes", "system:authenticated"), "renewal", node("n1"))
 	approved("renewal", "Auto approving self kubelet client certificate after SubjectAccessReview.")
+	for _, name := range []string{"joining", "renewal"} {
+		if c := s.certified(t, name); c.Subject.String() != "CN=system:node:n1,O=system:nodes" || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || c.IsCA {
+			t.Errorf("the certificate of %s is of %s for %v, an authority: %v", name, c.Subject, c.ExtKeyUsage, c.IsCA)
+		}
+	}
 
 	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/administrator", controller)
 	if now, err := requests.Get(t.Context(), "administrator", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
@@ -212,4 +224,100 @@ func (s *site) age(t *testing.T, obj runtime.Object, apiVersion, kind, key strin
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("put %s into the storage: %s", key, response.Status)
 	}
+}
+
+// signers are the flags that have certificates signed as the cluster's own.
+func (s *site) signers() []string {
+	return []string{"--cluster-signing-cert-file=" + s.RootCAFile(), "--cluster-signing-key-file=" + s.RootCAKeyFile()}
+}
+
+// certified waits for the certificate of a request, which is the cluster's.
+func (s *site) certified(t *testing.T, name string) (c *x509.Certificate) {
+	t.Helper()
+	ca, err := os.ReadFile(s.RootCAFile())
+	must(t, err)
+	block, _ := pem.Decode(ca)
+	own, err := x509.ParseCertificate(block.Bytes)
+	must(t, err)
+	eventually(t, name+" has its certificate", func() string {
+		r, err := s.kube.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || len(r.Status.Certificate) == 0 {
+			return fmt.Sprintf("it has none: %+v, %v", r.Status.Conditions, err)
+		}
+		block, rest := pem.Decode(r.Status.Certificate)
+		if block == nil || len(rest) > 0 {
+			return "it has something else"
+		}
+		c, err = x509.ParseCertificate(block.Bytes)
+		must(t, err)
+		must(t, c.CheckSignatureFrom(own))
+		return ""
+	})
+	return c
+}
+
+// TestApprovedRequestsAreSigned: a user whose request is approved can use the certificate, by
+// services of which the writer alone has the keys; what breaks the rules of its signer fails,
+// what is not approved waits, and the key is nowhere else.
+func TestApprovedRequestsAreSigned(t *testing.T) {
+	s := here(t)
+	const none = "/nobody/here/reads/it"
+	elsewhere := []string{"--cluster-signing-cert-file=" + none, "--cluster-signing-key-file=" + none}
+	m := s.apartWith(t, map[string][]string{"watcher": elsewhere, "reconcilers": append(elsewhere, "-v=10"), "writer": append(s.signers(), "-v=10")})
+	requests := s.kube.CertificatesV1().CertificateSigningRequests()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	asks := func(name, signer string, lasts *int32, usages ...certificatesv1.KeyUsage) *certificatesv1.CertificateSigningRequest {
+		text, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{"system:nodes"}}}, key)
+		must(t, err)
+		r, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: text}), SignerName: signer, ExpirationSeconds: lasts, Usages: usages,
+			},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		t.Cleanup(func() { must(t, requests.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+		return r
+	}
+	approve := func(r *certificatesv1.CertificateSigningRequest) {
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"})
+		_, err := requests.UpdateApproval(t.Context(), r.Name, r, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	asks("waiting", certificatesv1.KubeAPIServerClientSignerName, nil, certificatesv1.UsageClientAuth)
+	approve(asks("jane", certificatesv1.KubeAPIServerClientSignerName, new(int32(3600)), certificatesv1.UsageClientAuth))
+	approve(asks("broken", certificatesv1.KubeletServingSignerName, nil, certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature))
+
+	c := s.certified(t, "jane")
+	if lasts := c.NotAfter.Sub(c.NotBefore); lasts != time.Hour+5*time.Minute {
+		t.Errorf("the certificate is good for %v", lasts)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	must(t, err)
+	config := rest.AnonymousClientConfig(s.config)
+	config.CertData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	config.KeyData = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})
+	jane, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	who, err := jane.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || who.Status.UserInfo.Username != "jane" {
+		t.Errorf("with the certificate the user is %+v, %v", who, err)
+	}
+	eventually(t, "what breaks the rules fails", func() string {
+		r, err := requests.Get(t.Context(), "broken", metav1.GetOptions{})
+		must(t, err)
+		if n := len(r.Status.Conditions); n != 2 || r.Status.Conditions[1].Reason != "SignerValidationFailure" || r.Status.Conditions[1].Message != "DNS or IP subjectAltName is required" || len(r.Status.Certificate) > 0 {
+			return fmt.Sprintf("it says %+v", r.Status)
+		}
+		return ""
+	})
+	asker{site: s, nats: m.nats}.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/waiting", "certificatesigningrequest-signing-controller")
+	if r, err := requests.Get(t.Context(), "waiting", metav1.GetOptions{}); err != nil || len(r.Status.Certificate)+len(r.Status.Conditions) > 0 {
+		t.Errorf("what is not approved has the status %+v, %v", r.Status, err)
+	}
+	secret, err := os.ReadFile(s.RootCAKeyFile())
+	must(t, err)
+	lines := bytes.Split(bytes.TrimSpace(secret), []byte("\n"))
+	m.holdsNone(t, "csrsigning", controllers.Whole(), lines[1:2])
 }

@@ -173,17 +173,24 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 
 // tellNo looks for secrets.
 func (m *apart) tellNo(t *testing.T, secret [][]byte, streams []string) {
+	m.holdsNone(t, "serviceaccount-token", controllers.Config{Tokens: true}, secret)
+}
+
+// holdsNone looks for secrets in the streams of what a controller reads, decides and hears, in
+// the files of the bus, and in what the services have logged. They are stopped for that.
+func (m *apart) holdsNone(t *testing.T, controller string, config controllers.Config, secret [][]byte) {
+	t.Helper()
 	if len(secret) == 0 {
-		t.Fatal("there was no token")
+		t.Fatal("there is no secret")
 	}
 	looked := 0
 	look := func(what string, content []byte) {
 		looked++
 		if slices.ContainsFunc(secret, func(s []byte) bool { return bytes.Contains(content, s) }) {
-			t.Errorf("%s holds a token", what)
+			t.Errorf("%s holds a secret", what)
 		}
 	}
-	for _, stream := range streams {
+	for _, stream := range streamsstreamsOf(t, controller, config) {
 		for _, message := range read(t, connect(t, m.nats), stream) {
 			look(stream, message.Data)
 		}
@@ -218,10 +225,10 @@ func (m *apart) tellNo(t *testing.T, secret [][]byte, streams []string) {
 	}))
 }
 
-// streams are those of what controllers read, decide and hear.
-func (m *apart) streams(t *testing.T, names ...string) (all []string) {
+// streamsOf are those of what controllersa read, decide and hear.
+func streamsOf(t *testing.T, names ...string, controller string, config controllers.Config) (all []string) {
 	t.Helper()
-	chosen, err := controllers.Select(names, controllers.Config{Tokens: true})
+	chosen, err := controllers.Select(names[]string{controller}, config)
 	must(t, err)
 	for _, c := range chosen {
 		d := c.Describe()
