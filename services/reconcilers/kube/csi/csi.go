@@ -3,8 +3,13 @@
 package csi
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	translation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 )
 
 // Migrated is the in-tree plugin of a PersistentVolume and the driver that has taken over from
@@ -19,4 +24,54 @@ func Migrated(pv *corev1.PersistentVolume) (plugin, driver string, ok bool) {
 	}
 	driver, err = translator.GetCSINameFromInTreeName(plugin)
 	return plugin, driver, err == nil
+}
+
+// Plugin is the name of the plugin that speaks with all drivers, in the names of volumes.
+const Plugin = "kubernetes.io/csi"
+
+// Volume is a volume as its driver knows it.
+type Volume struct{ Driver, Handle string }
+
+// VolumeOf is the volume behind a PersistentVolume, also of one that names an in-tree plugin
+// that a driver has taken over from; ok is false for a volume of no driver.
+//
+// Upstream: pkg/volume/csimigration, TranslateInTreeSpecToCSI.
+func VolumeOf(pv *corev1.PersistentVolume) (v Volume, ok bool) {
+	source := pv.Spec.CSI
+	if source == nil {
+		if _, _, migrated := Migrated(pv); !migrated {
+			return Volume{}, false
+		}
+		translated, err := translation.New().TranslateInTreePVToCSI(klog.Logger{}, pv)
+		if err != nil || translated.Spec.CSI == nil {
+			return Volume{}, false
+		}
+		source = translated.Spec.CSI
+	}
+	return Volume{Driver: source.Driver, Handle: source.VolumeHandle}, true
+}
+
+// Name is what nodes call the volume in their statuses.
+func (v Volume) Name() corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName(Plugin + "/" + v.Driver + separator + v.Handle)
+}
+
+// separator is between driver and handle in names.
+const separator = "^"
+
+// Named is the volume of a name that nodes give it; ok is false where it is of no driver.
+func Named(name corev1.UniqueVolumeName) (v Volume, ok bool) {
+	of, ok := strings.CutPrefix(string(name), Plugin+"/")
+	if !ok {
+		return Volume{}, false
+	}
+	v.Driver, v.Handle, ok = strings.Cut(of, separator)
+	return v, ok
+}
+
+// Attachment is the name of the VolumeAttachment that attaches the volume to a node.
+//
+// Upstream: pkg/volume/csi, getAttachmentName, which the kubelet has, too.
+func (v Volume) Attachment(node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Handle+v.Driver+node)))
 }

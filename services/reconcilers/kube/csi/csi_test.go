@@ -30,3 +30,37 @@ func TestMigrated(t *testing.T) {
 		}
 	}
 }
+
+// The names are those that kubelets and attachers of drivers know.
+func TestNames(t *testing.T) {
+	ebs := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+		AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1/vol-1"},
+	}}}
+	own := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+		CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "a^b"},
+	}}}
+	for name, pv := range map[corev1.UniqueVolumeName]*corev1.PersistentVolume{
+		"kubernetes.io/csi/ebs.csi.aws.com^vol-1": ebs,
+		"kubernetes.io/csi/d^a^b":                 own,
+	} {
+		v, ok := VolumeOf(pv)
+		if !ok || v.Name() != name {
+			t.Errorf("the volume is called %s, %v, want %s", v.Name(), ok, name)
+		}
+		if back, ok := Named(name); !ok || back != v {
+			t.Errorf("%s is read as %+v, %v", name, back, ok)
+		}
+	}
+	if v, ok := VolumeOf(&corev1.PersistentVolume{}); ok {
+		t.Errorf("a volume of nothing is %+v", v)
+	}
+	for _, name := range []corev1.UniqueVolumeName{"kubernetes.io/iscsi/d^h", "kubernetes.io/csi/d", ""} {
+		if v, ok := Named(name); ok {
+			t.Errorf("%q is read as %+v", name, v)
+		}
+	}
+	const want = "csi-fdef298eb16db6fa42906ef1ff09a93a7f3028f8290cc9d71628ff91c237bfa7"
+	if got := (Volume{Driver: "driver", Handle: "handle"}).Attachment("node"); got != want {
+		t.Errorf("the attachment is called %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,188 @@
+package attachdetach
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/csi"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// patience is how long it is waited for a node that is not ready to let go of a volume.
+const patience = 6 * time.Minute
+
+// leave is a volume that is to leave the node; forced is why although the node may use it.
+type leave struct {
+	Held
+	forced string
+}
+
+// detach lists in the node's status what is attached, and detaches what no pod wants.
+//
+// Upstream: pkg/controller/volume/attachdetach/reconciler, reconcile, and statusupdater.
+func (v View) detach(c Config, now time.Time) reconcile.Decision {
+	if v.Node != nil && !manages(v.Node) {
+		return reconcile.Nothing("the kubelet of the node attaches volumes itself")
+	}
+	leaving, since, end := v.sort(c, now)
+	list := v.list(leaving)
+	d := reconcile.Nothing("what is attached to the node is wanted there, and listed")
+	switch {
+	case v.Node != nil && !sameNames(list, v.Node.Status.VolumesAttached):
+		d = reconcile.Do("what the status of the node lists is not what is attached to it and stays", v.patch(list, since))
+	case !v.timed(since):
+		c := events.Command{Verb: events.VerbRecord, Note: reconcile.Body(note{Since: since})}
+		d = reconcile.Do("it changes which volumes the node is to let go of", c)
+	case len(leaving) > 0:
+		d = v.remove(leaving)
+	case !end.IsZero():
+		d = reconcile.Wake(end, "the node is not ready, and may use volumes that no pod wants any more")
+	case len(since) > 0:
+		d = reconcile.Nothing("the node uses volumes that no pod wants any more")
+	}
+	d.Sure, d.WakeAt = true, end
+	d.Figures = append(d.Figures, v.counted()...)
+	return d
+}
+
+// sort tells what is to leave the node, since when it is waited for the node with what it uses,
+// and when that ends; zero where it does not by the passing of time.
+//
+// Upstream: also a node that is gone may use what it used; that is forgotten at a restart.
+func (v View) sort(c Config, now time.Time) (leaving []leave, since map[types.UID]time.Time, end time.Time) {
+	for _, h := range v.Held {
+		if h.Wanted || h.Attachment.DeletionTimestamp != nil {
+			continue
+		}
+		out := v.Node != nil && outOfService(v.Node)
+		if !v.uses(h) {
+			gone := leave{Held: h}
+			if out {
+				gone.forced = "out-of-service"
+			}
+			leaving = append(leaving, gone)
+			continue
+		}
+		start, known := v.Since[h.Attachment.UID]
+		if !known {
+			start = now
+		}
+		if since == nil {
+			since = map[types.UID]time.Time{}
+		}
+		since[h.Attachment.UID] = start
+		over := start.Add(patience)
+		switch timed := !c.Patient && (v.Node == nil || !ready(v.Node)); {
+		case timed && !now.Before(over):
+			leaving = append(leaving, leave{h, "timeout"})
+		case out:
+			leaving = append(leaving, leave{h, "out-of-service"})
+		case timed && (end.IsZero() || over.Before(end)):
+			end = over
+		}
+	}
+	return leaving, since, end
+}
+
+// uses tells whether the node may use a volume.
+func (v View) uses(h Held) bool {
+	return v.Node == nil || slices.Contains(v.Node.Status.VolumesInUse, h.Volume)
+}
+
+// timed tells whether the times of what the node is to let go of are on record, and no time of
+// what is wanted again or has been let go of.
+func (v View) timed(since map[types.UID]time.Time) bool {
+	for _, h := range v.Held {
+		_, noted := v.Since[h.Attachment.UID]
+		_, waits := since[h.Attachment.UID]
+		if noted != waits && h.Attachment.DeletionTimestamp == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// list is what the node's status is to list: what is attached and does not leave, in the order
+// in which it is listed. What other plugins have attached stays.
+func (v View) list(leaving []leave) (list []corev1.AttachedVolume) {
+	if v.Node == nil {
+		return nil
+	}
+	var attached []corev1.UniqueVolumeName
+	for _, h := range v.Held {
+		stays := !slices.ContainsFunc(leaving, func(l leave) bool { return l.Attachment.Name == h.Attachment.Name })
+		if stays && h.Attachment.Status.Attached && h.Attachment.DeletionTimestamp == nil {
+			attached = append(attached, h.Volume)
+		}
+	}
+	for _, had := range v.Node.Status.VolumesAttached {
+		if _, ours := csi.Named(had.Name); !ours || slices.Contains(attached, had.Name) {
+			list = append(list, had)
+		}
+	}
+	slices.Sort(attached)
+	for _, name := range slices.Compact(attached) {
+		if !slices.ContainsFunc(list, func(had corev1.AttachedVolume) bool { return had.Name == name }) {
+			list = append(list, corev1.AttachedVolume{Name: name})
+		}
+	}
+	return list
+}
+
+func sameNames(a, b []corev1.AttachedVolume) bool {
+	return slices.EqualFunc(a, b, func(x, y corev1.AttachedVolume) bool { return x.Name == y.Name })
+}
+
+// patch is the request to list volumes in the node's status, in the version in which the
+// node said which ones it uses.
+func (v View) patch(list []corev1.AttachedVolume, since map[types.UID]time.Time) events.Command {
+	var attached any // null takes away what is there
+	if len(list) > 0 {
+		attached = list
+	}
+	c := reconcile.Patch(kinds.Nodes.Kind, v.Node, types.StrategicMergePatchType,
+		reconcile.Body(map[string]any{"status": map[string]any{"volumesAttached": attached}}),
+		reconcile.IfUnchanged(v.Node), reconcile.Noting(note{Since: since}))
+	c.Subresource = "status"
+	return c
+}
+
+// remove is the decision to detach volumes.
+func (v View) remove(leaving []leave) reconcile.Decision {
+	d := reconcile.Do("no pod on the node wants what is attached to it")
+	for i := range leaving {
+		l := &leaving[i]
+		c := reconcile.Delete(kinds.VolumeAttachments.Kind, &l.Attachment)
+		d.Commands = append(d.Commands, c)
+		if l.forced != "" {
+			d.Because = "no pod on the node wants what is attached to it, and it is not waited for the node any longer"
+			d.Figures = append(d.Figures, reconcile.Figure{Metric: forced, Value: 1, Labels: []string{l.forced}, Of: c.Ref()})
+		}
+	}
+	return d
+}
+
+// counted are the volumes on the node, by driver.
+func (v View) counted() (figures []reconcile.Figure) {
+	for _, h := range v.Held {
+		volume, _ := csi.Named(h.Volume)
+		figures = append(figures, reconcile.Figure{Metric: total, Value: 1, Labels: []string{pluginOf(volume), "actual_state_of_world"}})
+	}
+	return figures
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// outOfService tells whether an administrator says that nothing runs on the node.
+func outOfService(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}

@@ -1,0 +1,210 @@
+package attachdetach
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/kube/csi"
+	"github.com/millrace/millrace/services/reconcilers/kube/owner"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// managed is the annotation of nodes whose kubelets leave it to us to attach volumes.
+const managed = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
+	if k.Kind == kinds.Nodes.Name {
+		return observeNode(s, k)
+	}
+	pv, ok := reconcile.Get(s, kinds.PersistentVolumes, "", k.Name)
+	if !ok {
+		return View{}, false
+	}
+	volume, attachable := volumeOf(s, pv)
+	if !attachable {
+		return View{Volume: pv}, true
+	}
+	v := View{Volume: pv, Attachments: attachmentsOf(s, pv.Name)}
+	for _, p := range users(s, pv) {
+		if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); !ok || !manages(n) {
+			continue
+		}
+		v.Pods = append(v.Pods, p)
+		if a, ok := reconcile.Get(s, kinds.VolumeAttachments, "", volume.Attachment(p.Spec.NodeName)); ok && !slices.Contains(v.Attachments, a) {
+			v.Attachments = append(v.Attachments, a)
+		}
+	}
+	if last, ok := reconcile.LastOf(s, k, events.Tell, pv); ok {
+		v.Told = noted(last).Told
+	}
+	return v, true
+}
+
+// noted is what the last report noted.
+func noted(last events.Outcome) (n note) {
+	for _, r := range last.Results {
+		var one note
+		if r.Answer == nil || json.Unmarshal(r.Answer.Note, &one) != nil {
+			continue
+		}
+		n.Told = append(n.Told, one.Told...)
+		for uid, since := range one.Since {
+			if n.Since == nil {
+				n.Since = map[types.UID]time.Time{}
+			}
+			n.Since[uid] = last.Noted(since)
+		}
+	}
+	return n
+}
+
+func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
+	var v View
+	if node, ok := reconcile.Get(s, kinds.Nodes, "", k.Name); ok {
+		v.Node = node
+	} else {
+		v.Name = k.Name
+	}
+	for _, a := range reconcile.List(s, kinds.VolumeAttachments, "") {
+		if a.Spec.NodeName != k.Name {
+			continue
+		}
+		if h, ok := held(s, v.Node, a); ok {
+			v.Held = append(v.Held, h)
+		}
+	}
+	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
+		v.Since = noted(last).Since
+	}
+	return v, v.Node != nil || len(v.Held) > 0
+}
+
+// held is the volume of an attachment; ok is false for one that is not named as this
+// controller names them, so that it is somebody else's.
+func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment) (h Held, ok bool) {
+	h = Held{Attachment: *a}
+	source := a.Spec.Source
+	var volume csi.Volume
+	switch {
+	case source.InlineVolumeSpec != nil && source.InlineVolumeSpec.CSI != nil:
+		volume, h.Wanted = csi.Volume{Driver: source.InlineVolumeSpec.CSI.Driver, Handle: source.InlineVolumeSpec.CSI.VolumeHandle}, true
+	case source.PersistentVolumeName == nil:
+		return h, false
+	default:
+		pv, there := reconcile.Get(s, kinds.PersistentVolumes, "", *source.PersistentVolumeName)
+		if !there {
+			volume = listed(node, a)
+			break
+		}
+		if volume, there = csi.VolumeOf(pv); !there {
+			return h, false
+		}
+		_, attachable := volumeOf(s, pv)
+		h.Wanted = attachable && slices.ContainsFunc(users(s, pv), func(p *corev1.Pod) bool { return p.Spec.NodeName == a.Spec.NodeName })
+	}
+	h.Volume = volume.Name()
+	return h, volume.Attachment(a.Spec.NodeName) == a.Name
+}
+
+// listed is the volume in a node's status that an attachment is named after, whose
+// PersistentVolume is gone.
+func listed(node *corev1.Node, a *storagev1.VolumeAttachment) csi.Volume {
+	if node == nil {
+		return csi.Volume{}
+	}
+	names := slices.Clone(node.Status.VolumesInUse)
+	for _, of := range node.Status.VolumesAttached {
+		names = append(names, of.Name)
+	}
+	for _, name := range names {
+		if volume, ok := csi.Named(name); ok && volume.Attachment(node.Name) == a.Name {
+			return volume
+		}
+	}
+	return csi.Volume{}
+}
+
+// volumeOf is the volume as its driver knows it; ok is false where no driver has it, or one
+// that attaches nothing.
+func volumeOf(s reconcile.Snapshot, pv *corev1.PersistentVolume) (v csi.Volume, ok bool) {
+	if v, ok = csi.VolumeOf(pv); !ok {
+		return v, false
+	}
+	driver, known := reconcile.Get(s, kinds.CSIDrivers, "", v.Driver)
+	return v, !known || attaches(driver)
+}
+
+// attaches is false for a driver whose volumes need not be attached.
+func attaches(driver *storagev1.CSIDriver) bool {
+	return driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
+}
+
+func manages(n *corev1.Node) bool {
+	_, ok := n.Annotations[managed]
+	return ok
+}
+
+// attachmentsOf are the attachments of a volume.
+func attachmentsOf(s reconcile.Snapshot, volume string) (of []*storagev1.VolumeAttachment) {
+	for _, a := range reconcile.List(s, kinds.VolumeAttachments, "") {
+		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == volume {
+			of = append(of, a)
+		}
+	}
+	return of
+}
+
+// users are the pods with a node that use a volume and have not ended.
+func users(s reconcile.Snapshot, pv *corev1.PersistentVolume) (pods []*corev1.Pod) {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	claim, ok := reconcile.Get(s, kinds.PersistentVolumeClaims, ref.Namespace, ref.Name)
+	if !ok || claim.UID != ref.UID || volumeBehind(claim) != pv.Name {
+		return nil
+	}
+	for _, p := range reconcile.List(s, kinds.Pods, ref.Namespace) {
+		if placed(p) && uses(p, claim) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// volumeBehind is the name of the volume that a claim is bound to; empty where it is not.
+func volumeBehind(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Status.Phase != corev1.ClaimBound {
+		return ""
+	}
+	return claim.Spec.VolumeName
+}
+
+// uses tells whether a pod uses a claim.
+func uses(p *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		name, own := events.ClaimOf(p, &v)
+		return name == claim.Name && (!own || owner.Controls(p, claim))
+	})
+}
+
+// placed tells whether a pod has a node and has not ended there.
+//
+// Upstream: pkg/volume/util, IsPodTerminated.
+func placed(p *corev1.Pod) bool {
+	ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded ||
+		p.DeletionTimestamp != nil && stopped(p.Status.InitContainerStatuses) && stopped(p.Status.ContainerStatuses) && stopped(p.Status.EphemeralContainerStatuses)
+	return p.Spec.NodeName != "" && !ended
+}
+
+// stopped tells whether no container runs.
+func stopped(containers []corev1.ContainerStatus) bool {
+	return !slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil && c.State.Waiting == nil })
+}
