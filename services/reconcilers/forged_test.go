@@ -92,6 +92,8 @@ func folder(name string) string {
 		return "pvcprotection"
 	case "persistentvolume-protection":
 		return "pvprotection"
+	case "persistentvolume-attach-detach":
+		return "attachdetach"
 	case "persistentvolume-expander":
 		return "volumeexpander"
 	case "bootstrap-signer":

@@ -89,6 +89,7 @@ var worst = map[string]string{
 	"ephemeral-volume-controller":                    "create the claims that a pod asks for, though it is gone",
 	"persistentvolumeclaim-protection-controller":    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
+	"persistentvolume-attach-detach-controller":      "have any volume attached to any node, or detached from a node that uses it, and say what it likes of what is attached to a node",
 	"persistentvolume-expander-controller":           "name another driver's resizer in a claim, so that nothing expands its volume",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
 	"bootstrap-signer-controller":                    "have the writer sign cluster-info with the tokens that sign, which changes nothing but signatures",

@@ -91,7 +91,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "knowledge of CSI drivers (L1)", Packages: []string{"services/reconcilers/kube/csi"}, Pure: true,
-		May:     list(vocabulary, apiTypes, []string{"k8s.io/csi-translation-lib", "k8s.io/klog/v2"}),
+		May:     list(vocabulary, apiTypes, []string{"k8s.io/csi-translation-lib"}),
 		Because: "which driver has taken over from an in-tree plugin, and what it calls a volume, is read with the library that the kubelet and the drivers' attachers translate with",
 	},
 	{

@@ -45,6 +45,8 @@ type controllerOptions struct {
 	endpoints, mirrored, finished int
 	// recount is how often what quotas limit is counted again.
 	recount time.Duration
+	// patient is true where no volume is detached because its node was not ready for long.
+	patient bool
 	// unused is for how long nobody must have used an old token.
 	unused      time.Duration
 	features    features
@@ -102,6 +104,8 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.IntVar(&o.endpoints, "max-endpoints-per-slice", o.endpoints, "endpoints that an EndpointSlice holds at most, from 1 to 1000")
 	f.IntVar(&o.mirrored, "mirroring-max-endpoints-per-subset", o.mirrored, "addresses of each subset of Endpoints that are mirrored to an EndpointSlice at most, from 1 to 1000")
 	f.IntVar(&o.finished, "terminated-pod-gc-threshold", o.finished, "pods that have ended and are kept; 0 or less keeps all")
+	f.BoolVar(&o.patient, "disable-force-detach-on-timeout", o.patient,
+		"detach no volume because its node was not ready for six minutes and may still use it; only the taint node.kubernetes.io/out-of-service has it detached then")
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
 	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
 		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
@@ -161,7 +165,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	}
 	return controllers.Config{}, err
 	}
-	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept}, nil
+	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept, Attaching: controllers.Attaching{Patient: o.patient}}, nil
 }
 
 // selection is the list for the catalogue.

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,30 @@ func (m moot) Set(text string) error {
 	return nil
 }
 
+// off is such a flag that would turn something off that there is none of here; it says why.
+type off string
+
+func (off) String() string { return "false" }
+
+// Type is the word for a value in the usage text.
+func (off) Type() string { return "bool" }
+
+// Set takes false alone.
+func (o off) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return err
+	}
+	if on {
+		return fmt.Errorf("it is false and nothing else, since %s; take it out", string(o))
+	}
+	return nil
+}
+
 func addMoot(f *pflag.FlagSet) {
+	const attachments = "what is attached is looked at whenever it changes"
+	f.Var(off(attachments), "disable-attach-detach-reconcile-sync", "no other value than kube-controller-manager's default: "+attachments)
+	f.Lookup("disable-attach-detach-reconcile-sync").NoOptDefVal = "true"
 	const joined = "changes that come while the last ones are written are joined without waiting"
 	for _, m := range []moot{
 		{"endpoint-updates-batch-period", 0, joined},
@@ -43,6 +67,7 @@ func addMoot(f *pflag.FlagSet) {
 		{"mirroring-endpointslice-updates-batch-period", 0, joined},
 		{"node-monitor-period", 5 * time.Second, "a node is judged when it has been silent for long enough, and not once in a while"},
 		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
+		{"attach-detach-reconcile-sync-period", time.Minute, attachments},
 	} {
 		f.Var(m, m.flag, "no other value than kube-controller-manager's default: "+m.since)
 	}
@@ -61,7 +86,7 @@ var instead = []struct{ flags, do string }{
 	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
 	{"cloud- cluster- configure-cloud- external-cloud- node-sync-period= route-reconciliation " +
-		"attach-detach- disable-attach-detach disable-force-detach enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-service-syncs=",
+		"enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-service-syncs=",
 		"it is of a controller that stays with kube-controller-manager; leave it there"},
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/services/reconcilers/controllers/attachdetach"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
@@ -101,6 +102,8 @@ type Config struct {
 	Ranges Ranges `json:"ranges,omitzero"`
 	// Autoscaling is how often autoscalers look, and what they make of what they see.
 	Autoscaling Autoscaling `json:"autoscaling,omitzero"`
+	// Attaching is for how long it is waited for nodes to let go of volumes.
+	Attaching Attaching `json:"attaching,omitzero"`
 }
 
 // Autoscaling is what horizontal-pod-autoscaler-controller needs to know.
@@ -135,6 +138,9 @@ type (
 	Ranges = nodeipam.Config
 	Range  = nodeipam.Range
 )
+
+// Attaching is what persistentvolume-attach-detach-controller needs to know.
+type Attaching = attachdetach.Config
 
 // Entry is a line of the catalogue.
 type Entry struct {
@@ -262,7 +268,7 @@ var catalog = []Entry{
 
 	// Storage.
 	{Name: "persistentvolume-binder-controller", Aliases: []string{"persistentvolume-binder"}},
-	{Name: "persistentvolume-attach-detach-controller", Aliases: []string{"attachdetach"}},
+	configured(func(c Config) reconcile.Any { return attachdetach.New(c.Attaching) }),
 	have(volumeexpander.Controller),
 	have(ephemeralvolume.Controller),
 	configured(func(c Config) reconcile.Any { return pvcprotection.New(c.Gates) }),

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, Signers: Whole().Signers, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}, Services: []string{"10.0.0.0/24"}}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, Signers: Whole().Signers, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}, Services: []string{"10.0.0.0/24"}}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}, Attaching: Attaching{Patient: true}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
@@ -90,8 +90,8 @@ func TestSelect(t *testing.T) {
 		{"*,service", config, all, ""},
 		{"tokencleaner,garbagecollector", config, []string{gc, "token-cleaner-controller"}, ""},
 		{"*,selinux-warning-controller", config, nil, "does not have selinux-warning-controller yet; take it out"},
-		{"tokencleaner,bootstrapsigner", config, []string{"bootstrap-signer-controller", "token-cleaner-controller"}, ""},
-		{"attachdetach,csrsigningsvm", config, nil, "does not have persistentvolume-attach-detach-controller yet; take them out"},
+		{"tokencleaner,bootstrapsigner"selinux-warning-controller, config, []string{"bootstrap-signer-controller", "token-cleaner-controller"}, ""},
+		{"attachdetach,csrsigningsvm", config, nil, "does not have persistentvolume-attach-detach-controllercertificatesigningrequest-signing-controller, selinux-warning-controller, storage-version-migrator-controller yet; take them out"},
 		{"-attachdetach,attachdetach,garbagecollector", config, []string{gc}, ""},
 		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
 		{"-*", config, nil, `"-*" is not in the list of known controllers`},

@@ -144,6 +144,9 @@ func anyVolume(t *rapid.T) View {
 	for _, node := range nodes {
 		if rapid.Bool().Draw(t, "attachment to "+node) {
 			v.Attachments = append(v.Attachments, anyAttachment(t, node))
+			if rapid.Bool().Draw(t, "busy") {
+				v.Busy = append(v.Busy, node)
+			}
 		}
 	}
 	v.Told = rapid.SampledFrom([][]string{nil, {"web-0 multiple", "web-9 multiple"}, {"web-1 attached uid-node-1"}}).Draw(t, "told")

@@ -41,6 +41,11 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Attachments = append(v.Attachments, a)
 		}
 	}
+	for _, a := range v.Attachments {
+		if n, ok := reconcile.Get(s, kinds.Nodes, "", a.Spec.NodeName); !ok || slices.Contains(n.Status.VolumesInUse, volume.Name()) {
+			v.Busy = append(v.Busy, a.Spec.NodeName)
+		}
+	}
 	if last, ok := reconcile.LastOf(s, k, events.Tell, pv); ok {
 		v.Told = noted(last).Told
 	}

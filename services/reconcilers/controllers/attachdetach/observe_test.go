@@ -178,6 +178,24 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// A node that is gone, or says that it uses the volume, may use it.
+func TestBusyNodes(t *testing.T) {
+	for what, c := range map[string]struct {
+		edit func(s *scene)
+		busy []string
+	}{
+		"idle":   {func(*scene) {}, nil},
+		"in use": {func(s *scene) { s.node.Status.VolumesInUse = []corev1.UniqueVolumeName{volume.Name()} }, []string{"node-1"}},
+		"gone":   {func(s *scene) { s.node.Name = "node-2" }, []string{"node-1"}},
+	} {
+		s := newScene()
+		c.edit(s)
+		if v, _ := observe(s.world(), keyOfVolume("pv-1")); !slices.Equal(v.Busy, c.busy) {
+			t.Errorf("%s: it takes %v for busy", what, v.Busy)
+		}
+	}
+}
+
 // What was noted comes back, and no time of it lies after the turn that noted it.
 func TestMemory(t *testing.T) {
 	s := newScene()

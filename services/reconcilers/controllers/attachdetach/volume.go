@@ -184,7 +184,7 @@ func (n *news) failure(at place, a *storagev1.VolumeAttachment) {
 // at the same time.
 //
 // Upstream: pkg/controller/volume/attachdetach/reconciler, reportMultiAttachError. While it is
-// being attached or detached nothing is told.
+// being attached or detached nothing is told, nor where it is going to be detached.
 func (n *news) multiple(at place) {
 	there := false
 	var names []string
@@ -192,15 +192,15 @@ func (n *news) multiple(at place) {
 		if a.Spec.NodeName == at.node || a.DeletionTimestamp != nil || !a.Status.Attached {
 			continue
 		}
-		there = true
+		there = there || slices.Contains(n.Busy, a.Spec.NodeName)
 		for _, p := range n.Pods {
 			if p.Spec.NodeName == a.Spec.NodeName {
 				names = append(names, p.Name)
 			}
 		}
 	}
-	if !there {
-		return
+	if !there && len(names) == 0 {
+		return // it is detached from there presently
 	}
 	message := "Volume is already exclusively attached to one node and can't be attached to another"
 	if len(names) > 0 {

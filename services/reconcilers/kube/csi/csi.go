@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	translation "k8s.io/csi-translation-lib"
-	"k8s.io/klog/v2"
 )
 
 // Migrated is the in-tree plugin of a PersistentVolume and the driver that has taken over from
@@ -42,13 +41,19 @@ func VolumeOf(pv *corev1.PersistentVolume) (v Volume, ok bool) {
 		if _, _, migrated := Migrated(pv); !migrated {
 			return Volume{}, false
 		}
-		translated, err := translation.New().TranslateInTreePVToCSI(klog.Logger{}, pv)
+		translated, err := silently(translation.New().TranslateInTreePVToCSI, pv)
 		if err != nil || translated.Spec.CSI == nil {
 			return Volume{}, false
 		}
 		source = translated.Spec.CSI
 	}
 	return Volume{Driver: source.Driver, Handle: source.VolumeHandle}, true
+}
+
+// silently calls what would log: a decision says why it is made, and nothing else does.
+func silently[Logger any](translate func(Logger, *corev1.PersistentVolume) (*corev1.PersistentVolume, error), pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	var none Logger
+	return translate(none, pv)
 }
 
 // Name is what nodes call the volume in their statuses.
