@@ -81,6 +81,8 @@ var Exemptions = []Exemption{
 
 	exempt("conflict-after-claims", "ephemeral volume", nextTurn),
 
+	exempt("any-of-the-nodes", "attaching volumes", chance),
+
 	exempt("version-in-patch", "volume expander", "it is a condition of ours, and the writer puts it there"),
 	exempt("empty-patch", "volume expander", "it changes nothing"),
 

@@ -194,6 +194,10 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.PersistentVolumes.Kind, obj)
 		case *corev1.PersistentVolumeClaim:
 			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
+		case *storagev1.CSIDriver:
+			seen.Put(kinds.CSIDrivers.Kind, obj)
+		case *storagev1.VolumeAttachment:
+			seen.Put(kinds.VolumeAttachments.Kind, obj)
 		case *storagev1.VolumeAttributesClass:
 			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
 		case *certificatesv1.CertificateSigningRequest:
