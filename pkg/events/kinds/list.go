@@ -96,6 +96,7 @@ var (
 
 	CSIDrivers              = Of[*storagev1.CSIDriver]{inGroup("storage.k8s.io", "csidrivers", "CSIDriver", clusterScoped)}
 	VolumeAttachments       = Of[*storagev1.VolumeAttachment]{inGroup("storage.k8s.io", "volumeattachments", "VolumeAttachment", clusterScoped)}
+	StorageClasses          = Of[*storagev1.StorageClass]{inGroup("storage.k8s.io", "storageclasses", "StorageClass", clusterScoped)}
 	VolumeAttributesClasses = Of[*storagev1.VolumeAttributesClass]{inGroup("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", clusterScoped)}
 )
 
@@ -134,7 +135,7 @@ var listed = byName(
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	ResourceSlices.Kind, DeviceTaintRules.Kind,
-	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, StorageVersionMigrations.Kind, ValidatingAdmissionPolicies.Kind, CSIDrivers.Kind, VolumeAttachments.Kind, VolumeAttributesClasses.Kind,
+	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, StorageVersionMigrations.Kind, ValidatingAdmissionPolicies.Kind, CSIDrivers.Kind, VolumeAttachments.Kind, VolumeAttributesClasses.Kind, StorageClasses.Kind,
 )
 
 func byName(all ...Kind) map[Name]Kind {

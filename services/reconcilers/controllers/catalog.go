@@ -35,6 +35,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
+	"github.com/millrace/millrace/services/reconcilers/controllers/persistentvolumebinder"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgroupprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
@@ -93,6 +94,8 @@ type Config struct {
 	// StorageVersions is true where the API server serves StorageVersions, which are
 	// alpha. Without, storageversion-garbage-collector-controller does not run.
 	StorageVersions bool `json:"storageVersions,omitempty"`
+	// StaticVolumes is true where no volumes are asked of provisioners.
+	StaticVolumes bool `json:"staticVolumes,omitempty"`
 	// Gates are the feature gates that are not at Kubernetes' defaults.
 	Gates gate.Set `json:"gates,omitempty"`
 	// Nodes is when nodes are silent, and how fast their pods go.
@@ -267,7 +270,9 @@ var catalog = []Entry{
 	{Name: "resourcepoolstatusrequest-controller"},
 
 	// Storage.
-	{Name: "persistentvolume-binder-controller", Aliases: []string{"persistentvolume-binder"}},
+	configured(func(c Config) reconcile.Any {
+		return persistentvolumebinder.New(persistentvolumebinder.Config{Static: c.StaticVolumes})
+	}),
 	configured(func(c Config) reconcile.Any { return attachdetach.New(c.Attaching) }),
 	have(volumeexpander.Controller),
 	have(ephemeralvolume.Controller),

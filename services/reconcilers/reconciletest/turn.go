@@ -26,6 +26,7 @@ var subjects = []subject{
 	{"deployment", ""}, {"set", ""}, {"job", ""}, {"cronJob", ""}, {"autoscaler", ""}, {"claim", ""}, {"volume", ""}, {"class", ""},
 	{"resourceClaim", ""},
 	{"policy", ""}, {"quota", ""}, {"secret", ""}, {"storageVersion", ""}, {"role", ""}, {"budget", ""}, {"request", ""}, {"serviceCIDR", ""}, {"group", ""}, {"migration", ""}, {"configMap", ""},
+	{"persistentVolume", kinds.PersistentVolumes.Name},
 	{"pod", kinds.Pods.Name}, {"stray", kinds.Pods.Name}, {"rule", kinds.DeviceTaintRules.Name}, {"node", kinds.Nodes.Name},
 	{"service", kinds.Services.Name}, {"endpoints", kinds.Endpoints.Name}, {"namespace", kinds.Namespaces.Name},
 }
@@ -53,9 +54,11 @@ func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own met
 		}
 		kind := s.kind
 		if kind == "" || kind == d.Owns.Name {
-			own, err = ownOf(d, text)
+			own, err = ownOf(*d.Owns, text)
 		} else if t.Key.Kind = kind; kind == kinds.Services.Name || kind == kinds.Endpoints.Name {
 			t.Key.Kind = "" // one of the same name
+		} else if of, known := kinds.Lookup(kind); known {
+			own, err = ownOf(of, text)
 		}
 		var object metav1.PartialObjectMetadata
 		var name string
@@ -93,18 +96,18 @@ func about(t events.Turn, text json.RawMessage) (events.Turn, metav1.Object, err
 	return t, meta, nil
 }
 
-// ownOf is the object of a controller's own kind.
-func ownOf(d reconcile.Description, text json.RawMessage) (metav1.Object, error) {
-	if d.Owns.Name == kinds.Secrets.Name {
+// ownOf is the object of a kind, as a controller's views have it.
+func ownOf(kind kinds.Kind, text json.RawMessage) (metav1.Object, error) {
+	if kind.Name == kinds.Secrets.Name {
 		var secret metav1.PartialObjectMetadata
 		err := json.Unmarshal(text, &secret)
 		return &secret, err
 	}
-	made, err := kinds.Scheme().New(d.Owns.GVK())
+	made, err := kinds.Scheme().New(kind.GVK())
 	if err != nil {
 		return nil, err
 	}
-	if d.Owns.Name == kinds.ReplicationControllers.Name {
+	if kind.Name == kinds.ReplicationControllers.Name {
 		made = &appsv1.ReplicaSet{} // as which its view has it
 	}
 	own, ok := made.(metav1.Object)

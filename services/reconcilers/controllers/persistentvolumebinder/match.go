@@ -1,0 +1,181 @@
+package persistentvolumebinder
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func has(obj metav1.Object, annotation string) bool {
+	_, there := obj.GetAnnotations()[annotation]
+	return there
+}
+
+// hasClass tells whether a claim says of which class it is, if only that it is of none.
+func hasClass(claim *corev1.PersistentVolumeClaim) bool {
+	return has(claim, corev1.BetaStorageClassAnnotation) || claim.Spec.StorageClassName != nil
+}
+
+func classOf(claim *corev1.PersistentVolumeClaim) string {
+	if class, there := claim.Annotations[corev1.BetaStorageClassAnnotation]; there {
+		return class
+	}
+	return orNone(claim.Spec.StorageClassName)
+}
+
+func classOfVolume(volume *corev1.PersistentVolume) string {
+	if class, there := volume.Annotations[corev1.BetaStorageClassAnnotation]; there {
+		return class
+	}
+	return volume.Spec.StorageClassName
+}
+
+func orNone(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
+// holds tells whether a volume says that it is bound to a claim, or to a claim of that name.
+func holds(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	ref := volume.Spec.ClaimRef
+	return ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name && (ref.UID == "" || ref.UID == claim.UID)
+}
+
+// late tells whether the claim gets no volume before it has a pod. ok is false where its class
+// does not say so.
+//
+// Upstream: IsDelayBindingMode.
+func (v View) late() (late, ok bool) {
+	switch {
+	case v.Class == nil:
+		return false, true
+	case v.Class.VolumeBindingMode == nil:
+		return false, false
+	default:
+		return *v.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, true
+	}
+}
+
+// match is the volume that a claim gets which names none; nil where there is none. Of all sets of
+// access modes that will do, one with few modes goes before one with more. In a set the volume
+// goes first that says it is bound to the claim, then the smallest that is free. Where the
+// claim waits for a pod, the scheduler chooses among those that are free.
+//
+// Upstream: findByClaim, FindMatchingVolume. Which of several sets with as many modes, and which
+// of several volumes of one size, is chance there.
+func (v View) match(late bool) *corev1.PersistentVolume {
+	selector, err := selectorOf(v.Claim)
+	if err != nil {
+		return nil // the API server takes no such claim
+	}
+	var best *corev1.PersistentVolume
+	for _, volume := range v.Volumes {
+		if fits(volume, v.Claim, selector, late) && (best == nil || better(volume, best, v.Claim)) {
+			best = volume
+		}
+	}
+	return best
+}
+
+func selectorOf(claim *corev1.PersistentVolumeClaim) (labels.Selector, error) {
+	if claim.Spec.Selector == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(claim.Spec.Selector)
+}
+
+// fits tells whether a claim may have a volume.
+func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, selector labels.Selector, late bool) bool {
+	requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	capacity := volume.Spec.Capacity[corev1.ResourceStorage]
+	ref := volume.Spec.ClaimRef
+	switch {
+	case ref != nil && !holds(volume, claim), volume.DeletionTimestamp != nil:
+		return false
+	case capacity.Cmp(requested) < 0, otherMode(volume, claim), otherAttributes(volume, claim), !accessible(volume, claim):
+		return false
+	case ref != nil:
+		return true
+	default:
+		return !late && volume.Status.Phase == corev1.VolumeAvailable && selector.Matches(labels.Set(volume.Labels)) && classOfVolume(volume) == classOf(claim)
+	}
+}
+
+// better tells whether a volume goes before another one.
+func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	modes, others := modesOf(volume), modesOf(than)
+	if c := cmp.Or(cmp.Compare(len(modes), len(others)), slices.Compare(modes, others)); c != 0 {
+		return c < 0
+	}
+	if holds(volume, claim) != holds(than, claim) {
+		return holds(volume, claim)
+	}
+	size, other := volume.Spec.Capacity[corev1.ResourceStorage], than.Spec.Capacity[corev1.ResourceStorage]
+	if holds(volume, claim) {
+		size = other // which of several is the user's affair
+	}
+	return cmp.Or(size.Cmp(other), cmp.Compare(volume.Name, than.Name)) < 0
+}
+
+// modesOf are the access modes of a volume, each once.
+func modesOf(volume *corev1.PersistentVolume) []corev1.PersistentVolumeAccessMode {
+	modes := slices.Clone(volume.Spec.AccessModes)
+	slices.Sort(modes)
+	return slices.Compact(modes)
+}
+
+func accessible(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	for _, mode := range claim.Spec.AccessModes {
+		if !slices.Contains(volume.Spec.AccessModes, mode) {
+			return false
+		}
+	}
+	return true
+}
+
+func otherMode(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return orFilesystem(volume.Spec.VolumeMode) != orFilesystem(claim.Spec.VolumeMode)
+}
+
+func orFilesystem(mode *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
+	if mode == nil {
+		return corev1.PersistentVolumeFilesystem
+	}
+	return *mode
+}
+
+func otherAttributes(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return orNone(volume.Spec.VolumeAttributesClassName) != orNone(claim.Spec.VolumeAttributesClassName)
+}
+
+// mismatched is why a claim cannot have the free volume that it names.
+//
+// Upstream: checkVolumeSatisfyClaim.
+func mismatched(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+	requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	capacity := volume.Spec.Capacity[corev1.ResourceStorage]
+	switch {
+	case volume.DeletionTimestamp != nil:
+		return fmt.Errorf("the volume is marked for deletion %q", volume.Name)
+	case capacity.Value() < requested.Value():
+		return errors.New("requested PV is too small")
+	case classOfVolume(volume) != classOf(claim):
+		return errors.New("storageClassName does not match")
+	case otherAttributes(volume, claim):
+		return errors.New("volumeAttributesClassName does not match")
+	case otherMode(volume, claim):
+		return errors.New("incompatible volumeMode")
+	case !accessible(volume, claim):
+		return errors.New("incompatible accessMode")
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,91 @@
+package persistentvolumebinder
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
+)
+
+// The metrics, with upstream's names.
+//
+// Upstream: pkg/controller/volume/persistentvolume/metrics.
+const (
+	volumes         = "pv_collector_total_pv_count"
+	boundVolumes    = "pv_collector_bound_pv_count"
+	unboundVolumes  = "pv_collector_unbound_pv_count"
+	boundClaims     = "pv_collector_bound_pvc_count"
+	unboundClaims   = "pv_collector_unbound_pvc_count"
+	retroactive     = "retroactive_storageclass_total"
+	notRetroactive  = "retroactive_storageclass_errors_total"
+	operationErrors = "volume_operation_errors_total"
+	errorsBefore136 = "volume_operation_total_errors"
+)
+
+var (
+	ofClaims  = []string{"namespace", "storage_class", "volume_attributes_class"}
+	ofErrors  = []string{"plugin_name", "operation_name"}
+	ofVolumes = []string{"storage_class"}
+)
+
+var metrics = []reconcile.Metric{
+	{Name: volumes, Sort: reconcile.Gauge, Labels: []string{"plugin_name", "volume_mode"}, Help: "PersistentVolumes, by the in-tree plugin that would recycle or delete them (N/A: none)."},
+	{Name: boundVolumes, Sort: reconcile.Gauge, Labels: ofVolumes, Help: "PersistentVolumes that are bound."},
+	{Name: unboundVolumes, Sort: reconcile.Gauge, Labels: ofVolumes, Help: "PersistentVolumes that are not bound."},
+	{Name: boundClaims, Sort: reconcile.Gauge, Labels: ofClaims, Help: "PersistentVolumeClaims that are bound."},
+	{Name: unboundClaims, Sort: reconcile.Gauge, Labels: ofClaims, Help: "PersistentVolumeClaims that are not bound."},
+	{Name: retroactive, Sort: reconcile.Counter, Help: "Claims that were to be given the default StorageClass after they were created."},
+	{Name: notRetroactive, Sort: reconcile.Counter, Help: "Those of them that were not given it."},
+	{Name: operationErrors, Sort: reconcile.Counter, Labels: ofErrors, Help: "Volumes that could not be asked of a provisioner. operation_name: provision."},
+	{Name: errorsBefore136, Sort: reconcile.Counter, Labels: ofErrors, Help: "The same, under the name of before Kubernetes 1.36."},
+}
+
+// countedClaim is the claim among all claims.
+func (v View) countedClaim() reconcile.Figure {
+	metric := unboundClaims
+	if v.Claim.Status.Phase == corev1.ClaimBound {
+		metric = boundClaims
+	}
+	return reconcile.Figure{Metric: metric, Value: 1, Labels: []string{v.Claim.Namespace, classOf(v.Claim), orNone(v.Claim.Spec.VolumeAttributesClassName)}}
+}
+
+// countedVolume is the volume among all volumes.
+func (v View) countedVolume() []reconcile.Figure {
+	metric, plugin := unboundVolumes, "N/A"
+	if v.Volume.Status.Phase == corev1.VolumeBound {
+		metric = boundVolumes
+	}
+	switch {
+	case v.Volume.Spec.HostPath != nil:
+		plugin = hostPath
+	case v.Volume.Spec.NFS != nil:
+		plugin = nfs
+	}
+	return []reconcile.Figure{
+		{Metric: volumes, Value: 1, Labels: []string{plugin, string(orFilesystem(v.Volume.Spec.VolumeMode))}},
+		{Metric: metric, Value: 1, Labels: []string{v.Volume.Spec.StorageClassName}},
+	}
+}
+
+// assigned counts the default classes that are given, and those that are not.
+func (v View) assigned() []reconcile.Figure {
+	return []reconcile.Figure{
+		{Metric: retroactive, Value: 1, Of: v.ref()},
+		{Metric: retroactive, Value: 1, Of: v.ref(), Failed: true},
+		{Metric: notRetroactive, Value: 1, Of: v.ref(), Failed: true},
+	}
+}
+
+// refused counts the claims that could not be told which provisioner is to make their volume.
+func (v View) refused(by string) []reconcile.Figure {
+	labels := []string{by, "provision"}
+	return []reconcile.Figure{
+		{Metric: operationErrors, Value: 1, Labels: labels, Of: v.ref(), Failed: true},
+		{Metric: errorsBefore136, Value: 1, Labels: labels, Of: v.ref(), Failed: true},
+	}
+}
+
+func (v View) ref() events.Ref {
+	return events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: v.Claim.Namespace, Name: v.Claim.Name}
+}
