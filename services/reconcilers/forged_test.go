@@ -90,6 +90,8 @@ func folder(name string) string {
 		return "legacytokencleaner"
 	case "persistentvolumeclaim-protection":
 		return "pvcprotection"
+	case "persistentvolume-binder":
+		return "persistentvolumebinder"
 	case "persistentvolume-protection":
 		return "pvprotection"
 	case "persistentvolume-attach-detach":

@@ -91,6 +91,7 @@ var worst = map[string]string{
 	"persistentvolume-protection-controller":         "take the finalizers off any volume, so that one in use can be deleted",
 	"persistentvolume-attach-detach-controller":      "have any volume attached to any node, or detached from a node that uses it, and say what it likes of what is attached to a node",
 	"persistentvolume-expander-controller":           "name another driver's resizer in a claim, so that nothing expands its volume",
+	"persistentvolume-binder-controller":             "bind any claim to any volume, also to one of another claim, take the finalizers off any volume, and say what it likes in the statuses of claims and volumes",
 	"volumeattributesclass-protection-controller":    "take the finalizers off any class",
 	"bootstrap-signer-controller":                    "have the writer sign cluster-info with the tokens that sign, which changes nothing but signatures",
 	"token-cleaner-controller":                       "learn when a bootstrap token expires, and delete any Secret, of which Kubernetes' own role leaves those in kube-system",

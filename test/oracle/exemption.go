@@ -164,6 +164,8 @@ var Exemptions = []Exemption{
 	exempt("deleted-again", "requests for certificates", ""),
 	exempt("token-deleted-again", "bootstrap tokens", ""),
 	exempt("serial-numbers", "requests for certificates", "serial numbers of certificates, and so their signatures, are drawn at random; all else of them is compared"),
+	exempt("choice-of-volumes", "PersistentVolume binder", chance),
+	exempt("volumes-of-nodes", "PersistentVolume binder", ""),
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),
 }
 

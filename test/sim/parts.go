@@ -53,6 +53,7 @@ var further = map[kinds.Name]func() metav1.Object{
 	},
 	kinds.HorizontalPodAutoscalers.Name: func() metav1.Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
 
+	kinds.StorageClasses.Name:          func() metav1.Object { return &storagev1.StorageClass{} },
 	kinds.VolumeAttributesClasses.Name: func() metav1.Object { return &storagev1.VolumeAttributesClass{} },
 	kinds.PodCertificateRequests.Name: func() metav1.Object {
 		return &certificatesv1beta1.PodCertificateRequest{}

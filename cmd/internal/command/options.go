@@ -48,7 +48,9 @@ type controllerOptions struct {
 	// patient is true where no volume is detached because its node was not ready for long.
 	patient bool
 	// unused is for how long nobody must have used an old token.
-	unused      time.Duration
+	unused time.Duration
+	// dynamic: volumes are asked of provisioners.
+	dynamic     bool
 	features    features
 	nodes       nodeOptions
 	autoscaling autoscalingOptions
@@ -92,7 +94,7 @@ func newConcurrency() concurrency {
 }
 
 func newControllerOptions() controllerOptions {
-	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions(), ranges: newRangeOptions(), certificates: newCertificateOptions()}
+	return controllerOptions{controllers: []string{"*"}, collect: true, endpoints: 100, mirrored: 1000, finished: 12500, recount: 5 * time.Minute, unused: 365 * 24 * time.Hour, dynamic: true, nodes: newNodeOptions(), autoscaling: newAutoscalingOptions(), ranges: newRangeOptions(), certificates: newCertificateOptions()}
 }
 
 func (o *controllerOptions) add(f *pflag.FlagSet) {
@@ -109,6 +111,7 @@ func (o *controllerOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.recount, "resource-quota-sync-period", o.recount, "how often what quotas limit is counted again although nothing has gone; 0 or less for never")
 	f.DurationVar(&o.unused, "legacy-service-account-token-clean-up-period", o.unused,
 		"for how long nobody must have used a token that Kubernetes made for a service account before it is declared invalid, and as long again before it is deleted")
+	f.BoolVar(&o.dynamic, "enable-dynamic-provisioning", o.dynamic, "ask the provisioners of StorageClasses for the volumes of claims")
 	f.StringVar(&o.keyFile, "service-account-private-key-file", o.keyFile,
 		"`file` with the private key, RSA or ECDSA, that signs tokens of service accounts; without it serviceaccount-token-controller is off. Only the writer reads it")
 	o.features.add(f)
@@ -165,7 +168,7 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	}
 	return controllers.Config{}, err
 	}
-	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept, Attaching: controllers.Attaching{Patient: o.patient}}, nil
+	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, StaticVolumes: !o.dynamic, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept, Attaching: controllers.Attaching{Patient: o.patient}}, nil
 }
 
 // selection is the list for the catalogue.

@@ -10,28 +10,47 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// moot is a flag of kube-controller-manager for a period that there is none of here. Only
-// upstream's default is taken, which manifests may spell out: whoever sets another one
-// would wait for something that does not come.
+// moot is a flag of kube-controller-manager for a period that there is none of here, or for
+// something that is not done here. Only upstream's default is taken, which manifests may spell
+// out: who sets another value would wait for something that does not come.
 type moot struct {
 	flag  string
-	is    time.Duration
+	is    value
 	since string
 }
 
-func (m moot) String() string { return m.is.String() }
+// value is a period, or a bool, a number or a text as flags have them.
+type value any
+
+func (m moot) String() string { return fmt.Sprint(m.is) }
 
 // Type is the word for a value in the usage text.
-func (m moot) Type() string { return "duration" }
+func (m moot) Type() string {
+	if _, period := m.is.(time.Duration); period {
+		return "duration"
+	}
+	return fmt.Sprintf("%T", m.is)
+}
 
 // Set takes the one value that there is.
 func (m moot) Set(text string) error {
-	d, err := time.ParseDuration(text)
+	var is value
+	var err error
+	switch m.is.(type) {
+	case time.Duration:
+		is, err = time.ParseDuration(text)
+	case bool:
+		is, err = strconv.ParseBool(text)
+	case int:
+		is, err = strconv.Atoi(text)
+	default:
+		is = text
+	}
 	if err != nil {
 		return err
 	}
-	if d != m.is {
-		return fmt.Errorf("it is %v and nothing else, since %s; take it out", m.is, m.since)
+	if is != m.is {
+		return fmt.Errorf("it is %q and nothing else, since %s; take it out", m.String(), m.since)
 	}
 	return nil
 }
@@ -60,16 +79,31 @@ func addMoot(f *pflag.FlagSet) {
 	const attachments = "what is attached is looked at whenever it changes"
 	f.Var(off(attachments), "disable-attach-detach-reconcile-sync", "no other value than kube-controller-manager's default: "+attachments)
 	f.Lookup("disable-attach-detach-reconcile-sync").NoOptDefVal = "true"
-	const joined = "changes that come while the last ones are written are joined without waiting"
+	const (
+		joined   = "changes that come while the last ones are written are joined without waiting"
+		recycled = "volumes are not recycled here"
+	)
 	for _, m := range []moot{
-		{"endpoint-updates-batch-period", 0, joined},
-		{"endpointslice-updates-batch-period", 0, joined},
-		{"mirroring-endpointslice-updates-batch-period", 0, joined},
+		{"endpoint-updates-batch-period", time.Duration(0), joined},
+		{"endpointslice-updates-batch-period", time.Duration(0), joined},
+		{"mirroring-endpointslice-updates-batch-period", time.Duration(0), joined},
 		{"node-monitor-period", 5 * time.Second, "a node is judged when it has been silent for long enough, and not once in a while"},
+		{"pvclaimbinder-sync-period", 15 * time.Second, "a claim or volume is looked at whenever something could have come of it"},
+		{"enable-hostpath-provisioner", false, "directories of the machine are made volumes by kube-controller-manager alone"},
+		{"pv-recycler-maximum-retry", 3, recycled},
+		{"pv-recycler-pod-template-filepath-nfs", "", recycled},
+		{"pv-recycler-minimum-timeout-nfs", 300, recycled},
+		{"pv-recycler-increment-timeout-nfs", 30, recycled},
+		{"pv-recycler-pod-template-filepath-hostpath", "", recycled},
+		{"pv-recycler-minimum-timeout-hostpath", 60, recycled},
+		{"pv-recycler-timeout-increment-hostpath", 30, recycled},
 		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
 		{"attach-detach-reconcile-sync-period", time.Minute, attachments},
 	} {
-		f.Var(m, m.flag, "no other value than kube-controller-manager's default: "+m.since)
+		made := f.VarPF(m, m.flag, "", "no other value than kube-controller-manager's default: "+m.since)
+		if m.is == false {
+			made.NoOptDefVal = "true" // so that it can be said without a value, and is refused
+		}
 	}
 }
 
@@ -86,7 +120,7 @@ var instead = []struct{ flags, do string }{
 	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
 	{"cloud- cluster- configure-cloud- external-cloud- node-sync-period= route-reconciliation " +
-		"enable-dynamic-provisioning= enable-hostpath flex-volume pv-recycler pvclaimbinder concurrent-service-syncs=",
+		"enable-dynamic-provisioning= enable-hostpath attach-detach- disable-attach-detach disable-force-detach flex-volume pv-recycler pvclaimbinder concurrent-device-taint-eviction-syncs= concurrent-service-syncs=",
 		"it is of a controller that stays with kube-controller-manager; leave it there"},
 }
 

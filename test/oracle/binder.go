@@ -1,0 +1,74 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/volume/persistentvolume"
+	"k8s.io/kubernetes/pkg/volume"
+	"k8s.io/kubernetes/pkg/volume/hostpath"
+	"k8s.io/kubernetes/pkg/volume/nfs"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/controllers/persistentvolumebinder"
+)
+
+// VolumeBinder binds claims to volumes.
+var VolumeBinder = bindersWith(persistentvolumebinder.Config{})
+
+// StaticVolumeBinder is the same controller where no volumes are asked of provisioners.
+var StaticVolumeBinder = bindersWith(persistentvolumebinder.Config{Static: true})
+
+// bindersWith has upstream's controller with the plugins that kube-controller-manager gives it.
+func bindersWith(config persistentvolumebinder.Config) Life {
+	return Life{
+		Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
+			core := f.Core().V1()
+			pv, err := persistentvolume.NewController(ctx, persistentvolume.ControllerParameters{
+				KubeClient: c, SyncPeriod: 15 * time.Second, EnableDynamicProvisioning: !config.Static,
+				VolumePlugins:  append(hostpath.ProbeVolumePlugins(volume.VolumeConfig{}), nfs.ProbeVolumePlugins(volume.VolumeConfig{})...),
+				VolumeInformer: core.PersistentVolumes(), ClaimInformer: core.PersistentVolumeClaims(), ClassInformer: f.Storage().V1().StorageClasses(),
+				PodInformer: core.Pods(), NodeInformer: core.Nodes(),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("make the binder: %w", err)
+			}
+			return func() { pv.Run(ctx) }, nil
+		},
+		Ours: persistentvolumebinder.New(config),
+		Kinds: []kinds.Kind{
+			kinds.PersistentVolumeClaims.Kind, kinds.PersistentVolumes.Kind, kinds.StorageClasses.Kind, kinds.Pods.Kind,
+		}, Chapter: time.Minute,
+		Line: bindingLine,
+	}
+}
+
+// bindingLine is a claim or a volume. The version of the claim in a volume is left out.
+func bindingLine(obj metav1.Object) string {
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		class := "nil"
+		if o.Spec.StorageClassName != nil {
+			class = *o.Spec.StorageClassName
+		}
+		return fmt.Sprintf("claim %s has %q class %q %s %v %v attributes %v, %v", o.UID, o.Spec.VolumeName, class, o.Status.Phase, o.Status.AccessModes,
+			sizeOf(o.Status.Capacity), o.Status.CurrentVolumeAttributesClassName != nil, o.Annotations)
+	case *corev1.PersistentVolume:
+		by := "nobody's"
+		if ref := o.Spec.ClaimRef; ref != nil {
+			by = fmt.Sprintf("%s %s/%s %s", ref.Kind, ref.Namespace, ref.Name, ref.UID)
+		}
+		return fmt.Sprintf("volume %s %s %s %q %v %v", o.UID, by, o.Status.Phase, o.Status.Message, o.Annotations, o.Finalizers)
+	}
+	return ""
+}
+
+func sizeOf(capacity corev1.ResourceList) string {
+	size := capacity[corev1.ResourceStorage]
+	return size.String()
+}
