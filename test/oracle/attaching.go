@@ -62,7 +62,7 @@ func (a *Attaching) Compare(t *testing.T) (diff string, err error) {
 }
 
 // patient is longer than upstream waits for the answer of a driver.
-const patient = 10 * time.Minute
+const patient = 3 * time.Minute
 
 func (a *Attaching) build(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	core, storage := f.Core().V1(), f.Storage().V1()

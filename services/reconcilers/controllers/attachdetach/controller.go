@@ -95,7 +95,7 @@ type View struct {
 	Pods []*corev1.Pod `json:"pods,omitempty"`
 	// Attachments are its own, and what there is under the names that those would have.
 	Attachments []*storagev1.VolumeAttachment `json:"attachments,omitempty"`
-	// Busy are the nodes of attachments that may use the volume.
+	// Busy are the nodes of attachments that are waited for, since they may use the volume.
 	Busy []string `json:"busy,omitempty"`
 	// Told is what those pods were told.
 	Told []string `json:"told,omitempty"`

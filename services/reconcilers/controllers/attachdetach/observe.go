@@ -42,7 +42,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	for _, a := range v.Attachments {
-		if n, ok := reconcile.Get(s, kinds.Nodes, "", a.Spec.NodeName); !ok || slices.Contains(n.Status.VolumesInUse, volume.Name()) {
+		if n, ok := reconcile.Get(s, kinds.Nodes, "", a.Spec.NodeName); !ok || slices.Contains(n.Status.VolumesInUse, volume.Name()) && !outOfService(n) {
 			v.Busy = append(v.Busy, a.Spec.NodeName)
 		}
 	}

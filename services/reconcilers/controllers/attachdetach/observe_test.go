@@ -186,7 +186,11 @@ func TestBusyNodes(t *testing.T) {
 	}{
 		"idle":   {func(*scene) {}, nil},
 		"in use": {func(s *scene) { s.node.Status.VolumesInUse = []corev1.UniqueVolumeName{volume.Name()} }, []string{"node-1"}},
-		"gone":   {func(s *scene) { s.node.Name = "node-2" }, []string{"node-1"}},
+		"in use and out of service": {func(s *scene) {
+			s.node.Status.VolumesInUse = []corev1.UniqueVolumeName{volume.Name()}
+			s.node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}}
+		}, nil},
+		"gone": {func(s *scene) { s.node.Name = "node-2" }, []string{"node-1"}},
 	} {
 		s := newScene()
 		c.edit(s)
