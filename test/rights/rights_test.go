@@ -66,10 +66,10 @@ func promised() (all []probe, by map[string]map[probe]bool) {
 				p.verb, p.resource = "update", p.resource+"/status"
 			}
 			switch w.Subresource {
-			case "", events.SubToken:
+			case "", events.SubToken, events.SubCertificate:
 			case events.SubSignatures: // the writer replaces the object
 				p.verb = "update"
-			default:&& w.Subresource != events.SubCertificate {
+			default:
 				p.resource += "/" + w.Subresource
 			}
 			by[profile.Identity][p] = true

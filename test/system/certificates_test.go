@@ -319,5 +319,5 @@ func TestApprovedRequestsAreSigned(t *testing.T) {
 	secret, err := os.ReadFile(s.RootCAKeyFile())
 	must(t, err)
 	lines := bytes.Split(bytes.TrimSpace(secret), []byte("\n"))
-	m.holdsNone(t, "csrsigning", controllers.Whole(), lines[1:2])
+	m.holdsNone(t, lines[1:2], controllers.Whole(), "csrsigning")
 }

@@ -168,17 +168,12 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 		encoded := base64.StdEncoding.EncodeToString([]byte(token))
 		secret = append(secret, []byte(encoded[len(encoded)/2:])) // as Secrets have it on the wire
 	}
-	m.tellNo(t, secret, m.streams(t, "serviceaccount-token"))
+	m.holdsNone(t, secret, controllers.Config{Tokens: true}, "serviceaccount-token")
 }
 
-// tellNo looks for secrets.
-func (m *apart) tellNo(t *testing.T, secret [][]byte, streams []string) {
-	m.holdsNone(t, "serviceaccount-token", controllers.Config{Tokens: true}, secret)
-}
-
-// holdsNone looks for secrets in the streams of what a controller reads, decides and hears, in
-// the files of the bus, and in what the services have logged. They are stopped for that.
-func (m *apart) holdsNone(t *testing.T, controller string, config controllers.Config, secret [][]byte) {
+// holdsNone looks for secrets in the streams of what controllers read, decide and hear, in the
+// files of the bus, and in what the services have logged. They are stopped for that.
+func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Config, names ...string) {
 	t.Helper()
 	if len(secret) == 0 {
 		t.Fatal("there is no secret")
@@ -190,7 +185,7 @@ func (m *apart) holdsNone(t *testing.T, controller string, config controllers.Co
 			t.Errorf("%s holds a secret", what)
 		}
 	}
-	for _, stream := range streamsstreamsOf(t, controller, config) {
+	for _, stream := range streamsOf(t, config, names) {
 		for _, message := range read(t, connect(t, m.nats), stream) {
 			look(stream, message.Data)
 		}
@@ -225,10 +220,10 @@ func (m *apart) holdsNone(t *testing.T, controller string, config controllers.Co
 	}))
 }
 
-// streamsOf are those of what controllersa read, decide and hear.
-func streamsOf(t *testing.T, names ...string, controller string, config controllers.Config) (all []string) {
+// streamsOf are those of what controllers read, decide and hear.
+func streamsOf(t *testing.T, config controllers.Config, names []string) (all []string) {
 	t.Helper()
-	chosen, err := controllers.Select(names[]string{controller}, config)
+	chosen, err := controllers.Select(names, config)
 	must(t, err)
 	for _, c := range chosen {
 		d := c.Describe()

@@ -162,11 +162,11 @@ func (o *controllerOptions) config() (controllers.Config, error) {
 	}
 	ranges, err := o.ranges.config()
 	if err != nil {
-		signers, err := o.certificates.signers()
-	if err != nil {
 		return controllers.Config{}, err
 	}
-	return controllers.Config{}, err
+	signers, err := o.certificates.signers()
+	if err != nil {
+		return controllers.Config{}, err
 	}
 	return controllers.Config{Ranges: ranges, Gates: gates, Signers: signers, StorageVersions: gates.On(gate.APIServerIdentity) && gates.On(gate.StorageVersionAPI), RootCA: ca, Tokens: o.keyFile != "", Nodes: nodes, Autoscaling: autoscaling, QuotaPeriod: recount, TokenPeriod: o.unused, StaticVolumes: !o.dynamic, EndpointsPerSlice: o.endpoints, MirroredPerSubset: o.mirrored, TerminatedPods: kept, Attaching: controllers.Attaching{Patient: o.patient}}, nil
 }

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/services/reconcilers/controllers/attachdetach"
+	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
@@ -34,8 +34,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodelifecycle"
-	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/persistentvolumebinder"
+	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgc"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podgroupprotection"
 	"github.com/millrace/millrace/services/reconcilers/controllers/pvcprotection"
@@ -116,7 +116,7 @@ type Autoscaling = horizontalpodautoscaler.Config
 // ask what all of them may do.
 func Whole() Config {
 	return Config{
-		RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true,
+		RootCA: []byte("a certificate"), StorageVersions: true, Tokens: true, Signers: csr.Signers(),
 		Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}},
 		Gates: gate.Set{
 			gate.GenericWorkload:        true,

@@ -90,8 +90,8 @@ func TestSelect(t *testing.T) {
 		{"*,service", config, all, ""},
 		{"tokencleaner,garbagecollector", config, []string{gc, "token-cleaner-controller"}, ""},
 		{"*,selinux-warning-controller", config, nil, "does not have selinux-warning-controller yet; take it out"},
-		{"tokencleaner,bootstrapsigner"selinux-warning-controller, config, []string{"bootstrap-signer-controller", "token-cleaner-controller"}, ""},
-		{"attachdetach,csrsigningsvm", config, nil, "does not have persistentvolume-attach-detach-controllercertificatesigningrequest-signing-controller, selinux-warning-controller, storage-version-migrator-controller yet; take them out"},
+		{"tokencleaner,bootstrapsigner", config, []string{"bootstrap-signer-controller", "token-cleaner-controller"}, ""},
+		{"selinux-warning-controller,resourcepoolstatusrequest-controller", config, nil, "does not have resourcepoolstatusrequest-controller, selinux-warning-controller yet; take them out"},
 		{"-attachdetach,attachdetach,garbagecollector", config, []string{gc}, ""},
 		{"*,-nonsense", config, nil, `"-nonsense" is not in the list of known controllers`},
 		{"-*", config, nil, `"-*" is not in the list of known controllers`},
@@ -110,8 +110,8 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller podcertificaterequest-cleaner-controller node-ipam-controller certificatesigningrequest-signing-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
-		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller podcertificaterequest-cleaner-controller node-ipam-controller certificatesigningrequest-signing-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
 		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-csrsigning,-storage-version-gc,-podgroup-protection-controller,-svm,-nodeipam,*": "",

@@ -131,7 +131,7 @@ func resultsOf(lane events.Lane, now time.Time) []events.Result {
 		"announced": true,      // of another one
 		"schedule":  "@daily",  // of a CronJob, since when
 		"account":   "default", // of a token
-		"told":     "x",       // of a claim that waits
+		"told":      "x",       // of a claim that waits
 	})
 	if lane == events.Tell {
 		return []events.Result{
