@@ -43,7 +43,7 @@ func bindersWith(config persistentvolumebinder.Config) Life {
 		Ours: persistentvolumebinder.New(config),
 		Kinds: []kinds.Kind{
 			kinds.PersistentVolumeClaims.Kind, kinds.PersistentVolumes.Kind, kinds.StorageClasses.Kind, kinds.Pods.Kind,
-		}, Chapter: time.Minute,
+		}, Chapter: 20 * time.Second, // in longer ones upstream's recorder drops Events that come again and again
 		Line: bindingLine,
 	}
 }

@@ -24,6 +24,14 @@ type value any
 
 func (m moot) String() string { return fmt.Sprint(m.is) }
 
+// shown is the value as an error has it.
+func (m moot) shown() string {
+	if m.is == "" {
+		return "empty"
+	}
+	return m.String()
+}
+
 // Type is the word for a value in the usage text.
 func (m moot) Type() string {
 	if _, period := m.is.(time.Duration); period {
@@ -50,7 +58,7 @@ func (m moot) Set(text string) error {
 		return err
 	}
 	if is != m.is {
-		return fmt.Errorf("it is %q and nothing else, since %s; take it out", m.String(), m.since)
+		return fmt.Errorf("it is %v and nothing else, since %s; take it out", m.shown(), m.since)
 	}
 	return nil
 }

@@ -15,6 +15,23 @@ func TestFlagsThatAreMoot(t *testing.T) {
 		"--endpoint-updates-batch-period=0":     "",
 		"--endpoint-updates-batch-period=500ms": "joined without waiting; take it out",
 		"--endpoint-updates-batch-period=often": "invalid duration",
+
+		"--pvclaimbinder-sync-period=15s":                "",
+		"--pvclaimbinder-sync-period=1m":                 "it is 15s and nothing else",
+		"--enable-hostpath-provisioner=false":            "",
+		"--enable-hostpath-provisioner":                  "it is false and nothing else",
+		"--enable-hostpath-provisioner=perhaps":          "invalid syntax",
+		"--enable-dynamic-provisioning=false":            "",
+		"--pv-recycler-maximum-retry=3":                  "",
+		"--pv-recycler-maximum-retry=4":                  "volumes are not recycled here",
+		"--pv-recycler-maximum-retry=many":               "invalid syntax",
+		"--pv-recycler-pod-template-filepath-nfs=":       "",
+		"--pv-recycler-pod-template-filepath-nfs=/etc/p": "it is empty and nothing else",
+		"--pv-recycler-pod-template-filepath-hostpath=":  "",
+		"--pv-recycler-minimum-timeout-nfs=300":          "",
+		"--pv-recycler-increment-timeout-nfs=30":         "",
+		"--pv-recycler-minimum-timeout-hostpath=60":      "",
+		"--pv-recycler-timeout-increment-hostpath=30":    "",
 	} {
 		err := newRun().ParseFlags([]string{flag})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

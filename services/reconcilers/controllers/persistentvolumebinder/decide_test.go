@@ -70,6 +70,7 @@ func TestKeys(t *testing.T) {
 		"a claim that changes":               {kinds.PersistentVolumeClaims.Kind, b, b, []events.Key{key("b"), keyOfVolume("v")}},
 		"a volume that is free":              {kinds.PersistentVolumes.Kind, v, v, []events.Key{keyOfVolume("v"), key("a"), key("b")}},
 		"a volume that becomes free":         {kinds.PersistentVolumes.Kind, w, freed, []events.Key{keyOfVolume("w"), key("d"), key("a")}},
+		"a volume that gets bound":           {kinds.PersistentVolumes.Kind, v, boundTo(v.DeepCopy(), a), []events.Key{keyOfVolume("v"), key("a"), key("b")}},
 		"a volume that is bound":             {kinds.PersistentVolumes.Kind, w, w, []events.Key{keyOfVolume("w"), key("d")}},
 		"a volume that comes, and is bound":  {kinds.PersistentVolumes.Kind, nil, w, []events.Key{keyOfVolume("w"), key("d")}},
 		"a volume that goes":                 {kinds.PersistentVolumes.Kind, w, nil, []events.Key{keyOfVolume("w"), key("d")}},

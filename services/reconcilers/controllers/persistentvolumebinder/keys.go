@@ -69,11 +69,12 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// keysOfVolume maps a volume to itself, to the claims that it says it is bound to, and to those
-// that name it or, while it is free, may have it.
+// keysOfVolume maps a volume to itself, to the claims that it says it is bound to, to those that
+// name it where that is another one, and while it is free to those that may have it.
 func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	var keys turns
-	for _, obj := range []reconcile.Object{now, was} {
+	var holders [2]corev1.ObjectReference
+	for i, obj := range []reconcile.Object{now, was} {
 		volume, there := obj.Object.(*corev1.PersistentVolume)
 		if !there {
 			continue
@@ -81,11 +82,12 @@ func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 		keys.add(keyOfVolume(volume.Name))
 		if ref := volume.Spec.ClaimRef; ref != nil {
 			keys.add(keyOfClaim(ref.Namespace, ref.Name))
+			holders[i] = *ref
 		}
 	}
 	volume, there := now.Object.(*corev1.PersistentVolume)
 	free := there && volume.Spec.ClaimRef == nil && volume.Status.Phase == corev1.VolumeAvailable && volume.DeletionTimestamp == nil
-	if there && !free && !was.None() {
+	if there && !free && !was.None() && holders[0] == holders[1] {
 		return keys
 	}
 	for _, claim := range reconcile.List(s, kinds.PersistentVolumeClaims, "") {
