@@ -36,7 +36,7 @@ func TestStories(t *testing.T) { reconciletest.Stories(t, controller) }
 func TestLaws(t *testing.T) {
 	reconciletest.Laws(t, controller, rapid.Custom(anyView), now, reconciletest.Content(20, applied),
 		reconciletest.Law[View]{Name: "disjoint", Holds: disjoint}, reconciletest.Law[View]{Name: "complete", Holds: complete},
-		reconciletest.Law[View]{Name: "outspoken", Holds: outspoken},
+		reconciletest.Law[View]{Name: "outspoken", Holds: outspoken}, reconciletest.Law[View]{Name: "mindful", Holds: mindful},
 		reconciletest.Indifferent(func(t *rapid.T, v View) View {
 			v.Nodes = rapid.Permutation(v.Nodes).Draw(t, "nodes")
 			return v
@@ -170,6 +170,31 @@ func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	for _, command := range d.Commands {
 		if command.Verb == events.VerbPatch && !command.If.Unshared {
 			return errors.New("a range is given, and nobody looks whether another has it")
+		}
+	}
+	return nil
+}
+
+// mindful: a turn that gives ranges notes what it gives, and everything that is kept for nodes that
+// have none yet.
+func mindful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	d := c.Decide(v, now)
+	gives := given(d)
+	if len(gives) == 0 {
+		return nil
+	}
+	kept := remembered(v, d).Memory.Kept
+	noted := func(uid types.UID, ranges []string) bool {
+		return slices.ContainsFunc(kept, func(o Offer) bool { return o.UID == uid && slices.Equal(o.Ranges, ranges) })
+	}
+	for _, n := range v.Nodes {
+		if ranges := gives[n.Name]; ranges != nil && !noted(n.UID, ranges) {
+			return fmt.Errorf("%s is given %v, which is not noted", n.Name, ranges)
+		}
+		for _, o := range v.Memory.Kept {
+			if o.UID == n.UID && len(n.Ranges) == 0 && !noted(o.UID, o.Ranges) {
+				return fmt.Errorf("%s was offered %v, which is forgotten", n.Name, o.Ranges)
+			}
 		}
 	}
 	return nil
@@ -348,7 +373,7 @@ func TestWhatIsSeen(t *testing.T) {
 
 // What is told does not say what a range is short of where there is enough of the other.
 func TestNodesGetAllOrNone(t *testing.T) {
-	c := New(Config{Cluster: []Range{{"10.0.0.0/24", 24}, {"fd00::/60", 64}}})
+	c := New(Config{Cluster: []Range{{"10.0.0.0/22", 24}, {"fd00::/64", 64}}})
 	v := View{Nodes: []Node{node("a"), node("b")}}
 	d := c.Decide(v, now)
 	v = applied(v, d, now)
@@ -359,7 +384,7 @@ func TestNodesGetAllOrNone(t *testing.T) {
 		t.Errorf("it is told: %+v", d.Commands)
 	}
 	for _, f := range c.Decide(v, now).Figures {
-		if want := map[string]float64{"10.0.0.0/24": 1, "fd00::/60": 1.0 / 16}[f.Labels[0]]; f.Metric == usage && f.Value != want {
+		if want := map[string]float64{"10.0.0.0/22": 1.0 / 4, "fd00::/64": 1}[f.Labels[0]]; f.Metric == usage && f.Value != want {
 			t.Errorf("of %s %g are used, want %g", f.Labels[0], f.Value, want)
 		}
 	}
