@@ -108,6 +108,8 @@ func folder(name string) string {
 		return "podcertificaterequestcleaner"
 	case "node-ipam":
 		return "nodeipam"
+	case "kube-apiserver-serving-clustertrustbundle-publisher":
+		return "clustertrustbundlepublisher"
 	case "certificatesigningrequest-signing":
 		return "csrsigning"
 	case "certificatesigningrequest-cleaner":

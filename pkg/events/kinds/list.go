@@ -59,6 +59,11 @@ var (
 		Name: "podcertificaterequests.certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest", Namespaced: namespaced, Form: Full,
 	}}
 
+	// ClusterTrustBundles are beta, and off by default.
+	ClusterTrustBundles = Of[*certificatesv1beta1.ClusterTrustBundle]{Kind{
+		Name: "clustertrustbundles.certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle", Namespaced: clusterScoped, Form: Full,
+	}}
+
 	Leases = Of[*coordinationv1.Lease]{inGroup("coordination.k8s.io", "leases", "Lease", namespaced)}
 
 	EndpointSlices = Of[*discoveryv1.EndpointSlice]{inGroup("discovery.k8s.io", "endpointslices", "EndpointSlice", namespaced)}
@@ -133,7 +138,7 @@ var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
 	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
-	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
+	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, ClusterTrustBundles.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	ResourceSlices.Kind, DeviceTaintRules.Kind,
 	PodDisruptionBudgets.Kind, ClusterRoles.Kind, PodGroups.Kind, StorageVersions.Kind, StorageVersionMigrations.Kind, ValidatingAdmissionPolicies.Kind, CSIDrivers.Kind, VolumeAttachments.Kind, VolumeAttributesClasses.Kind, StorageClasses.Kind,
 )

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/attachdetach"
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/clusterroleaggregation"
+	"github.com/millrace/millrace/services/reconcilers/controllers/clustertrustbundlepublisher"
 	"github.com/millrace/millrace/services/reconcilers/controllers/cronjob"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
@@ -124,7 +125,7 @@ func Whole() Config {
 			gate.DRADeviceTaintRules:    true,
 			gate.StorageVersionMigrator: true,
 		},
-	}
+	, Gates: gate.Set{gate.ClusterTrustBundle: true}}
 }
 
 func (c Config) autoscaling() Autoscaling {
@@ -241,7 +242,9 @@ var catalog = []Entry{
 	}, func(c Config) bool { return len(c.Signers) > 0 }),
 	have(csrcleaner.Controller),
 	needing("feature-gates", func(Config) reconcile.Any { return podcertificaterequestcleaner.Controller }, func(c Config) bool { return c.Gates.On(gate.PodCertificateRequest) }),
-	{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller"},
+	needing("feature-gates", func(c Config) reconcile.Any {
+		return clustertrustbundlepublisher.New(clustertrustbundlepublisher.Config{RootCA: c.RootCA})
+	}, func(c Config) bool { return c.Gates.On(gate.ClusterTrustBundle) && len(c.RootCA) > 0 }),
 
 	// Network.
 	have(endpoints.Controller),

@@ -31,6 +31,7 @@ const (
 	GenericWorkload                             = "GenericWorkload"
 	PodCertificateRequest                       = "PodCertificateRequest"
 	StorageVersionMigrator                      = "StorageVersionMigrator"
+	ClusterTrustBundle                          = "ClusterTrustBundle"
 	HPAScaleToZero                              = "HPAScaleToZero"
 	HPAConfigurableTolerance                    = "HPAConfigurableTolerance"
 	PodLevelResources                           = "PodLevelResources"
@@ -56,6 +57,8 @@ var readers = map[string][]string{
 	PodCertificateRequest: {"podcertificaterequest-cleaner-controller"},
 
 	StorageVersionMigrator:                      {"storage-version-migrator-controller"},
+	ClusterTrustBundle: {"kube-apiserver-serving-clustertrustbundle-publisher-controller"},
+
 	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
 	PersistentVolumeClaimUnusedSinceTime:        {"persistentvolumeclaim-protection-controller"},
