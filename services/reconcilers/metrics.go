@@ -111,12 +111,15 @@ const lagTimeout = time.Second
 // Collect implements [prometheus.Collector].
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.roster.Members()))
+	queues := map[string]queue{}
 	for at, l := range m.service.loops {
 		d := m.service.config.Controllers[at].Describe()
-		m.upstream.collect(out, l, d, m.service.roster.First(l.Name()))
+		queues[d.Queue] = queues[d.Queue].with(l.Tally(), l.Busy())
+		m.upstream.collect(out, d, m.service.roster.First(l.Name()))
 		m.collect(out, l)
 		m.service.stalls.collect(out, l.Name())
 	}
+	m.upstream.collectQueues(out, queues)
 	ctx, cancel := context.WithTimeout(context.Background(), lagTimeout)
 	defer cancel()
 	ends := m.ends(ctx)

@@ -30,6 +30,8 @@ type upstream struct {
 	own                  figures
 	rootCA               *prometheus.CounterVec
 	rootCATime           *prometheus.HistogramVec
+	bundles              *prometheus.CounterVec
+	bundleTime           *prometheus.HistogramVec
 	syncs                *prometheus.CounterVec
 	mirrorTime           prometheus.Histogram
 }
@@ -51,6 +53,7 @@ var staleSkips = map[string]string{
 // The controllers whose syncs have metrics of their own.
 const (
 	rootCAPublisher = "root-ca-certificate-publisher-controller"
+	bundlePublisher = "kube-apiserver-serving-clustertrustbundle-publisher-controller"
 	slicer          = "endpointslice-controller"
 	mirrorer        = "endpointslice-mirroring-controller"
 )
@@ -82,6 +85,13 @@ func newUpstream(controllers []reconcile.Any) upstream {
 		}, []string{"code"}),
 		rootCATime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "root_ca_cert_publisher_sync_duration_seconds", Help: "Time from the decision on a namespace to its outcome, by HTTP status.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"code"}),
+		bundles: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clustertrustbundle_publisher_sync_total", Help: "Bundles that were looked at, by the HTTP status that this ended with.",
+		}, []string{"code"}),
+		bundleTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "clustertrustbundle_publisher_sync_duration_seconds", Help: "Time from the decision on a bundle to its outcome, by HTTP status.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"code"}),
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -135,6 +145,10 @@ func (u *upstream) answered(controller string, code int, took time.Duration) {
 		text := strconv.Itoa(code)
 		u.rootCA.WithLabelValues(text).Inc()
 		u.rootCATime.WithLabelValues(text).Observe(took.Seconds())
+	case bundlePublisher:
+		text := strconv.Itoa(code)
+		u.bundles.WithLabelValues(text).Inc()
+		u.bundleTime.WithLabelValues(text).Observe(took.Seconds())
 	case slicer:
 		result := "success"
 		if code != http.StatusOK {
@@ -157,6 +171,8 @@ func (u *upstream) collectors(controllers []reconcile.Any) []prometheus.Collecto
 		switch d.Name {
 		case rootCAPublisher:
 			all = append(all, u.rootCA, u.rootCATime)
+		case bundlePublisher:
+			all = append(all, u.bundles, u.bundleTime)
 		case slicer:
 			all = append(all, u.syncs)
 		case mirrorer:
@@ -170,13 +186,29 @@ func (u *upstream) descs() []*prometheus.Desc {
 	return append(u.own.descs(), u.depth, u.adds, u.retries, u.unfinished, u.longest, u.running)
 }
 
-func (u *upstream) collect(out chan<- prometheus.Metric, l *shell.Loop, d reconcile.Description, active bool) {
-	t, busy := l.Tally(), l.Busy().Seconds()
-	out <- prometheus.MustNewConstMetric(u.depth, prometheus.GaugeValue, float64(t.Depth), d.Queue)
-	out <- prometheus.MustNewConstMetric(u.adds, prometheus.CounterValue, float64(t.Adds), d.Queue)
-	out <- prometheus.MustNewConstMetric(u.retries, prometheus.CounterValue, float64(t.Retries), d.Queue)
-	out <- prometheus.MustNewConstMetric(u.unfinished, prometheus.GaugeValue, busy, d.Queue)
-	out <- prometheus.MustNewConstMetric(u.longest, prometheus.GaugeValue, busy, d.Queue)
+// queue is what is said of the workqueue of a name, which several controllers may have: then it
+// is said of all of them together, as upstream's registry does it.
+type queue struct{ depth, adds, retries, unfinished, longest float64 }
+
+// with is a queue together with that of another controller.
+func (q queue) with(t shell.Tally, busy time.Duration) queue {
+	return queue{
+		q.depth + float64(t.Depth), q.adds + float64(t.Adds), q.retries + float64(t.Retries),
+		q.unfinished + busy.Seconds(), max(q.longest, busy.Seconds()),
+	}
+}
+
+func (u *upstream) collectQueues(out chan<- prometheus.Metric, queues map[string]queue) {
+	for name, q := range queues {
+		out <- prometheus.MustNewConstMetric(u.depth, prometheus.GaugeValue, q.depth, name)
+		out <- prometheus.MustNewConstMetric(u.adds, prometheus.CounterValue, q.adds, name)
+		out <- prometheus.MustNewConstMetric(u.retries, prometheus.CounterValue, q.retries, name)
+		out <- prometheus.MustNewConstMetric(u.unfinished, prometheus.GaugeValue, q.unfinished, name)
+		out <- prometheus.MustNewConstMetric(u.longest, prometheus.GaugeValue, q.longest, name)
+	}
+}
+
+func (u *upstream) collect(out chan<- prometheus.Metric, d reconcile.Description, active bool) {
 	out <- prometheus.MustNewConstMetric(u.running, prometheus.GaugeValue, truth(active), name(d), manager)
 	if active { // or else every replica would say the same, and a sum over them too much
 		u.own.collect(out, d)

@@ -2,12 +2,15 @@ package reconcilers
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // Two controllers may have one metric, as upstream's keepers of sets do; a
@@ -20,5 +23,30 @@ func TestAMetricOfTwoControllersIsOne(t *testing.T) {
 		if err := registry.Register(c); err != nil {
 			t.Errorf("register: %v", err)
 		}
+	}
+}
+
+// What is said of queues of one name is said once, of all of them together.
+func TestAQueueOfTwoControllersIsOne(t *testing.T) {
+	u := newUpstream(nil)
+	shared := queue{}.with(shell.Tally{Depth: 1, Adds: 2, Retries: 3}, time.Second).with(shell.Tally{Depth: 10, Adds: 20, Retries: 30}, 4*time.Second)
+	if want := (queue{11, 22, 33, 5, 4}); shared != want {
+		t.Errorf("it is %v, want %v", shared, want)
+	}
+	out := make(chan prometheus.Metric, 20)
+	u.collectQueues(out, map[string]queue{"certificate": shared, "other": {}})
+	if close(out); len(out) != 10 {
+		t.Errorf("there are %d metrics of two queues", len(out))
+	}
+}
+
+// The publisher of bundles is measured as upstream's is.
+func TestBundlesAreCounted(t *testing.T) {
+	u := newUpstream(nil)
+	u.answered(bundlePublisher, 200, time.Second)
+	u.answered(bundlePublisher, 409, time.Second)
+	u.answered(rootCAPublisher, 200, time.Second)
+	if ok, not := testutil.ToFloat64(u.bundles.WithLabelValues("200")), testutil.ToFloat64(u.bundles.WithLabelValues("409")); ok != 1 || not != 1 || testutil.CollectAndCount(u.bundleTime) != 2 {
+		t.Errorf("counted are %v and %v", ok, not)
 	}
 }

@@ -90,6 +90,8 @@ func TestWorldsAreEventful(t *testing.T) {
 		}, []string{"delete podcertificaterequests"}},
 		{"bootstrap tokens", oracle.TokenCleaner, bootstrapKey, bootstrapWorld, []string{"delete secrets"}},
 		{"approved requests", oracle.RequestSigner, requestKey, approvedRequest, []string{"certificate\":", "SignerValidationFailure", "update certificatesigningrequests/status"}},
+		{"bundles", oracle.Bundles, events.Key{Name: bundleName(oracle.BundleCA)}, publishedBundle, []string{"create clustertrustbundles", "update clustertrustbundles"}},
+		{"older bundles", oracle.Bundles, events.Key{Name: bundleName(olderCA)}, olderBundle, []string{"delete clustertrustbundles"}},
 		{"requests of kubelets", oracle.RequestApprover, requestKey, kubeletRequest, []string{"update certificatesigningrequests/approval"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

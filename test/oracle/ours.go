@@ -204,6 +204,8 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.CertificateSigningRequests.Kind, obj)
 		case *certificatesv1beta1.PodCertificateRequest:
 			seen.Put(kinds.PodCertificateRequests.Kind, obj)
+		case *certificatesv1beta1.ClusterTrustBundle:
+			seen.Put(kinds.ClusterTrustBundles.Kind, obj)
 		case *apiserverinternalv1alpha1.StorageVersion:
 			seen.Put(kinds.StorageVersions.Kind, obj)
 		case *coordinationv1.Lease:

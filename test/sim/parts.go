@@ -58,6 +58,9 @@ var further = map[kinds.Name]func() metav1.Object{
 	kinds.PodCertificateRequests.Name: func() metav1.Object {
 		return &certificatesv1beta1.PodCertificateRequest{}
 	},
+	kinds.ClusterTrustBundles.Name: func() metav1.Object {
+		return &certificatesv1beta1.ClusterTrustBundle{}
+	},
 	kinds.CertificateSigningRequests.Name: func() metav1.Object {
 		return &certificatesv1.CertificateSigningRequest{}
 	},

@@ -1,0 +1,62 @@
+package oracle_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/test/oracle"
+)
+
+// The bundle that is wanted is published, or corrected, as upstream does it.
+func TestBundlesArePublishedAsUpstreams(t *testing.T) {
+	agree(t, oracle.Bundles, events.Key{Name: bundleName(oracle.BundleCA)}, publishedBundle)
+}
+
+// Where that has been done, both delete the older one.
+func TestOlderBundlesGoAsUpstreams(t *testing.T) {
+	agree(t, oracle.Bundles, events.Key{Name: bundleName(olderCA)}, olderBundle)
+}
+
+var olderCA = certificate(time.Hour)
+
+func bundleName(text []byte) string {
+	sum := sha256.Sum256(text)
+	return fmt.Sprintf("%s:%x", strings.ReplaceAll(oracle.BundleSigner, "/", ":"), sum[:12])
+}
+
+// aBundle is one of the signer; the fake client of upstream does not tell those of others apart.
+func aBundle(name string, text []byte) *certificatesv1beta1.ClusterTrustBundle {
+	return &certificatesv1beta1.ClusterTrustBundle{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10"},
+		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: oracle.BundleSigner, TrustBundle: string(text)},
+	}
+}
+
+// publishedBundle is a world in which the wanted bundle is there, or not, or holds something else.
+func publishedBundle(t *rapid.T) []runtime.Object {
+	if rapid.IntRange(0, 3).Draw(t, "there") == 0 {
+		return nil
+	}
+	b := aBundle(bundleName(oracle.BundleCA), rapid.SampledFrom([][]byte{oracle.BundleCA, olderCA, append([]byte("words\n"), oracle.BundleCA...), nil}).Draw(t, "in it"))
+	b.Labels = rapid.SampledFrom([]map[string]string{nil, {"a": "b"}}).Draw(t, "labels")
+	return []runtime.Object{b}
+}
+
+// olderBundle is a world in which the wanted bundle is there, and perhaps an older one.
+func olderBundle(t *rapid.T) []runtime.Object {
+	world := []runtime.Object{aBundle(bundleName(oracle.BundleCA), oracle.BundleCA)}
+	if rapid.IntRange(0, 3).Draw(t, "there") > 0 {
+		world = append(world, aBundle(bundleName(olderCA), olderCA))
+	}
+	return world
+}
