@@ -2,8 +2,11 @@ package system
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -80,4 +83,60 @@ func TestBootstrapTokensExpire(t *testing.T) {
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(joinSecret))
 	m.holdsNone(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, controllers.Config{}, "tokencleaner")
+}
+
+// TestClusterInfoIsSigned: the ConfigMap has a signature of each token that signs, from when
+// there is one until it is gone or has expired, also where nobody deletes it. Nothing of what
+// is in a token is on the bus, in its files, or in a log.
+func TestClusterInfoIsSigned(t *testing.T) {
+	s := here(t)
+	only := "--controllers=bootstrapsigner"
+	m := s.apartWith(t, map[string][]string{"watcher": {only}, "reconcilers": {only, "-v=10"}, "writer": {only, "-v=10"}})
+	const content = "apiVersion: v1\nkind: Config\n"
+	maps := s.kube.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: events.ClusterInfo}, Data: map[string]string{"kubeconfig": content, "mine": "x"}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, maps.Delete(context.Background(), events.ClusterInfo, metav1.DeleteOptions{})) })
+	is := func(what, content string, ids ...string) {
+		t.Helper()
+		eventually(t, what, func() string {
+			now, err := maps.Get(t.Context(), events.ClusterInfo, metav1.GetOptions{})
+			must(t, err)
+			want := map[string]string{"kubeconfig": content, "mine": "x"}
+			for _, id := range ids {
+				want["jws-kubeconfig-"+id] = jws(content, id, joinSecret)
+			}
+			if !reflect.DeepEqual(now.Data, want) {
+				return fmt.Sprintf("it holds %v, want %v", now.Data, want)
+			}
+			return ""
+		})
+	}
+	first := s.join(t, "aaaaaa", events.BootstrapToken, nil)
+	s.join(t, "bbbbbb", events.BootstrapToken, map[string]string{"usage-bootstrap-signing": "no"})
+	s.join(t, "cccccc", corev1.SecretTypeOpaque, nil)
+	is("a token signs", content, "aaaaaa")
+	soon := time.Now().Add(15 * time.Second).Truncate(time.Second)
+	s.join(t, "dddddd", events.BootstrapToken, expiring(soon))
+	is("two tokens sign", content, "aaaaaa", "dddddd")
+	_, err = maps.Patch(t.Context(), events.ClusterInfo, types.MergePatchType, []byte(`{"data":{"kubeconfig":"another","jws-kubeconfig-aaaaaa":null,"jws-kubeconfig-ffffff":"forged"}}`), metav1.PatchOptions{})
+	must(t, err)
+	is("what is signed has changed", "another", "aaaaaa", "dddddd")
+	must(t, s.kube.CoreV1().Secrets(metav1.NamespaceSystem).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	is("a token is gone", "another", "dddddd")
+	is("a token has expired", "another")
+	if time.Now().Before(soon) {
+		t.Error("the signature went before the token had expired")
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(joinSecret))
+	m.tellNo(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, m.streams(t, "bootstrapsigner"))
+}
+
+// jws is a signature as a node that joins checks it.
+func jws(content, id, secret string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	head := encode([]byte(`{"alg":"HS256","kid":"` + id + `"}`))
+	sum := hmac.New(sha256.New, []byte(secret))
+	sum.Write([]byte(head + "." + encode([]byte(content))))
+	return head + ".." + encode(sum.Sum(nil))
 }

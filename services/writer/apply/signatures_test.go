@@ -1,0 +1,244 @@
+package apply_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/plan"
+)
+
+const infoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// keepInfo puts cluster-info there.
+func keepInfo(s *fakeserver.Server, data map[string]string) (version string) {
+	held := map[string]any{}
+	for key, value := range data {
+		held[key] = value
+	}
+	return s.Put(infoPath, "c", map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": held, "unheardOf": map[string]any{"n": 12345678901234567},
+		"metadata": map[string]any{"name": "cluster-info", "namespace": "kube-public", "labels": map[string]any{"l": "v"}},
+	})
+}
+
+// signer puts a token there that signs, or what change makes of it.
+func signer(s *fakeserver.Server, id, secret string, change map[string]string) {
+	holds := map[string]string{"token-id": id, "token-secret": secret, "usage-bootstrap-signing": "true"}
+	maps.Copy(holds, change)
+	kind := bootstrapType
+	if holds["type"] != "" {
+		kind = holds["type"]
+	}
+	keepBootstrap(s, "bootstrap-token-"+id, kind, holds)
+}
+
+func signs(version string) events.Command {
+	return events.Command{
+		Verb: events.VerbPatch, Kind: "configmaps", Version: "v1", Namespace: "kube-public", Name: "cluster-info", Subresource: events.SubSignatures,
+		PatchType: "application/merge-patch+json", If: &events.If{UID: "c", ResourceVersion: version}, Body: json.RawMessage(`{}`), Note: json.RawMessage(`{"tokens":"5a"}`),
+	}
+}
+
+// atNoon gives the door a clock that stands still.
+func atNoon(c *apply.Config) { c.Clock = clocktesting.NewFakePassiveClock(noon) }
+
+// data is what cluster-info holds.
+func data(s *fakeserver.Server) map[string]string {
+	text, _ := json.Marshal(s.Get(infoPath)["data"])
+	held := map[string]string{}
+	_ = json.Unmarshal(text, &held)
+	return held
+}
+
+const (
+	// golden is what upstream's library makes of the content, the id and the secret here.
+	golden      = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..1V__z2Ib0EBrOIMCf-gSi8jXePfvK_13NHNZqtFDKK8"
+	goldenKey   = "0123456789abcdef"
+	goldenInfo  = "kubeconfig-content"
+	goldenField = "jws-kubeconfig-abcdef"
+)
+
+// Cluster-info has a signature of each token that signs, and no other one; nothing else of it
+// changes, and where that is so already nothing is written.
+func TestSignatures(t *testing.T) {
+	for what, c := range map[string]struct {
+		has    map[string]string // besides the content
+		tokens func(*fakeserver.Server)
+		want   map[string]string // of the signatures; nil: nothing is written
+		until  string
+	}{
+		"a new token":       {nil, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
+		"no tokens":         {nil, func(*fakeserver.Server) {}, nil, ""},
+		"signed before":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, nil, ""},
+		"a wrong signature": {map[string]string{goldenField: "no"}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
+		"of a token that is gone": {map[string]string{goldenField: golden, "jws-kubeconfig-012345": "old"}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) },
+			map[string]string{goldenField: golden}, ""},
+		"two that expire": {nil, func(s *fakeserver.Server) {
+			signer(s, "abcdef", goldenKey, map[string]string{"expiration": "2030-01-01T15:00:00Z"})
+			signer(s, "012345", goldenKey, map[string]string{"expiration": "2030-01-01T13:00:00Z"})
+			signer(s, "6789ab", goldenKey, map[string]string{"expiration": "2030-01-01T12:30:00Z", "usage-bootstrap-signing": "no"})
+		}, map[string]string{goldenField: golden, "jws-kubeconfig-012345": "*"}, "2030-01-01T13:00:00Z"},
+		"one that has expired": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) {
+			signer(s, "abcdef", goldenKey, map[string]string{"expiration": "2030-01-01T12:00:00Z"})
+		}, map[string]string{}, ""},
+		"one for nothing but authentication": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) {
+			signer(s, "abcdef", goldenKey, map[string]string{"usage-bootstrap-signing": ""})
+		}, map[string]string{}, ""},
+		"one with another id":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, map[string]string{"token-id": "fedcba"}) }, map[string]string{}, ""},
+		"one without a secret":    {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", "", nil) }, map[string]string{}, ""},
+		"one of another type":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, map[string]string{"type": "Opaque"}) }, map[string]string{}, ""},
+		"one with too long an id": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdefg", goldenKey, nil) }, map[string]string{}, ""},
+	} {
+		s := fakeserver.New(t)
+		c.tokens(s)
+		held := map[string]string{"kubeconfig": goldenInfo, "mine": "x"}
+		maps.Copy(held, c.has)
+		version := keepInfo(s, held)
+		r := carry(t, open(t, s, atNoon), plan.Options{}, signs(version))[0]
+		want, status := maps.Clone(held), events.Unchanged
+		if c.want != nil {
+			status = events.Applied
+			maps.DeleteFunc(want, func(key, _ string) bool { return strings.HasPrefix(key, "jws-") })
+			maps.Copy(want, c.want)
+		}
+		got := data(s)
+		for key, value := range want {
+			if value == "*" && strings.Count(got[key], ".") == 2 {
+				want[key] = got[key]
+			}
+		}
+		if r.Status != status || !maps.Equal(got, want) || (s.Answered("PUT "+infoPath) > 0) != (c.want != nil) {
+			t.Errorf("%s: %s, and it holds %v, want %v", what, r.Status, got, want)
+		}
+		told := `{}`
+		if c.until != "" {
+			told = fmt.Sprintf(`{"until":%q}`, c.until)
+		}
+		if r.Answer == nil || string(r.Answer.Body) != told || string(r.Answer.Note) != `{"tokens":"5a"}` {
+			t.Errorf("%s: it tells %+v, want %s", what, r.Answer, told)
+		}
+		for _, request := range s.Requests() { // whatever is in it that is not known here stays
+			if request.Method == http.MethodPut && (!strings.Contains(string(request.Body), `"unheardOf":{"n":12345678901234567}`) || !strings.Contains(string(request.Body), `"labels":{"l":"v"}`)) {
+				t.Errorf("%s: the rest of it has changed: %s", what, request.Body)
+			}
+		}
+		tellsNothing(t, what, s, r)
+	}
+}
+
+// tellsNothing looks for tokens in what is told, and in what is written.
+func tellsNothing(t *testing.T, what string, s *fakeserver.Server, r events.Result) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	for _, secret := range []string{goldenKey, encoded(goldenKey), canary, encoded(canary), goldenInfo} {
+		if err != nil || strings.Contains(string(text), secret) {
+			t.Errorf("%s: the result tells what must not be told: %s", what, text)
+		}
+		for _, request := range s.Requests() {
+			if secret != goldenInfo && strings.Contains(string(request.Body), secret) {
+				t.Errorf("%s: a token is in a request: %s %s", what, request.Method, request.Path)
+			}
+		}
+	}
+}
+
+// What cannot be signed stays as it is, and why is told without a word of the API server's
+// about tokens.
+func TestNotSigned(t *testing.T) {
+	refuse := func(method, path string, code int) func(fakeserver.Request) fakeserver.Fault {
+		return func(r fakeserver.Request) fakeserver.Fault {
+			if r.Method == method && strings.Contains(r.Path, path) {
+				return fakeserver.Fault{Code: code, Message: canary}
+			}
+			return fakeserver.Fault{}
+		}
+	}
+	for what, c := range map[string]struct {
+		change func(*fakeserver.Server, *events.Command)
+		broken func(fakeserver.Request) fakeserver.Fault
+		status events.Status
+		code   int
+	}{
+		"changed since":        {func(s *fakeserver.Server, _ *events.Command) { keepInfo(s, nil) }, nil, events.Conflict, 409},
+		"another one":          {func(_ *fakeserver.Server, c *events.Command) { c.If.UID = "before" }, nil, events.Conflict, 409},
+		"gone":                 {func(s *fakeserver.Server, _ *events.Command) { s.Remove(infoPath) }, nil, events.Absent, 404},
+		"another ConfigMap":    {func(_ *fakeserver.Server, c *events.Command) { c.Name = "kube-root-ca.crt" }, nil, events.Refused, 0},
+		"in another namespace": {func(_ *fakeserver.Server, c *events.Command) { c.Namespace = "shop" }, nil, events.Refused, 0},
+		"in any version":       {func(_ *fakeserver.Server, c *events.Command) { c.If.ResourceVersion = "" }, nil, events.Refused, 0},
+		"of another kind":      {func(_ *fakeserver.Server, c *events.Command) { c.Kind = "pods" }, nil, events.Refused, 0},
+		"by an update":         {func(_ *fakeserver.Server, c *events.Command) { c.Verb = events.VerbUpdate }, nil, events.Refused, 0},
+		"may not read tokens":  {nil, refuse("GET", "/secrets", 403), events.Refused, 403},
+		"no such as tokens":    {nil, refuse("GET", "/secrets", 404), events.Refused, 404},
+		"tokens are not there": {nil, refuse("GET", "/secrets", 500), events.Failed, 500},
+		"may not write it":     {nil, refuse("PUT", "/cluster-info", 403), events.Refused, 403},
+		"it is not taken":      {nil, refuse("PUT", "/cluster-info", 422), events.Refused, 422},
+		"somebody was faster":  {nil, refuse("PUT", "/cluster-info", 409), events.Conflict, 409},
+	} {
+		s := fakeserver.New(t)
+		signer(s, "abcdef", goldenKey, nil)
+		version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
+		command := signs(version)
+		if c.change != nil {
+			c.change(s, &command)
+		}
+		s.Break(c.broken)
+		hides := func(c *apply.Config) { c.Patience = 50 * time.Millisecond }
+		r := carry(t, open(t, s, atNoon, hides), plan.Options{}, command)[0]
+		if r.Status != c.status || r.Code != c.code || r.Answer != nil && len(r.Answer.Body) > 0 || data(s)[goldenField] != "" {
+			t.Errorf("%s: %+v", what, r)
+		}
+		if c.broken != nil && strings.Contains(what, "tokens") && strings.Contains(r.Message, canary) {
+			t.Errorf("%s: the API server's words are repeated: %s", what, r.Message)
+		}
+	}
+}
+
+// What there is nothing to sign in stays as it is, and so are the signatures of others.
+func TestNothingToSign(t *testing.T) {
+	s := fakeserver.New(t)
+	signer(s, "abcdef", goldenKey, nil)
+	for _, held := range []map[string]string{nil, {"jws-kubeconfig-012345": "old"}} {
+		version := keepInfo(s, held)
+		if r := carry(t, open(t, s, atNoon), plan.Options{}, signs(version))[0]; r.Status != events.Unchanged || s.Answered("PUT "+infoPath) > 0 || string(r.Answer.Body) != `{}` {
+			t.Errorf("%v: %+v", held, r)
+		}
+	}
+}
+
+// When the answer is lost nobody takes it for done: who decides next has it looked at again.
+func TestALostSignature(t *testing.T) {
+	s := fakeserver.New(t)
+	signer(s, "abcdef", goldenKey, nil)
+	version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
+	lost := false
+	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		if r.Method == http.MethodPut && !lost {
+			lost = true
+			return fakeserver.Fault{Lost: true}
+		}
+		return fakeserver.Fault{}
+	})
+	d := open(t, s, atNoon, func(c *apply.Config) { c.Patience = 5 * time.Minute })
+	r := carry(t, d, plan.Options{}, signs(version))[0]
+	if r.Status != events.Conflict || r.Version == version || r.Version == "" || !r.Unsure {
+		t.Errorf("%+v", r)
+	}
+	if r = carry(t, d, plan.Options{}, signs(r.Version))[0]; r.Status != events.Unchanged || data(s)[goldenField] != golden {
+		t.Errorf("looked at again: %+v", r)
+	}
+	if r = carry(t, d, plan.Options{DryRun: true}, signs(r.Version))[0]; r.Status != events.DryRun {
+		t.Errorf("tried: %+v", r)
+	}
+}
