@@ -184,45 +184,56 @@ func snapshot(world []runtime.Object) (*reconciletest.World, error) {
 			seen.Put(kinds.Pods.Kind, obj)
 		case *corev1.Secret: // of which nothing else is seen
 			seen.Put(kinds.Secrets.Kind, &metav1.PartialObjectMetadata{ObjectMeta: obj.ObjectMeta})
-		case *corev1.Service:
-			seen.Put(kinds.Services.Kind, obj)
-		case *corev1.Endpoints:
-			seen.Put(kinds.Endpoints.Kind, obj)
-		case *discoveryv1.EndpointSlice:
-			seen.Put(kinds.EndpointSlices.Kind, obj)
-		case *corev1.PersistentVolume:
-			seen.Put(kinds.PersistentVolumes.Kind, obj)
-		case *corev1.PersistentVolumeClaim:
-			seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
-		case *storagev1.CSIDriver:
-			seen.Put(kinds.CSIDrivers.Kind, obj)
-		case *storagev1.VolumeAttachment:
-			seen.Put(kinds.VolumeAttachments.Kind, obj)
-		case *storagev1.VolumeAttributesClass:
-			seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
-		case *certificatesv1.CertificateSigningRequest:
-			seen.Put(kinds.CertificateSigningRequests.Kind, obj)
-		case *certificatesv1beta1.PodCertificateRequest:
-			seen.Put(kinds.PodCertificateRequests.Kind, obj)
-		case *certificatesv1beta1.ClusterTrustBundle:
-			seen.Put(kinds.ClusterTrustBundles.Kind, obj)
-		case *apiserverinternalv1alpha1.StorageVersion:
-			seen.Put(kinds.StorageVersions.Kind, obj)
-		case *coordinationv1.Lease:
-			seen.Put(kinds.Leases.Kind, obj)
-		case *schedulingv1alpha2.PodGroup:
-			seen.Put(kinds.PodGroups.Kind, obj)
-		case *storagemigrationv1beta1.StorageVersionMigration:
-			seen.Put(kinds.StorageVersionMigrations.Kind, obj)
-		case *networkingv1.ServiceCIDR:
-			seen.Put(kinds.ServiceCIDRs.Kind, obj)
-		case *networkingv1.IPAddress:
-			seen.Put(kinds.IPAddresses.Kind, obj)
-		case *rbacv1.ClusterRole:
-			seen.Put(kinds.ClusterRoles.Kind, obj)
 		default:
-			return nil, fmt.Errorf("the world holds a %T", obj)
+			if err := rarer(seen, obj); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return seen, nil
+}
+
+// rarer puts an object into the world that has nothing to do with workloads.
+func rarer(seen *reconciletest.World, obj runtime.Object) error {
+	switch obj := obj.(type) {
+	case *corev1.Service:
+		seen.Put(kinds.Services.Kind, obj)
+	case *corev1.Endpoints:
+		seen.Put(kinds.Endpoints.Kind, obj)
+	case *discoveryv1.EndpointSlice:
+		seen.Put(kinds.EndpointSlices.Kind, obj)
+	case *corev1.PersistentVolume:
+		seen.Put(kinds.PersistentVolumes.Kind, obj)
+	case *corev1.PersistentVolumeClaim:
+		seen.Put(kinds.PersistentVolumeClaims.Kind, obj)
+	case *storagev1.CSIDriver:
+		seen.Put(kinds.CSIDrivers.Kind, obj)
+	case *storagev1.VolumeAttachment:
+		seen.Put(kinds.VolumeAttachments.Kind, obj)
+	case *storagev1.VolumeAttributesClass:
+		seen.Put(kinds.VolumeAttributesClasses.Kind, obj)
+	case *certificatesv1.CertificateSigningRequest:
+		seen.Put(kinds.CertificateSigningRequests.Kind, obj)
+	case *certificatesv1beta1.PodCertificateRequest:
+		seen.Put(kinds.PodCertificateRequests.Kind, obj)
+	case *certificatesv1beta1.ClusterTrustBundle:
+		seen.Put(kinds.ClusterTrustBundles.Kind, obj)
+	case *apiserverinternalv1alpha1.StorageVersion:
+		seen.Put(kinds.StorageVersions.Kind, obj)
+	case *coordinationv1.Lease:
+		seen.Put(kinds.Leases.Kind, obj)
+	case *schedulingv1alpha2.PodGroup:
+		seen.Put(kinds.PodGroups.Kind, obj)
+	case *storagemigrationv1beta1.StorageVersionMigration:
+		seen.Put(kinds.StorageVersionMigrations.Kind, obj)
+	case *networkingv1.ServiceCIDR:
+		seen.Put(kinds.ServiceCIDRs.Kind, obj)
+	case *networkingv1.IPAddress:
+		seen.Put(kinds.IPAddresses.Kind, obj)
+	case *rbacv1.ClusterRole:
+		seen.Put(kinds.ClusterRoles.Kind, obj)
+	default:
+		return fmt.Errorf("the world holds a %T", obj)
+	}
+	return nil
 }

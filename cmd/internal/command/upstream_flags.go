@@ -63,33 +63,11 @@ func (m moot) Set(text string) error {
 	return nil
 }
 
-// off is such a flag that would turn something off that there is none of here; it says why.
-type off string
-
-func (off) String() string { return "false" }
-
-// Type is the word for a value in the usage text.
-func (off) Type() string { return "bool" }
-
-// Set takes false alone.
-func (o off) Set(text string) error {
-	on, err := strconv.ParseBool(text)
-	if err != nil {
-		return err
-	}
-	if on {
-		return fmt.Errorf("it is false and nothing else, since %s; take it out", string(o))
-	}
-	return nil
-}
-
 func addMoot(f *pflag.FlagSet) {
-	const attachments = "what is attached is looked at whenever it changes"
-	f.Var(off(attachments), "disable-attach-detach-reconcile-sync", "no other value than kube-controller-manager's default: "+attachments)
-	f.Lookup("disable-attach-detach-reconcile-sync").NoOptDefVal = "true"
 	const (
 		joined   = "changes that come while the last ones are written are joined without waiting"
 		recycled = "volumes are not recycled here"
+		attached = "what is attached is looked at whenever it changes"
 	)
 	for _, m := range []moot{
 		{"endpoint-updates-batch-period", time.Duration(0), joined},
@@ -106,7 +84,8 @@ func addMoot(f *pflag.FlagSet) {
 		{"pv-recycler-minimum-timeout-hostpath", 60, recycled},
 		{"pv-recycler-timeout-increment-hostpath", 30, recycled},
 		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
-		{"attach-detach-reconcile-sync-period", time.Minute, attachments},
+		{"attach-detach-reconcile-sync-period", time.Minute, attached},
+		{"disable-attach-detach-reconcile-sync", false, attached},
 	} {
 		made := f.VarPF(m, m.flag, "", "no other value than kube-controller-manager's default: "+m.since)
 		if m.is == false {
@@ -127,8 +106,7 @@ var instead = []struct{ flags, do string }{
 	{"bind-address= secure-port= permit-", "health, metrics and profiles are served at --health-address; take it out"},
 	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
-	{"cloud- cluster- configure-cloud- external-cloud- node-sync-period= route-reconciliation " +
-		"enable-dynamic-provisioning= enable-hostpath attach-detach- disable-attach-detach disable-force-detach flex-volume pv-recycler pvclaimbinder concurrent-device-taint-eviction-syncs= concurrent-service-syncs=",
+	{"cloud- cluster-name= configure-cloud- external-cloud- node-sync-period= route-reconciliation flex-volume concurrent-service-syncs=",
 		"it is of a controller that stays with kube-controller-manager; leave it there"},
 }
 

@@ -48,7 +48,7 @@ func TestFlagsThatAreElsewhere(t *testing.T) {
 		"--leader_elect=true":             "nobody leads here",
 		"--kube-api-qps=20":               "--max-requests-in-flight",
 		"--controller-shutdown-timeout=1": "set --shutdown-timeout",
-		"--cluster-cidr=10.0.0.0/8":       "stays with kube-controller-manager",
+		"--cluster-name=kubernetes":       "stays with kube-controller-manager",
 		"--secure-port=10257":             "--health-address",
 		"--replicas=3":                    "",
 	} {

@@ -124,8 +124,9 @@ func Whole() Config {
 			gate.PodCertificateRequest:  true,
 			gate.DRADeviceTaintRules:    true,
 			gate.StorageVersionMigrator: true,
+			gate.ClusterTrustBundle:     true,
 		},
-	, Gates: gate.Set{gate.ClusterTrustBundle: true}}
+	}
 }
 
 func (c Config) autoscaling() Autoscaling {

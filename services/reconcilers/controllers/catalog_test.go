@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, Signers: Whole().Signers, Gates: Whole().Gates, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}, Services: []string{"10.0.0.0/24"}}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}, Attaching: Attaching{Patient: true}}
+var config = Config{RootCA: []byte("CERTIFICATE"), Tokens: true, Signers: Whole().Signers, StorageVersions: true, Gates: Whole().Gates, EndpointsPerSlice: 7, MirroredPerSubset: 8, TerminatedPods: 9, QuotaPeriod: 11, TokenPeriod: 12, Nodes: Nodes{Grace: 12, Startup: 13, Rate: 14, Secondary: 15, Many: 16, Large: 17}, Ranges: Ranges{Cluster: []Range{{CIDR: "10.0.0.0/16", Mask: 24}}, Services: []string{"10.0.0.0/24"}}, Autoscaling: Autoscaling{Period: 18, Stabilization: 19, Tolerance: 20, Startup: 21, Readiness: 22}, Attaching: Attaching{Patient: true}}
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
@@ -110,8 +110,8 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{
-		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller node-ipam-controller kube-apiserver-serving-clustertrustbundle-publisher-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
-		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller node-ipam-controller kube-apiserver-serving-clustertrustbundle-publisher-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*":                         "podgroup-protection-controller serviceaccount-token-controller root-ca-certificate-publisher-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
+		"*,-root-ca-cert-publisher": "podgroup-protection-controller serviceaccount-token-controller certificatesigningrequest-signing-controller podcertificaterequest-cleaner-controller kube-apiserver-serving-clustertrustbundle-publisher-controller node-ipam-controller storageversion-garbage-collector-controller storage-version-migrator-controller",
 		"serviceaccount-token":      "serviceaccount-token-controller",
 		"garbagecollector":          "",
 		"-serviceaccount-token,-root-ca-cert-publisher,-podcertificaterequest-cleaner-controller,-csrsigning,-kube-apiserver-serving-clustertrustbundle-publisher-controller,-storage-version-gc,-podgroup-protection-controller,-svm,-nodeipam,*": "",

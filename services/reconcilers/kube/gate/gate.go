@@ -56,8 +56,8 @@ var readers = map[string][]string{
 	GenericWorkload:       {"podgroup-protection-controller"},
 	PodCertificateRequest: {"podcertificaterequest-cleaner-controller"},
 
-	StorageVersionMigrator:                      {"storage-version-migrator-controller"},
-	ClusterTrustBundle: {"kube-apiserver-serving-clustertrustbundle-publisher-controller"},
+	StorageVersionMigrator: {"storage-version-migrator-controller"},
+	ClusterTrustBundle:     {"kube-apiserver-serving-clustertrustbundle-publisher-controller"},
 
 	HPAScaleToZero:                              {"horizontal-pod-autoscaler-controller"},
 	HPAConfigurableTolerance:                    {"horizontal-pod-autoscaler-controller"},
