@@ -137,7 +137,7 @@ func TestMatrix(t *testing.T) {
 		names := identitiesIn(t, who)
 		w.await(t, names[0], attempt(rightsIn(rules)[0]))
 		fmt.Fprintf(&table, "== %s of deployments/%s/%s\n", m.role, m.folder, m.file)
-		for _, identity := range append([]string{"", "attachdetach-controller"}, names...) {
+		for _, identity := range append([]string{"", "route-controller"}, names...) {
 			row := map[string][]string{}
 			for _, p := range asked {
 				got := w.ask(t, identity, p)

@@ -120,7 +120,7 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 	pod := func(pod, node string) {
 		eventually(t, "the pod can be created", func() string {
 			_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{
-				NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "nobody/runs:it"}},
+				NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
 				Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}},
 			}}, metav1.CreateOptions{})
 			return made(err)

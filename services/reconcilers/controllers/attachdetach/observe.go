@@ -92,7 +92,7 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 }
 
 // held is the volume of an attachment; ok is false for one that is not named as this
-// controller names them, so that it is somebody else's.
+// controller names them, so that it is another program's.
 func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment) (h Held, ok bool) {
 	h = Held{Attachment: *a}
 	source := a.Spec.Source

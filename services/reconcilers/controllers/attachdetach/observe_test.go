@@ -129,10 +129,10 @@ func TestAttachmentsOfOthers(t *testing.T) {
 		edit   func(s *scene)
 		wanted []bool
 	}{
-		"another name":       {func(s *scene) { s.at.Name = "by-hand" }, nil},
-		"no volume":          {func(s *scene) { s.at.Spec.Source.PersistentVolumeName = nil }, nil},
-		"a volume of nobody": {func(s *scene) { s.pv.Spec.CSI = nil }, nil},
-		"volume gone":        {func(s *scene) { s.pv.Name = "pv-2" }, nil},
+		"another name":          {func(s *scene) { s.at.Name = "by-hand" }, nil},
+		"no volume":             {func(s *scene) { s.at.Spec.Source.PersistentVolumeName = nil }, nil},
+		"a volume of no driver": {func(s *scene) { s.pv.Spec.CSI = nil }, nil},
+		"volume gone":           {func(s *scene) { s.pv.Name = "pv-2" }, nil},
 		"gone and in use": {func(s *scene) {
 			s.pv.Name, s.node.Status.VolumesInUse = "pv-2", []corev1.UniqueVolumeName{"kubernetes.io/csi/d^x", volume.Name()}
 		}, []bool{false}},

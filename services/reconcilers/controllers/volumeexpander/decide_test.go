@@ -44,7 +44,7 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 }
 
 // toThePoint: a claim that asks for no more than it has is left alone, and so is one whose
-// volume is another's. What is told is told of the claim, and names nobody else's plugin.
+// volume is another's. What is told is told of the claim, and names no other plugin.
 func toThePoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	d := c.Decide(v, now)
 	asked, had := v.Claim.Spec.Resources.Requests[corev1.ResourceStorage], v.Claim.Status.Capacity[corev1.ResourceStorage]
