@@ -24,7 +24,7 @@ var shares = map[string][]string{
 		"garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller", "storage-version-migrator-controller", "ttl-after-finished-controller",
 	},
 	WriterCredentials: {
-		"bootstrap-signer-controller", "certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "certificatesigningrequest-signing-controller", "clusterrole-aggregation-controller",
+		"bootstrap-signer-controller", "certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "certificatesigningrequest-signing-controller", "clusterrole-aggregation-controller", "kube-apiserver-serving-clustertrustbundle-publisher-controller",
 		"legacy-serviceaccount-token-cleaner-controller", "podcertificaterequest-cleaner-controller", "root-ca-certificate-publisher-controller",
 		"serviceaccount-controller", "serviceaccount-token-controller",
 		"token-cleaner-controller",

@@ -1,0 +1,58 @@
+package system
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"testing"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/clustertest"
+)
+
+// TestTheRootCertificateInABundle: where bundles are served and the gate is on, the root
+// certificate is published as one of the API server's signer, comes back where somebody deletes
+// it, and ends the bundle of an older certificate; those of other signers stay.
+func TestTheRootCertificateInABundle(t *testing.T) {
+	t.Parallel()
+	const gate = "--feature-gates=ClusterTrustBundle=true"
+	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gate, "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Stop()) })
+	bundles := s.kube.CertificatesV1beta1().ClusterTrustBundles()
+	ca, err := os.ReadFile(s.RootCAFile())
+	must(t, err)
+	put := func(name, signer string) {
+		_, err := bundles.Create(t.Context(), &certificatesv1beta1.ClusterTrustBundle{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: string(ca)},
+		}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	put("kubernetes.io:kube-apiserver-serving:older", "kubernetes.io/kube-apiserver-serving")
+	put("example.com:signer:other", "example.com/signer")
+	s.run(t, gate)
+	sum := sha256.Sum256(ca)
+	name := fmt.Sprintf("kubernetes.io:kube-apiserver-serving:%x", sum[:12])
+	published := func() string {
+		b, err := bundles.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if b.Spec.SignerName != "kubernetes.io/kube-apiserver-serving" || b.Spec.TrustBundle != string(ca) {
+			return fmt.Sprintf("it is %+v", b.Spec)
+		}
+		return ""
+	}
+	eventually(t, "the root certificate is published", published)
+	eventually(t, "the older bundle goes", func() string {
+		_, err := bundles.Get(t.Context(), "kubernetes.io:kube-apiserver-serving:older", metav1.GetOptions{})
+		return gone(err)
+	})
+	must(t, bundles.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	eventually(t, "it is published again", published)
+	if _, err := bundles.Get(t.Context(), "example.com:signer:other", metav1.GetOptions{}); err != nil {
+		t.Errorf("the bundle of another signer: %v", err)
+	}
+}
