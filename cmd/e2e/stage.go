@@ -105,6 +105,7 @@ func (s *stage) startMillrace(ctx context.Context, o options, as localcluster.Us
 	args := append([]string{
 		"run", "--kubeconfig=" + s.Kubeconfig(as), "--data-dir=" + data, "--root-ca-file=" + s.RootCAFile(),
 		"--service-account-private-key-file=" + s.ServiceAccountKeyFile(),
+		"--cluster-signing-cert-file=" + s.RootCAFile(), "--cluster-signing-key-file=" + s.RootCAKeyFile(),
 		"--controllers=" + strings.Join(underTest(o), ","), "--health-address=" + s.health, "--nats-listen=" + s.nats,
 	}, settings...)
 	p, err := s.Run("millrace", o.binary, append(args, more...)...)
