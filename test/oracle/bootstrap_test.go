@@ -2,7 +2,9 @@ package oracle_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,4 +69,62 @@ func bootstrapToken(t *rapid.T, name string) *corev1.Secret {
 		s.Finalizers, s.DeletionTimestamp = []string{"example.com/held"}, ptr(before(oracle.Now, 1))
 	}
 	return s
+}
+
+// Both give cluster-info the same signatures, byte for byte.
+func TestClusterInfoIsSignedAsUpstreams(t *testing.T) {
+	made, gone := 0, 0
+	rapid.Check(t, func(r *rapid.T) {
+		world := signingWorld(r)
+		before := world[0].(*corev1.ConfigMap).DeepCopy().Data
+		theirs, err := oracle.SignedByThem(t, world)
+		if err != nil {
+			r.Fatal(err)
+		}
+		ours, err := oracle.SignedByUs(t, world)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if !maps.Equal(theirs, ours) {
+			r.Fatalf("upstream has it hold %v, and ours %v of\n%s", theirs, ours, page(r, world))
+		}
+		for key := range theirs {
+			if _, there := before[key]; !there {
+				made++
+			}
+		}
+		for key := range before {
+			if _, there := theirs[key]; !there {
+				gone++
+			}
+		}
+	})
+	if made == 0 || gone == 0 {
+		t.Errorf("upstream makes %d signatures and takes %d away: the worlds are too dull", made, gone)
+	}
+}
+
+// signingWorld is cluster-info and some Secrets that look like tokens that sign.
+func signingWorld(t *rapid.T) []runtime.Object {
+	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo, UID: "info", ResourceVersion: "10"}}
+	info.Data = map[string]string{"mine": "x"}
+	if rapid.IntRange(0, 7).Draw(t, "with content") > 0 {
+		info.Data["kubeconfig"] = rapid.SampledFrom([]string{"apiVersion: v1\nkind: Config\n", "", "\u00fc <&>"}).Draw(t, "content")
+	}
+	ids := []string{"abcdef", "012345", "fedcba", "abcdefg", "ABCDEF"}
+	for _, id := range ids {
+		if rapid.IntRange(0, 3).Draw(t, "signed by "+id) == 0 {
+			info.Data["jws-kubeconfig-"+id] = "a signature"
+		}
+	}
+	world := []runtime.Object{info}
+	for i, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 4, rapid.ID[string]).Draw(t, "tokens") {
+		secret := bootstrapToken(t, rapid.SampledFrom([]string{"bootstrap-token-", "bootstrap-token-", "bootstrap-token-", "token-"}).Draw(t, "prefix")+strings.ToLower(id))
+		secret.Name = fmt.Sprint(secret.Name, map[bool]string{true: fmt.Sprint("-", i)}[id == "ABCDEF"]) // another name than that of any other
+		secret.Data["token-id"] = []byte(rapid.SampledFrom([]string{id, id, id, id, "", "others"}).Draw(t, "id"))
+		secret.Data["token-secret"] = []byte(rapid.SampledFrom([]string{"0123456789abcdef", "fedcba9876543210", ""}).Draw(t, "secret"))
+		secret.Data["usage-bootstrap-signing"] = []byte(rapid.SampledFrom([]string{"true", "true", "true", "True", ""}).Draw(t, "usage"))
+		world = append(world, secret)
+	}
+	return world
 }
