@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -23,7 +24,7 @@ func objectsOf(t *testing.T, s *fakeserver.Server, q events.ObjectsQuestion) (ev
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := carry(t, open(t, s), plan.Options{}, events.Command{
+	r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 1 }), plan.Options{}, events.Command{
 		Verb: events.VerbAsk, Kind: kinds.StorageVersionMigrations.Name, Version: "v1beta1", Name: "m", Subresource: events.SubObjects,
 		Body: body, Note: body, If: &events.If{UID: "uid-m"},
 	})[0]
@@ -132,6 +133,9 @@ func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	}
 	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
 		t.Errorf("of what is not served, while another group says nothing, it is told %+v, %+v", found, r)
+	}
+	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "deployments.apps"}); r.Status != events.Failed {
+		t.Errorf("of what may be served, while its group says nothing, it is told %+v, %+v", found, r)
 	}
 	s.Break(broken("/apis/apps/v1/replicasets"))
 	if _, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Refused || r.Code != 403 {
