@@ -112,6 +112,9 @@ var Secrets = Of[*metav1.PartialObjectMetadata]{Kind{Name: "secrets", Version: "
 // never read.
 var Events = Of[*corev1.Event]{core("events", "Event", namespaced)}
 
+// CustomResourceDefinitions are asked for and written, and are not on the bus.
+var CustomResourceDefinitions = inGroup("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", clusterScoped)
+
 const (
 	namespaced    = true
 	clusterScoped = false
@@ -136,7 +139,7 @@ func Lookup(name Name) (kind Kind, known bool) {
 // listed are the kinds of this package.
 var listed = byName(
 	ConfigMaps.Kind, Endpoints.Kind, Namespaces.Kind, Nodes.Kind, PersistentVolumeClaims.Kind, PersistentVolumes.Kind, Pods.Kind,
-	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind,
+	ReplicationControllers.Kind, ResourceQuotas.Kind, ServiceAccounts.Kind, Services.Kind, Secrets.Kind, Events.Kind, CustomResourceDefinitions,
 	ControllerRevisions.Kind, DaemonSets.Kind, Deployments.Kind, ReplicaSets.Kind, StatefulSets.Kind,
 	HorizontalPodAutoscalers.Kind, CronJobs.Kind, Jobs.Kind, CertificateSigningRequests.Kind, PodCertificateRequests.Kind, ClusterTrustBundles.Kind, Leases.Kind, EndpointSlices.Kind, IPAddresses.Kind, ServiceCIDRs.Kind, DeviceClasses.Kind, ResourceClaims.Kind, ResourceClaimTemplates.Kind,
 	ResourceSlices.Kind, DeviceTaintRules.Kind,

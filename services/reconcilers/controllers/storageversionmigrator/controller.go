@@ -41,9 +41,7 @@ import (
 type migration = storagemigrationv1beta1.StorageVersionMigration
 
 // definitions are CustomResourceDefinitions, of which only what is asked for is known.
-var definitions = kinds.Kind{
-	Name: "customresourcedefinitions.apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Form: kinds.Full,
-}
+var definitions = kinds.CustomResourceDefinitions
 
 // Controller is the migrator. A key is a StorageVersionMigration.
 var Controller = reconcile.Controller[View]{
