@@ -343,6 +343,14 @@ var forgeries = []forgery{
 		within(body, "metadata")["finalizers"] = []any{"example.com/forged"}
 	})},
 	{"a label of a claim", changed("persistentvolumeclaims", func(body map[string]any) { labelled(within(body, "metadata"), "labels") })},
+	{"a claim to other devices", claimed(func(body map[string]any) {
+		within(within(body, "spec"), "devices")["requests"] = []any{map[string]any{"name": "r", "exactly": map[string]any{"deviceClassName": "gpus", "adminAccess": true}}}
+	})},
+	{"a label of a claim to devices", claimed(func(body map[string]any) { labelled(within(body, "metadata"), "labels") })},
+	{"an annotation of a claim to devices", claimed(func(body map[string]any) { labelled(within(body, "metadata"), "annotations") })},
+	{"a finalizer of a claim to devices", claimed(func(body map[string]any) {
+		within(body, "metadata")["finalizers"] = []any{"example.com/forged"}
+	})},
 	{"another template in a revision", func(h honest, c *events.Command) bool {
 		return c.Kind == "controllerrevisions.apps" && (c.Verb == events.VerbCreate || c.Verb == events.VerbUpdate) && bodied(func(body map[string]any) bool {
 			within(within(within(within(body, "data"), "spec"), "template"), "spec")["hostNetwork"] = true
@@ -477,6 +485,13 @@ func changed(kind kinds.Name, change func(body map[string]any)) func(honest, *ev
 	return func(h honest, c *events.Command) bool {
 		return c.Verb == events.VerbUpdate && c.Kind == kind && c.Subresource == "" && h.d.Owns != nil && h.d.Owns.Name != kind &&
 			bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+	}
+}
+
+// claimed changes a claim to devices that is made.
+func claimed(change func(body map[string]any)) func(honest, *events.Command) bool {
+	return func(h honest, c *events.Command) bool {
+		return c.Verb == events.VerbCreate && c.Kind == kinds.ResourceClaims.Name && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
 	}
 }
 

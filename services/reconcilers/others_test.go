@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -95,6 +97,54 @@ func TestAPodOfAnEarlierRevision(t *testing.T) {
 		}
 		if reads > 1 {
 			t.Errorf("%s: the revision is read %d times", what, reads)
+		}
+	}
+}
+
+// A claim to devices is a copy of one of the templates that its pod names. Where those are
+// others now, or not known, that is no proof of a forgery.
+func TestAClaimOfATemplate(t *testing.T) {
+	made := func() honest {
+		return firstOf(t, "resourceclaim-controller", func(h *honest) bool { return h.story == "first.txtar" })
+	}
+	asks := made().read
+	template := func(change func(*resourcev1.ResourceClaimTemplate)) func(events.Ref) metav1.Object {
+		return func(ref events.Ref) metav1.Object {
+			found, ok := asks(ref).(*resourcev1.ResourceClaimTemplate)
+			if !ok {
+				t.Fatalf("%v is no template", ref)
+			}
+			change(found)
+			return found
+		}
+	}
+	for what, c := range map[string]struct {
+		pod         func(*corev1.Pod)
+		read        func(events.Ref) metav1.Object
+		fits, stale bool
+	}{
+		"as it is":       {func(*corev1.Pod) {}, template(func(*resourcev1.ResourceClaimTemplate) {}), true, false},
+		"with new spec":  {func(*corev1.Pod) {}, template(func(t *resourcev1.ResourceClaimTemplate) { t.Spec.Spec.Devices.Requests = nil }), false, true},
+		"with new label": {func(*corev1.Pod) {}, template(func(t *resourcev1.ResourceClaimTemplate) { t.Spec.Labels["new"] = "label" }), false, true},
+		"that is gone":   {func(*corev1.Pod) {}, none, false, true},
+		"that the pod does not name": {func(p *corev1.Pod) { p.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil }, func(ref events.Ref) metav1.Object {
+			t.Errorf("%v is read", ref)
+			return nil
+		}, false, false},
+		"that the pod names second": {func(p *corev1.Pod) {
+			other := "other"
+			p.Spec.ResourceClaims = append([]corev1.PodResourceClaim{{Name: "first", ResourceClaimTemplateName: &other}}, p.Spec.ResourceClaims...)
+		}, asks, true, false},
+	} {
+		h := made()
+		h.read = c.read
+		pod, ok := h.own.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("the turn is about %T", h.own)
+		}
+		c.pod(pod)
+		if err := h.fits(h.command); (err == nil) != c.fits || errors.Is(err, events.ErrSuperseded) != c.stale {
+			t.Errorf("a claim of a template %s: %v", what, err)
 		}
 	}
 }

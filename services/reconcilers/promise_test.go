@@ -85,7 +85,7 @@ var worst = map[string]string{
 	"node-ipam-controller":                                           "give a node that has no range of addresses any that no other node has a part of, also one outside of the cluster's",
 	"taint-eviction-controller":                                      "delete any pod, with the time that it has to end",
 	"ttl-controller":                                                 "say in an annotation how long kubelets keep Secrets",
-	"resourceclaim-controller":                                       "create any ResourceClaim in the name of a pod that is there, give a pod's entries other claims, reserve claims for any pods, take their reservations and devices away, and delete them",
+	"resourceclaim-controller":                                       "create ResourceClaims of templates in the name of pods that ask for them, give a pod's entries other claims, reserve claims for any pods, take their reservations and devices away, and delete them",
 	"ephemeral-volume-controller":                                    "create the claims that a pod asks for, though it is gone",
 	"persistentvolumeclaim-protection-controller":                    "take the finalizers off any claim, so that one in use can be deleted",
 	"persistentvolume-protection-controller":                         "take the finalizers off any volume, so that one in use can be deleted",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
@@ -196,6 +198,9 @@ func (c copied) holds(of events.Command, body map[string]any, f *facts) error {
 	if err != nil {
 		return err
 	}
+	if c.of != "" {
+		return c.holdsOf(of, part, f)
+	}
 	where, differs := c.differs(of.Name, part, f.own, f.own)
 	if !differs {
 		return nil
@@ -211,6 +216,27 @@ func (c copied) holds(of events.Command, body map[string]any, f *facts) error {
 		return f.own.differs("the body's %s%.80s is not that of the key's object or of its revision, %s", c.to, where, c.from)
 	}
 	return nil
+}
+
+// holdsOf tells whether a part of a body is that part of one of the objects that the key's
+// object names. That it is of none as they are now is no proof of a forgery: a turn does not
+// say which versions of them it saw.
+func (c copied) holdsOf(of events.Command, part json.RawMessage, f *facts) error {
+	names := texts(f.own.at(c.namedBy))
+	for _, name := range names {
+		ref := events.Ref{Kind: c.of, Namespace: of.Namespace, Name: name}
+		object := remembered(&f.others, ref, "", func() metav1.Object { return f.read(ref) })
+		if object.get() == nil {
+			continue
+		}
+		if _, differs := c.differs(of.Name, part, object, f.own); !differs {
+			return nil
+		}
+	}
+	if len(names) == 0 {
+		return f.own.differs("the key's object names no %s in %s, of which the body's %s would be", c.of, c.namedBy, c.to)
+	}
+	return fmt.Errorf("%w: the body's %s is not that of any %s that the key's object names, %s", events.ErrSuperseded, c.to, c.of, c.from)
 }
 
 // differs tells where a part of the body of an object of a name differs from that part of

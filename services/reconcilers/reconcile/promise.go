@@ -44,6 +44,8 @@ type copied struct {
 	plus     []string
 	revision bool
 	claims   redact.Path
+	of       kinds.Name // empty: the key's object
+	namedBy  redact.Path
 }
 
 func (w Writes) read() []promise {
@@ -85,7 +87,11 @@ func undecoded(w Write, field string) bool {
 }
 
 func (c Copy) read() copied {
-	return copied{path(c.To), path(c.From), paths(c.But), c.Plus, c.Revision, path(c.Claims)}
+	read := copied{to: path(c.To), from: path(c.From), but: paths(c.But), plus: c.Plus, revision: c.Revision, claims: path(c.Claims)}
+	if c.Of != nil {
+		read.of, read.namedBy = c.Of.Kind, path(c.Of.By)
+	}
+	return read
 }
 
 func path(text string) redact.Path {

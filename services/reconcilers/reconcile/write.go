@@ -131,6 +131,14 @@ type Copy struct {
 	// has claims of its own: To are volumes, and such a claim is named after its volume and
 	// the pod. Empty: none.
 	Claims string
+	// Of, when set, is whose part From is, instead of the key's object.
+	Of *Named
+}
+
+// Named are the objects of a kind in the key's namespace that the key's object names in a field.
+type Named struct {
+	Kind kinds.Name
+	By   string
 }
 
 // Elements are a list in a body that has the elements which that list of the object has, in their
@@ -198,6 +206,9 @@ func (w Write) String() string {
 	}
 	for _, c := range w.Copies {
 		add(true, ", its %s a copy of %s", c.To, c.From)
+		if c.Of != nil {
+			add(true, " in %s, named in its %s", c.Of.Kind, c.Of.By)
+		}
 		add(c.Revision, " or of a revision of it")
 		add(c.Claims != "", " but for the pod's own claims, named in %s", c.Claims)
 		add(len(c.But)+len(c.Plus) > 0, " but for %s", strings.Join(slices.Concat(c.But, c.Plus), ", "))

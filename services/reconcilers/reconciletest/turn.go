@@ -73,10 +73,11 @@ func Turn(d reconcile.Description, view json.RawMessage) (t events.Turn, own met
 		if own != nil || t.Key.Kind != "" {
 			t.Kind, t.UID, t.ResourceVersion = d.Owns.Name, object.UID, object.ResourceVersion
 		}
-		if t.Key.Kind != "" {
-			t.Kind = t.Key.Kind
+		if of, known := kinds.Lookup(t.Key.Kind); known {
+			t.Kind = of.Name
+			own, err = ownOf(of, text)
 		}
-		return t, own, nil
+		return t, own, err
 	}
 	return elsewhere(t, fields)
 }
@@ -96,7 +97,7 @@ func about(t events.Turn, text json.RawMessage) (events.Turn, metav1.Object, err
 	return t, meta, nil
 }
 
-// ownOf is the object of a kind, as a controller's views have it.
+// ownOf is the object of a kind, as a controller'skind views havethat it.a turn is about.
 func ownOf(kind kinds.Kind, text json.RawMessage) (metav1.Object, error) {
 	if kind.Name == kinds.Secrets.Name {
 		var secret metav1.PartialObjectMetadata

@@ -28,12 +28,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/kube/device"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
-	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // protection is the finalizer that the scheduler puts on a claim when it allocates devices.
 const protection = resourcev1.Finalizer
+
+// made are the paths that a new claim may hold.
+var made = []string{".metadata.labels", ".metadata.annotations", ".metadata.ownerReferences", ".spec"}
+
+// templates are those that a pod asks for claims by.
+var templates = &reconcile.Named{Kind: kinds.ResourceClaimTemplates.Name, By: ".spec.resourceClaims[*].resourceClaimTemplateName"}
 
 // Controller is the claim controller under the default feature gates. A key is a claim or a pod.
 var Controller = New(nil)
@@ -54,7 +59,11 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.ResourceClaimTemplates.Kind, Keys: keysOfTemplate},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.ResourceClaims.Name, On: reconcile.Beside, Child: true, Fields: template.Made},
+			{Verb: events.VerbCreate, Kind: kinds.ResourceClaims.Name, On: reconcile.Beside, Child: true, Fields: made, Copies: []reconcile.Copy{
+				{To: ".spec", From: ".spec.spec", Of: templates},
+				{To: ".metadata.labels", From: ".spec.metadata.labels", Of: templates},
+				{To: ".metadata.annotations", From: ".spec.metadata.annotations", But: []string{"['" + resourcev1.PodResourceClaimAnnotation + "']"}, Of: templates},
+			}},
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, How: []types.PatchType{types.ApplyPatchType}, Fields: []string{".status.resourceClaimStatuses"}},
 			{Verb: events.VerbAsk, Kind: kinds.Pods.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.ResourceClaims.Name, Subresource: "status", On: reconcile.Itself},
