@@ -5,8 +5,8 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULES := pkg/events services/watcher services/reconcilers services/writer cmd test
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-# Modules that need k8s.io/kubernetes or Prometheus itself, outside go.work.
-OUTSIDE := test/oracle test/observability/rules
+# Modules that need k8s.io/kubernetes, Prometheus or Helm itself, outside go.work.
+OUTSIDE := test/oracle test/observability/rules test/helm
 LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
 IMAGE ?= millrace:dev
 BINARY ?= bin/millrace
@@ -87,7 +87,8 @@ $(GOTESTSUM): tools/tests/go.mod
 	cd tools/tests && GOWORK=off $(GO) build -o $@ gotest.tools/gotestsum
 
 # Tests with servers, disks and clocks wait more than they work: many of them at a time.
-unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of history, and a bus that is damaged or loses things
+unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of history, the Helm chart, and a bus that is damaged or loses things
+	cd test/helm && export GOWORK=off && $(call tests,$@-helm) -timeout 20m .
 	$(call tests,$@) -p 4 -parallel 8 -timeout 20m $(filter-out ./test/...,$(PACKAGES)) $(addprefix ./test/,$(addsuffix /...,arch corpus history manifests integrity turns notary))
 
 sim: $(GOTESTSUM) ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
@@ -110,7 +111,7 @@ corpus-record: ## make the records of test/corpus anew, where decisions are mean
 oracle: $(GOTESTSUM) ## the same decisions as upstream's own controllers
 	cd test/oracle && export GOWORK=off && $(call tests,$@) -timeout 20m ./...
 
-rbac: ## write the roles under deployments anew, from what the controllers read and promise
+rbac: ## write the roles under deployments and the generated files of the chart anew, from what the controllers read and promise
 	UPDATE_ROLES=1 $(GO) test ./cmd/internal/command -run TestRolesAreGenerated -count=1
 
 # Levels that build programs of ours run each time (-count=1): go test knows what a test imports, not what it runs.
@@ -168,7 +169,7 @@ stories: ## rewrite the golden part of every story
 	$(GO) test ./services/reconcilers/controllers/... -update
 
 accounts: ## rewrite who may do what on the bus, deployments/nats/accounts.conf
-	mkdir -p bin && go run ./cmd/millrace bus accounts > bin/accounts.conf && mv bin/accounts.conf deployments/nats/accounts.conf
+	mkdir -p bin && go run ./cmd/millrace bus accounts > bin/accounts.conf && mv bin/accounts.conf deployments/nats/accounts.conf && cp deployments/nats/accounts.conf deployments/helm/millrace/files/
 
 tidy: ## sync the workspace and tidy every module, in this order: each builds without the workspace too
 	$(GO) work sync

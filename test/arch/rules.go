@@ -346,7 +346,7 @@ const (
 
 // foreign are modules of none of our programs: they only build other people's, or
 // hold our files against them, with the versions that those ask for.
-var foreign = []string{"test/cluster/kwok/go.mod", "test/observability/rules/go.mod", "tools/compose/go.mod", "tools/jaeger/go.mod"}
+var foreign = []string{"test/cluster/kwok/go.mod", "test/helm/go.mod", "test/observability/rules/go.mod", "tools/compose/go.mod", "tools/jaeger/go.mod"}
 
 // skipped are directories that hold no code of ours.
 var skipped = []string{".git", "testdata", "vendor", "node_modules"}
