@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// shipped are the values of a file of the chart.
+func (s *site) shipped(file string) map[string]any {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, "values", file+".yaml"))
+	s.ok(err)
+	return s.values(string(text))
+}
+
+// TestLife: the way of a cluster from a look to three writers and back. After each step what
+// the chart makes is there, as it is meant, and what it made before is gone.
+func TestLife(t *testing.T) {
+	s := at(t, "millrace-system")
+	s.apply("{apiVersion: v1, kind: Secret, metadata: {name: millrace-bus}, stringData: {passwords: a}}")
+	looks := s.install(s.values())
+	s.holds(looks, nil)
+	if s.has(looks, "Deployment", "millrace-writer") {
+		t.Error("a shadow has a writer")
+	}
+	acts := s.upgrade(s.shipped("kubernetes"))
+	s.holds(acts, looks)
+	if !s.has(acts, "Deployment", "millrace-writer") {
+		t.Error("who acts has no writer")
+	}
+	split := s.upgrade(s.shipped("kubernetes-split"))
+	s.holds(split, acts)
+	if s.has(split, "Deployment", "millrace-writer") || !s.has(split, "Deployment", "millrace-writer-collectors") {
+		t.Error("the writers are not three")
+	}
+	back := s.rollback(2)
+	s.holds(back, split)
+	if !s.has(back, "Deployment", "millrace-writer") || s.has(back, "Deployment", "millrace-writer-collectors") {
+		t.Error("the writers are not one again")
+	}
+	s.uninstall()
+	s.gone(back)
+	for _, kind := range []schema.GroupVersionResource{
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}, {Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "configmaps"},
+	} {
+		list, err := s.client.Resource(kind).List(t.Context(), metav1.ListOptions{})
+		s.ok(err)
+		for _, o := range list.Items {
+			if strings.HasPrefix(o.GetName(), "millrace") {
+				t.Errorf("%s %s is left", kind.Resource, o.GetName())
+			}
+		}
+	}
+	if s.there(s.objects("{apiVersion: v1, kind: Secret, metadata: {name: millrace-bus}}")[0]) == nil {
+		t.Error("the passwords of the bus went with the release")
+	}
+}
+
+// TestAllValuesAreTaken: the API server takes what the chart makes of each set of values that is
+// shipped or tested, and their pods are restricted ones.
+func TestAllValuesAreTaken(t *testing.T) {
+	var files []string
+	for _, pattern := range []string{chartDir + "/values/*.yaml", "../testdata/*.yaml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 11 {
+		t.Errorf("there are %d files of values", len(files))
+	}
+	for i, file := range files {
+		s := at(t, fmt.Sprintf("values-%d", i))
+		if i == 0 {
+			s.crds()
+		}
+		text, err := os.ReadFile(file)
+		s.ok(err)
+		all := s.install(s.values(string(text)))
+		s.holds(all, nil)
+		pods := 0
+		for _, o := range all {
+			if template, is, _ := unstructured.NestedMap(o.Object, "spec", "template"); is {
+				s.lets(o.GetName(), template)
+				pods++
+			}
+		}
+		if pods < 3 {
+			t.Errorf("%s has %d pods", file, pods)
+		}
+		s.uninstall()
+		s.gone(all)
+	}
+}
+
+// lets the namespace a pod of a template in, without making it.
+func (s *site) lets(name string, template map[string]any) {
+	s.Helper()
+	pod := &unstructured.Unstructured{Object: template}
+	pod.SetAPIVersion("v1")
+	pod.SetKind("Pod")
+	pod.SetName(name)
+	if _, err := s.resource(pod).Create(s.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}); err != nil && !strings.Contains(err.Error(), "no PriorityClass") {
+		s.Errorf("a pod of %s is not let in: %v", name, err)
+	}
+}
+
+func (s *site) has(all []*unstructured.Unstructured, kind, name string) bool {
+	return slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+}
+
+// holds tells that all objects are there as they are meant, and that none of before is that is
+// not among them.
+func (s *site) holds(all, before []*unstructured.Unstructured) {
+	s.Helper()
+	now := map[string]bool{}
+	for _, o := range all {
+		now[key(o)] = true
+		have := s.there(o)
+		if have == nil {
+			s.Errorf("%s is not there", key(o))
+			continue
+		}
+		for _, path := range lacking("", o.Object, have.Object) {
+			s.Errorf("%s%s", key(o), path)
+		}
+	}
+	s.gone(slices.DeleteFunc(slices.Clone(before), func(o *unstructured.Unstructured) bool { return now[key(o)] }))
+}
+
+// gone waits until no object is there.
+func (s *site) gone(all []*unstructured.Unstructured) {
+	s.Helper()
+	for _, o := range all {
+		s.eventually(key(o)+" is gone", func() bool {
+			found := s.there(o)
+			return found == nil || found.GetDeletionTimestamp() != nil && found.GetKind() == "PersistentVolumeClaim" // its protection is a controller's
+		})
+	}
+}
+
+// lacking are the fields that an object was meant to have and has not on the API server.
+func lacking(at string, meant, have any) (paths []string) {
+	switch meant := meant.(type) {
+	case map[string]any:
+		fields, is := have.(map[string]any)
+		if !is && len(meant) > 0 {
+			return []string{at + " is not there"}
+		}
+		for name, value := range meant {
+			paths = append(paths, lacking(at+"."+name, value, fields[name])...)
+		}
+	case []any:
+		list, _ := have.([]any)
+		if len(list) != len(meant) {
+			return []string{fmt.Sprintf("%s has %d entries, not %d", at, len(list), len(meant))}
+		}
+		for i := range meant {
+			paths = append(paths, lacking(fmt.Sprintf("%s[%d]", at, i), meant[i], list[i])...)
+		}
+	default:
+		if !reflect.DeepEqual(meant, have) && meant != nil && meant != "" {
+			paths = append(paths, fmt.Sprintf("%s is %v, not %v", at, have, meant))
+		}
+	}
+	return paths
+}
