@@ -120,6 +120,7 @@ promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies,
 
 system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
 	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 2 -parallel 4 -timeout 40m
+	cd test/helm && export GOWORK=off && $(call tests,$@-helm) -count=1 -timeout 30m ./cluster
 
 observability: $(GOTESTSUM) ## what an operator sees: metrics of the running services, rules, dashboards, runbook
 	cd test/observability/rules && GOWORK=off $(GO) test -timeout 20m ./...

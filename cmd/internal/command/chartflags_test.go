@@ -1,0 +1,63 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/millrace/millrace/cmd/internal/settings"
+)
+
+// TestTheChartHoldsFlags: what the chart tells the services, with each of the values for which
+// test/helm keeps what it makes, are flags of ours with values that they take.
+func TestTheChartHoldsFlags(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(checkout, "test", "helm", "testdata", "*.golden"))
+	ok(t, err)
+	told, started := 0, 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		ok(t, err)
+		for document := range strings.SplitSeq(string(text), "---\n") {
+			var kind struct{ Kind string }
+			ok(t, yaml.Unmarshal([]byte(document), &kind))
+			switch kind.Kind {
+			case "Deployment", "StatefulSet": // their pods are written alike
+				var d appsv1.Deployment
+				ok(t, yaml.Unmarshal([]byte(document), &d))
+				args := d.Spec.Template.Spec.Containers[0].Args
+				if err := subcommand(t, args[0]).ParseFlags(args[1:]); err != nil {
+					t.Errorf("%s: %s: %v", file, d.Name, err)
+				}
+				started++
+			case "ConfigMap":
+				var m corev1.ConfigMap
+				ok(t, yaml.Unmarshal([]byte(document), &m))
+				if m.Name == "millrace" {
+					told++
+					filled(t, file, m)
+				}
+			}
+		}
+	}
+	if len(files) < 6 || told != len(files) || started < 4*len(files) {
+		t.Errorf("%d files have %d settings and %d programs", len(files), told, started)
+	}
+}
+
+// filled fills the flags of each service from its file of settings.
+func filled(t *testing.T, from string, m corev1.ConfigMap) {
+	t.Helper()
+	for service, name := range map[string]string{"watcher": "services", "reconcilers": "services", "writer": "services", "provisioner": "provisioner"} {
+		file := filepath.Join(t.TempDir(), name+".yaml")
+		ok(t, os.WriteFile(file, []byte(m.Data[name+".yaml"]), 0o600))
+		none := func(string) (string, bool) { return "", false }
+		if err := settings.Fill(subcommand(t, service).Flags(), file, none); err != nil {
+			t.Errorf("%s: %s: %v", from, service, err)
+		}
+	}
+}
