@@ -43,7 +43,7 @@ type site struct {
 	chart     *chart.Chart
 }
 
-// kubeconfig starts a control plane for the tests of this package, from the workspace, whose
+// start starts a control plane for the tests of this package, from the workspace, whose
 // version of the Kubernetes API is another than Helm's.
 func start(dir string) (kubeconfig string, stop func() error, err error) {
 	work, err := filepath.Abs(filepath.Join(checkout, "go.work"))
@@ -106,6 +106,8 @@ func at(t *testing.T, namespace string) *site {
 	s.chart, err = loader.Load(chartDir)
 	s.ok(err)
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", namespace))
+	// The account that kube-controller-manager would make: pods without one of their own have it.
+	s.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}")
 	return s
 }
 
