@@ -25,6 +25,7 @@ type rbacOptions struct {
 	impersonation     string
 	namespace, prefix string
 	writer, account   string
+	user              string
 	watchers          int
 }
 
@@ -43,6 +44,7 @@ func (o *rbacOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.prefix, "prefix", "millrace", "`beginning` of the names of roles; service accounts always begin with millrace")
 	f.StringVar(&o.writer, "writer", "writer", "`end` of the names of the writer's roles and service account, where there are several writers")
 	f.StringVar(&o.account, "account", "", "`name` of a service account that there is already, to which the writer's roles are given (default one is made)")
+	f.StringVar(&o.user, "user", "", "`name` of a user with a certificate to whom all roles are given, where one process is watcher and writer; no service account is made")
 	f.IntVar(&o.watchers, "watchers", 2, "identities of watchers: 2, of which one has --scope=built-in and the other, which may read Secrets, --scope=other; or 1 for all")
 }
 
@@ -58,6 +60,9 @@ func (o *rbacOptions) check() error {
 	}
 	if o.watchers != 1 && o.watchers != 2 {
 		return fmt.Errorf("read --watchers: %d is not 1 or 2", o.watchers)
+	}
+	if o.user != "" && (o.account != "" || o.watchers != 1) {
+		return fmt.Errorf("read --user: %s has every role: leave --account out, and set --watchers=1", o.user)
 	}
 	if slices.Contains(o.custom, rights.Any) && len(o.custom) > 1 {
 		return fmt.Errorf("read --custom-kinds: %q stands for every kind: give it alone, or the names without it", rights.Any)
@@ -85,6 +90,17 @@ deployments are its output.`,
 	}.cobra()
 }
 
+// subject is who is given roles: the user; a service account that there is; or one that is made.
+func (o *rbacOptions) subject(m *rights.Manifest, name, account string) rbacv1.Subject {
+	switch {
+	case o.user != "":
+		return rights.User(o.user)
+	case account != "":
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: account}
+	}
+	return m.Account(o.namespace, name)
+}
+
 func (o *rbacOptions) yaml() ([]byte, error) {
 	// What a flag of the services turns on has its rights, too.
 	chosen, err := controllers.Select(o.controllers, controllers.Whole())
@@ -98,7 +114,7 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 		m.Custom = append(m.Custom, kinds.Name(strings.TrimSpace(name)))
 	}
 	if slices.Contains(o.of, ofWatcher) {
-		who := m.Account(o.namespace, "millrace-watcher")
+		who := o.subject(&m, "millrace-watcher", "")
 		var other *rbacv1.Subject
 		if o.watchers == 2 {
 			another := m.Account(o.namespace, "millrace-watcher-other")
@@ -115,12 +131,11 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 	}
 	if slices.Contains(o.of, ofWriter) {
 		name := o.prefix + "-" + o.writer
-		who := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: o.account}
-		if o.account == "" {
-			who = m.Account(o.namespace, "millrace-"+o.writer)
-		}
+		who := o.subject(&m, "millrace-"+o.writer, o.account)
 		m.Writer(name, who)
-		scraped = append(scraped, who)
+		if !slices.Contains(scraped, who) {
+			scraped = append(scraped, who)
+		}
 	}
 	if slices.Contains(o.of, ofMetrics) && len(scraped) > 0 {
 		m.Delegator(first+"-delegator", scraped...)

@@ -69,6 +69,7 @@ func TestRBACRefusesWhatCannotBeMeant(t *testing.T) {
 		{"--of=reconcilers", `"reconcilers" is not watcher, writer, tokens or metrics`},
 		{"--impersonation=modern", `"modern" is not constrained or classic`},
 		{"--watchers=3", "3 is not 1 or 2"},
+		{"--user=millrace", "set --watchers=1"},
 		{"--custom-kinds=*,widgets.example.com", "give it alone"},
 	} {
 		o, flags := rbacOptions{}, pflag.NewFlagSet("rbac", pflag.ContinueOnError)

@@ -92,8 +92,8 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// at makes a namespace that lets restricted pods in alone.
-func at(t *testing.T, namespace string) *site {
+// to is Helm in a namespace that is there.
+func to(t *testing.T, namespace string) *site {
 	t.Helper()
 	s := &site{T: t, namespace: namespace, settings: cli.New(), config: action.NewConfiguration()}
 	s.settings.KubeConfig = kubeconfig
@@ -105,6 +105,13 @@ func at(t *testing.T, namespace string) *site {
 	s.ok(err)
 	s.chart, err = loader.Load(chartDir)
 	s.ok(err)
+	return s
+}
+
+// at makes a namespace that lets restricted pods in alone.
+func at(t *testing.T, namespace string) *site {
+	t.Helper()
+	s := to(t, namespace)
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", namespace))
 	// The account that kube-controller-manager would make: pods without one of their own have it.
 	s.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}")
