@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/cmd/internal/settings"
+	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
 // TestTheChartHoldsFlags: what the chart tells the services, with each of the values for which
@@ -40,6 +41,7 @@ func TestTheChartHoldsFlags(t *testing.T) {
 				if m.Name == "millrace" {
 					told++
 					filled(t, file, m)
+					divided(t, file, m)
 				}
 			}
 		}
@@ -58,6 +60,46 @@ func filled(t *testing.T, from string, m corev1.ConfigMap) {
 		none := func(string) (string, bool) { return "", false }
 		if err := settings.Fill(subcommand(t, service).Flags(), file, none); err != nil {
 			t.Errorf("%s: %s: %v", from, service, err)
+		}
+	}
+}
+
+// divided holds who acts by the settings to who is active by the values that they were made of.
+func divided(t *testing.T, golden string, m corev1.ConfigMap) {
+	t.Helper()
+	var told struct{ Flags map[string]any }
+	ok(t, yaml.Unmarshal([]byte(m.Data["services.yaml"]), &told))
+	text, err := os.ReadFile(strings.TrimSuffix(golden, ".golden") + ".yaml")
+	ok(t, err)
+	var values struct {
+		Controllers struct {
+			Default string
+			Modes   map[string]string
+		}
+	}
+	ok(t, yaml.Unmarshal(text, &values))
+	if values.Controllers.Default == "" {
+		values.Controllers.Default = "shadow" // the chart's own
+	}
+	list, _ := told.Flags["controllers"].(string)
+	chosen, err := controllers.Select(strings.Split(list, ","), controllers.Whole())
+	ok(t, err)
+	o := controllerOptions{}
+	if shadow, is := told.Flags["shadow"].(string); is {
+		o.shadow = strings.Split(shadow, ",")
+	}
+	all, err := o.divide(chosen, controllers.Whole())
+	ok(t, err)
+	for _, e := range controllers.Catalog() {
+		if !e.Exists() {
+			continue
+		}
+		mode := values.Controllers.Modes[e.Name]
+		if mode == "" {
+			mode = values.Controllers.Default
+		}
+		if acts, looks := includes(all.acting, e.Name), includes(all.looking, e.Name); acts != (mode == "active") || looks != (mode == "shadow") {
+			t.Errorf("%s: %s is %s; it acts: %t, it looks on: %t", golden, e.Name, mode, acts, looks)
 		}
 	}
 }

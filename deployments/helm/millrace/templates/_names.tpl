@@ -65,12 +65,18 @@
 {{- join "," $items -}}
 {{- end -}}
 
-{{/* The value of --shadow; empty where all act. */}}
+{{/* The value of --shadow; empty where all act. Where shadow is the default it names those that act,
+     so that a controller that is new looks on. */}}
 {{- define "millrace.shadow" -}}
-{{- $chosen := include "millrace.chosen" . | fromJson -}}
-{{- $shadow := list -}}{{- $active := false -}}
-{{- range $name, $mode := $chosen }}{{ if eq $mode "shadow" }}{{ $shadow = append $shadow $name }}{{ else }}{{ $active = true }}{{ end }}{{ end -}}
-{{- if $active }}{{ join "," $shadow }}{{ else }}*{{ end -}}
+{{- $facts := include "millrace.facts" . | fromYaml -}}
+{{- $items := list -}}
+{{- if eq .Values.controllers.default "shadow" }}{{ $items = list "*" }}{{ end -}}
+{{- range $name, $mode := .Values.controllers.modes -}}
+{{- $off := default false (get $facts.controllers $name).off -}}
+{{- if and (eq $mode "active") (eq $.Values.controllers.default "shadow") }}{{ $items = append $items (printf "-%s" $name) }}{{ end -}}
+{{- if and (eq $mode "shadow") (or (ne $.Values.controllers.default "shadow") $off) }}{{ $items = append $items $name }}{{ end -}}
+{{- end -}}
+{{- if include "millrace.active" . | fromJsonArray }}{{ join "," $items }}{{ else }}*{{ end -}}
 {{- end -}}
 
 {{/* What no values that fit the schema can mean. */}}
