@@ -41,6 +41,7 @@ type site struct {
 	client    dynamic.Interface
 	namespace string
 	chart     *chart.Chart
+	mapper    meta.RESTMapper // nil: it is asked for
 }
 
 // start starts a control plane for the tests of this package, from the workspace, whose
@@ -56,7 +57,7 @@ func start(dir string) (kubeconfig string, stop func() error, err error) {
 		return cmd.Output()
 	}
 	stop = func() error { _, err := run("down", "--dir="+dir); return err }
-	out, err := run("up", "--dir="+dir, "--nodes=0")
+	out, err := run("up", "--dir="+dir, "--nodes=1")
 	if err != nil {
 		return "", nil, fmt.Errorf("start a control plane: %w", err)
 	}
@@ -75,6 +76,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) (code int) {
 	dir, err := os.MkdirTemp("", "millrace-helm-")
 	var stop func() error
+	if err == nil {
+		// What one API server serves is not what another does that has its port later.
+		err = os.Setenv("KUBECACHEDIR", filepath.Join(dir, "kube-cache"))
+	}
 	if err == nil {
 		kubeconfig, stop, err = start(dir)
 	}
@@ -145,10 +150,13 @@ func (s *site) objects(text string) (all []*unstructured.Unstructured) {
 // resource is where objects of a kind are.
 func (s *site) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	s.Helper()
-	mapper, err := s.settings.RESTClientGetter().ToRESTMapper()
-	s.ok(err)
+	if s.mapper == nil {
+		mapper, err := s.settings.RESTClientGetter().ToRESTMapper()
+		s.ok(err)
+		s.mapper = mapper
+	}
 	kind := o.GroupVersionKind()
-	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	s.ok(err)
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		return s.client.Resource(mapping.Resource)
@@ -272,4 +280,5 @@ spec:
 		}
 		return true
 	})
+	s.mapper = nil
 }
