@@ -38,9 +38,11 @@ type controllerFacts struct {
 	Identity string `json:"identity"`
 	// Writer is whose share it is where writers share out the controllers.
 	Writer string `json:"writer"`
-	// Needs is the flag without which it does not run, Gate the feature gate.
-	Needs string `json:"needs,omitempty"`
-	Gate  string `json:"gate,omitempty"`
+	// Needs is the flag without which it does not run, Gate the feature gate, and GateOn
+	// whether that is on by default.
+	Needs  string `json:"needs,omitempty"`
+	Gate   string `json:"gate,omitempty"`
+	GateOn bool   `json:"gateOn,omitempty"`
 	// Every is true where it reads the metadata of all kinds.
 	Every bool         `json:"every,omitempty"`
 	Reads []kinds.Name `json:"reads"`
@@ -82,7 +84,8 @@ func facts(t *testing.T) chartFacts {
 
 func factsOf(t *testing.T, e controllers.Entry, chosen []reconcile.Any) controllerFacts {
 	t.Helper()
-	f := controllerFacts{Off: e.Off, Identity: chosen[0].Describe().Identity, Needs: e.Needs, Gate: gateOf(t, e)}
+	f := controllerFacts{Off: e.Off, Identity: chosen[0].Describe().Identity, Needs: e.Needs}
+	f.Gate, f.GateOn = gateOf(t, e)
 	for _, user := range access.SplitWriters {
 		if access.Carries(user, e.Name) {
 			f.Writer = strings.TrimPrefix(user, access.Writer+"-")
@@ -108,31 +111,29 @@ func factsOf(t *testing.T, e controllers.Entry, chosen []reconcile.Any) controll
 	return f
 }
 
-// gateOf is the feature gate with which a controller runs that needs one.
-func gateOf(t *testing.T, e controllers.Entry) (name string) {
+// gateOf is the feature gate with which a controller runs that needs one, and whether it is on
+// by default.
+func gateOf(t *testing.T, e controllers.Entry) (name string, on bool) {
 	t.Helper()
 	if e.Needs != "feature-gates" {
-		return ""
-	}
-	runs := func(config controllers.Config) bool {
-		config.RootCA = []byte("a certificate")
-		chosen, err := controllers.Select([]string{e.Name}, config)
-		ok(t, err)
-		return len(chosen) == 1
-	}
-	if runs(controllers.Config{}) {
-		return "" // its gate is on unless it is turned off
+		return "", false
 	}
 	for _, g := range gate.Known() {
-		on := controllers.Config{Gates: gate.Set{g.Name: true}, StorageVersions: g.Name == gate.StorageVersionAPI}
-		if slices.Contains(g.Readers, e.Name) && runs(on) {
-			name = g.Name
+		runs := func(on bool) bool {
+			chosen, err := controllers.Select([]string{e.Name}, controllers.Config{
+				RootCA: []byte("a certificate"), Gates: gate.Set{g.Name: on}, StorageVersions: on && g.Name == gate.StorageVersionAPI,
+			})
+			ok(t, err)
+			return len(chosen) == 1
+		}
+		if slices.Contains(g.Readers, e.Name) && runs(true) && !runs(false) {
+			name, on = g.Name, g.On
 		}
 	}
 	if name == "" {
-		t.Errorf("%s needs a feature gate; no gate that it reads turns it on", e.Name)
+		t.Errorf("%s needs a feature gate; none that it reads turns it on and off", e.Name)
 	}
-	return name
+	return name, on
 }
 
 // chosenNames is the list of names in the schema of the chart's values.

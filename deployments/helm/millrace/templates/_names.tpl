@@ -30,7 +30,8 @@
 {{- $chosen | toJson -}}
 {{- end -}}
 
-{{/* Those of a mode, with the rights that they need; serviceaccount-token-controller has roles of its own. */}}
+{{/* Those of a mode, with the rights that they need; serviceaccount-token-controller and
+     certificatesigningrequest-signing-controller have roles of their own. */}}
 {{- define "millrace.active" -}}
 {{- $names := list -}}
 {{- range $name, $mode := include "millrace.chosen" . | fromJson }}{{ if eq $mode "active" }}{{ $names = append $names $name }}{{ end }}{{ end -}}
@@ -43,10 +44,15 @@
 {{- $names := list -}}
 {{- range $name := include "millrace.active" . | fromJsonArray -}}
 {{- $fact := get $facts.controllers $name -}}
-{{- $runs := true -}}
-{{- if eq (default "" $fact.needs) "feature-gates" }}{{ $runs = eq (toString (get $.Values.featureGates $fact.gate)) "true" }}{{ end -}}
+{{- $runs := not $fact.needs -}}
+{{- if eq (default "" $fact.needs) "feature-gates" -}}
+{{- $on := default false $fact.gateOn -}}
+{{- if hasKey $.Values.featureGates $fact.gate }}{{ $on = get $.Values.featureGates $fact.gate }}{{ end -}}
+{{- $runs = eq (toString $on) "true" -}}
+{{- end -}}
 {{- if eq (default "" $fact.needs) "root-ca-file" }}{{ $runs = ne $.Values.rootCA.configMap "" }}{{ end -}}
 {{- if eq (default "" $fact.needs) "service-account-private-key-file" }}{{ $runs = ne $.Values.tokens.secret "" }}{{ end -}}
+{{- if eq (default "" $fact.needs) "cluster-signing-cert-file" }}{{ $runs = ne $.Values.signing.secret "" }}{{ end -}}
 {{- if $runs }}{{ $names = append $names $name }}{{ end -}}
 {{- end -}}
 {{- $names | toJson -}}
@@ -89,5 +95,5 @@
 {{- if and .Values.writer.split.enabled (eq .Values.rbac.impersonation "classic") }}{{ fail "writer.split needs rbac.impersonation=constrained: no overlay has both, and nothing tests them together" }}{{ end -}}
 {{- if and .Values.writer.split.modes (not .Values.writer.split.enabled) }}{{ fail "writer.split.modes is set, and writer.split.enabled is not: set writer.mode for the one writer" }}{{ end -}}
 {{- if and (has "*" .Values.rbac.customKinds) (gt (len .Values.rbac.customKinds) 1) }}{{ fail "rbac.customKinds: \"*\" stands for every kind: give it alone, or the names without it" }}{{ end -}}
-{{- if and (not (include "millrace.active" . | fromJsonArray)) (or .Values.writer.split.enabled .Values.tokens.secret .Values.tokens.roles) }}{{ fail "no controller is active, so that there is no writer: writer.split and tokens have no meaning; set controllers.default or controllers.modes" }}{{ end -}}
+{{- if and (not (include "millrace.active" . | fromJsonArray)) (or .Values.writer.split.enabled .Values.tokens.secret .Values.tokens.roles .Values.signing.secret .Values.signing.roles) }}{{ fail "no controller is active, so that there is no writer: writer.split, tokens and signing have no meaning; set controllers.default or controllers.modes" }}{{ end -}}
 {{- end -}}

@@ -182,6 +182,10 @@ spec:
 {{- $_ := set $services "feature-gates" (join "," $gates) -}}
 {{- end -}}
 {{- if .Values.tokens.secret }}{{ $_ := set $services "service-account-private-key-file" "/etc/millrace-tokens/sa.key" }}{{ end -}}
+{{- if .Values.signing.secret -}}
+{{- $_ := set $services "cluster-signing-cert-file" "/etc/millrace-signing/tls.crt" -}}
+{{- $_ := set $services "cluster-signing-key-file" "/etc/millrace-signing/tls.key" -}}
+{{- end -}}
 services.yaml: |
   apiVersion: millrace.io/v1alpha1
   kind: MillraceConfiguration

@@ -207,12 +207,12 @@ subjects:
 {{- $active := include "millrace.active" . | fromJsonArray -}}
 {{- $writers := list -}}
 {{- if and $active (not .Values.writer.split.enabled) -}}
-{{- $writers = list (dict "name" "writer" "controllers" (without $active "serviceaccount-token-controller") "mode" .Values.writer.mode "list" "" "share" "") -}}
+{{- $writers = list (dict "name" "writer" "controllers" (without $active "serviceaccount-token-controller" "certificatesigningrequest-signing-controller") "mode" .Values.writer.mode "list" "" "share" "") -}}
 {{- else if $active -}}
 {{- $shares := dict "workloads" list "collectors" list "credentials" list -}}
 {{- $taken := list -}}
 {{- range $name := $active }}{{ $share := (get $facts.controllers $name).writer }}{{ $_ := set $shares $share (append (get $shares $share) $name) }}{{ end -}}
-{{- range $name, $fact := $facts.controllers }}{{ if ne $fact.writer "workloads" }}{{ $taken = append $taken (printf "-%s" $name) }}{{ end }}{{ end -}}
+{{- range $name, $fact := $facts.controllers }}{{ if and (ne $fact.writer "workloads") (not $fact.off) }}{{ $taken = append $taken (printf "-%s" $name) }}{{ end }}{{ end -}}
 {{- range $share := list "workloads" "collectors" "credentials" -}}
 {{- $names := get $shares $share -}}
 {{- $list := join "," $names -}}
