@@ -70,10 +70,11 @@ func New(config Config) reconcile.Controller[View] {
 				".spec.volumeName", ".spec.storageClassName", note(completed), note(byController), note(provisioner), note(betaProvisioner), note(migratedTo),
 			}},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status", On: reconcile.Itself},
+			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself, Changes: []string{".spec.claimRef", ".metadata.finalizers", note(byController), note(migratedTo)}},
+			// It comes second: the reconcilers do not know another object, and leave it to the writer.
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, Changes: []string{".spec.claimRef", note(byController)}, Copies: []reconcile.Copy{
 				{To: ".spec.claimRef.uid", From: ".metadata.uid"}, {To: ".spec.claimRef.name", From: ".metadata.name"}, {To: ".spec.claimRef.namespace", From: ".metadata.namespace"},
 			}},
-			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, On: reconcile.Itself, Changes: []string{".spec.claimRef", ".metadata.finalizers", note(byController), note(migratedTo)}},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumes.Name, Subresource: "status", On: reconcile.Itself},
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumes.Name},
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name},

@@ -28,6 +28,7 @@ func TestLaws(t *testing.T) {
 			return v
 		}),
 		{Name: "exclusive", Holds: exclusive}, {Name: "careful", Holds: careful}, {Name: "complete", Holds: complete},
+		{Name: "storable", Holds: storable},
 	}
 	t.Run("claims", func(t *testing.T) { reconciletest.Laws(t, Controller, rapid.Custom(anyClaimView), now, more...) })
 	t.Run("volumes", func(t *testing.T) { reconciletest.Laws(t, Controller, rapid.Custom(anyVolumeView), now, more...) })
@@ -254,6 +255,23 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 			if !gone && !spare {
 				return errors.New("a volume is released, and its claim may be there")
 			}
+		}
+	}
+	return nil
+}
+
+// storable: the reconcilers, which know no object but the key's when they hold a turn against the
+// promise, leave what is about another one to the writer.
+func storable(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
+	d, own := c.Describe(), v.own()
+	t := events.Turn{Key: keyOfVolume(own.GetName()), Kind: kinds.PersistentVolumes.Name, UID: own.GetUID(), ResourceVersion: own.GetResourceVersion()}
+	if v.Claim != nil {
+		t.Key, t.Kind = keyOfClaim(own.GetNamespace(), own.GetName()), kinds.PersistentVolumeClaims.Name
+	}
+	fits := d.Fits(t, func() metav1.Object { return own }, func(events.Ref) metav1.Object { return nil })
+	for _, command := range c.Decide(v, now).Commands {
+		if err := fits(command); err != nil && !errors.Is(err, events.ErrSuperseded) {
+			return err
 		}
 	}
 	return nil
