@@ -145,7 +145,7 @@ func TestForgedBodiesAreBeyondThePromise(t *testing.T) {
 		fits       bool
 	}{
 		"IPAM: a range":               {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `["10.0.1.0/24"]`, unshared), nil, true},
-		"IPAM: nobody looks":          {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `["10.0.1.0/24"]`, events.If{UID: "u"}), nil, false},
+		"IPAM: without a look":        {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `["10.0.1.0/24"]`, events.If{UID: "u"}), nil, false},
 		"IPAM: any node of that name": {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDR", `"10.0.1.0/24"`, events.If{Unshared: true}), nil, false},
 		"IPAM: a range is taken away": {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("podCIDRs", `null`, unshared), nil, false},
 		"IPAM: cordons":               {"node-ipam-controller", events.Key{Name: "ranges"}, ranged("unschedulable", `true`, unshared), nil, false},

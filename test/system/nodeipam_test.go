@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodesGetRangesOfTheirOwn: with two of each service, and a node that comes with a range, each
-// of many nodes that come at once gets a range that no other has, until there are none; a node that
-// waits gets the range of one that goes.
+// TestNodesGetRangesOfTheirOwn: with two of each service, of which one is killed meanwhile, and a
+// node that comes with a range, each of many nodes that come at once gets a range that no other
+// has, until there are none; a node that waits gets the range of one that goes.
 func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 	s := here(t)
 	m := s.unstarted(t, s.credentials(), time.Now())
@@ -44,6 +44,13 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 	come("ranged-own", "10.200.7.0/24", "fd00:200:0:7::/64")
 	var all sync.WaitGroup
 	for i := range many {
+		if i == many/2 { // while ranges are given
+			for _, name := range []string{"reconcilers", "writer"} {
+				victim := m.services[name][0]
+				victim.kill(t)
+				m.forget(name, victim)
+			}
+		}
 		all.Go(func() { come(fmt.Sprintf("ranged-%02d", i)) })
 	}
 	all.Wait()

@@ -37,7 +37,7 @@ func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 	}
 	give := func() events.Result { return carry(t, open(t, s), plan.Options{}, gives)[0] }
 	if r := give(); r.Status != events.Applied {
-		t.Fatalf("nobody has it: %+v", r)
+		t.Fatalf("no other node has it: %+v", r)
 	}
 	putNode(s, "z", "10.0.1.0/25")
 	if r := give(); r.Status != events.Refused || r.Reason != plan.ReasonShared || r.Message != "z has 10.0.1.0/25" {

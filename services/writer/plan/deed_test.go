@@ -108,7 +108,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"nothing needs another of its name", freeOnly, false, []Response{live("other", "9", `{}`)}, events.Result{Status: events.Absent, UID: "other", Version: "9", Code: 200}},
 		{"nothing needs what is gone", freeOnly, false, []Response{nothing}, events.Result{Status: events.Absent, Code: 404, Reason: "NotFound"}},
 
-		{"nobody shares it", unique, false, []Response{ranged(`[{"name":"b","ranges":["10.0.2.0/24"]}]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
+		{"no other shares it", unique, false, []Response{ranged(`[{"name":"b","ranges":["10.0.2.0/24"]}]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
 		{"there are no others", unique, false, []Response{ranged(`[]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
 		{"it has them itself", unique, true, []Response{ranged(`[{"name":"a","uid":"uid","ranges":["10.0.1.0/24"]}]`), live("uid", "10", "")}, events.Result{Status: events.Applied, UID: "uid", Version: "10"}},
 		{"another has it", unique, false, []Response{ranged(`[{"name":"b","ranges":["fd00::/64"]}]`)}, events.Result{Status: events.Refused, Reason: ReasonShared, Message: "b has fd00::/64"}},

@@ -46,7 +46,7 @@ func (p *Plan) sharedLook(d *deed) (l *look, shared bool) {
 	return d.look, true
 }
 
-// claim notes the ranges of a command that must share them with nobody. Another command of the
+// claim notes the ranges of a command that must not be shared. Another command of the
 // turn that gives one of them to a second object is refused before anything is looked for.
 func (p *Plan) claim(d *deed) {
 	c := d.command
@@ -101,7 +101,7 @@ func (d *deed) afterUnshared(r Response) {
 	}
 	others, err := d.look.others(r.Body)
 	if err != nil {
-		d.refuse(ReasonShared, "nobody can tell which ranges other objects have")
+		d.refuse(ReasonShared, "it is not known which ranges other objects have")
 		return
 	}
 	for _, o := range others {

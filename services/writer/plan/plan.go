@@ -52,7 +52,7 @@ type Plan struct {
 	after  [][]int // the earlier commands on the same object
 	groups []*group
 	looks  map[any]*look
-	given  map[kinds.Name][]netip.Prefix // by the commands before, that must share them with nobody
+	given  map[kinds.Name][]netip.Prefix // by the commands before, not to be shared
 	open   int                           // commands without a result
 }
 

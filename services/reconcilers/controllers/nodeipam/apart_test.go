@@ -44,7 +44,7 @@ func (c *cluster) change(change func(nodes map[string]Node)) {
 	c.history = append(c.history, next)
 }
 
-// come adds a node, which may come with a range that nobody has, as far as anyone knows.
+// come adds a node, which may come with a range that no other has, as far as can be known.
 func (c *cluster) come() {
 	c.made++
 	n := node(fmt.Sprint("n", rapid.IntRange(0, 7).Draw(c.t, "name")))

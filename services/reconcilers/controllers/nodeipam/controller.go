@@ -10,10 +10,10 @@
 //     is gone. A request that was given up may still be carried out later, and the memory of the
 //     last turn ([Memory]) tells which those are. The node is offered the same range again.
 //   - The writer carries out a command only if no other node has an address of its range. It has
-//     listed the nodes live, just before. So a view that lacks what somebody else gave a node
+//     listed the nodes live, just before. So a view that lacks what another program gave a node
 //     makes a turn that is refused, and no range with two nodes.
 //
-// A node keeps what it has: the API server lets nobody change its ranges. Those that nodes come
+// A node keeps what it has: the API server lets no client change its ranges. Those that nodes come
 // with, those of Services, and whatever of them lies in a range of the cluster are left out. What
 // is free follows from the nodes that there are, so a range is free again when its node is gone,
 // and no restart forgets anything. Ranges are given in turn, so that one that has become free is

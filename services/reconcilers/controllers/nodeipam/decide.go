@@ -199,7 +199,7 @@ func (j *judgement) offer(n Node) (ranges []string, figures []reconcile.Figure, 
 }
 
 // holds tells whether what was offered to a node is still what it could be offered: the ranges
-// of the cluster are the same, and nobody else is seen to have a part of it.
+// of the cluster are the same, and no other node is seen to have a part of it.
 func (j *judgement) holds(offered []string) bool {
 	ranges := prefixes(offered)
 	if len(offered) == 0 || len(ranges) != len(j.sure) {

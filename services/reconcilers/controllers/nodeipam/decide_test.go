@@ -169,7 +169,7 @@ func complete(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	}
 	for _, command := range d.Commands {
 		if command.Verb == events.VerbPatch && !command.If.Unshared {
-			return errors.New("a range is given, and nobody looks whether another has it")
+			return errors.New("a range is given without a look whether another node has it")
 		}
 	}
 	return nil
