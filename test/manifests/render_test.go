@@ -32,8 +32,8 @@ type installation struct {
 // installations are all ways that we ship.
 var installations = map[string]installation{
 	"kubernetes": {"kubernetes", []string{"notary/notary.yaml"}}, "kubernetes with tokens": {"kubernetes", []string{"kubernetes/tokens.yaml"}},
-	"kubernetes with certificates": {"kubernetes", []string{"kubernetes/certificates.yaml"}},
-	"kubernetes-ha":                {"kubernetes-ha", []string{"notary/notary.yaml"}}, "kubernetes-split": {"kubernetes-split", []string{"notary/notary.yaml"}},
+
+	"kubernetes-ha": {"kubernetes-ha", []string{"notary/notary.yaml"}}, "kubernetes-split": {"kubernetes-split", []string{"notary/notary.yaml"}},
 	"kubernetes-classic": {"kubernetes-classic", []string{"notary/notary.yaml"}}, "kubernetes-shadow": {"kubernetes-shadow", nil},
 }
 

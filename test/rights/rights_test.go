@@ -112,7 +112,6 @@ type manifest struct{ folder, file, role string }
 var writers = []manifest{
 	{"kubernetes", "rbac.yaml", "millrace-writer"},
 	{"kubernetes", "tokens.yaml", "millrace-writer-tokens"},
-	{"kubernetes", "certificates.yaml", "millrace-writer-certificates"},
 	{"kubernetes-split", "workloads.yaml", "millrace-writer-workloads"},
 	{"kubernetes-split", "collectors.yaml", "millrace-writer-collectors"},
 	{"kubernetes-split", "credentials.yaml", "millrace-writer-credentials"},

@@ -37,7 +37,7 @@ const (
 
 func (o *rbacOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` that are printed: the roles of the watcher and of the writer; metrics, by which the service accounts of these ask the API server who may see theirs; and tokens, the role of the controller that makes tokens, which Kubernetes does not have")
-	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller", "-certificatesigningrequest-signing-controller"}, "controllers that run, as the services' flag of that name")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as the services' flag of that name")
 	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "`kinds` that Kubernetes does not have itself, such as widgets.example.com, where a controller reads every kind; '*' is all of them, and takes a \"*\" in the role")
 	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
 	f.StringVar(&o.namespace, "namespace", "millrace-system", "`namespace` of the services")

@@ -81,7 +81,7 @@ type publisher struct{ text, name string }
 type View struct {
 	Name string `json:"name"`
 	// Bundle is the bundle of that name, nil when the signer has none.
-	Bundle *certificatesv1beta1.ClusterTrustBundle `json:"bundle,omitempty"`
+	Bundle *certificatesv1beta1.ClusterTrustBundle `json:"trustBundle,omitempty"`
 	// Wanted is what is to be in it; empty for one that is to go.
 	Wanted string `json:"wanted,omitempty"`
 	// Succeeded is true when the one that is to be there is there, as it is to be.
