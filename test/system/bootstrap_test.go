@@ -140,3 +140,29 @@ func jws(content, id, secret string) string {
 	sum.Write([]byte(head + "." + encode([]byte(content))))
 	return head + ".." + encode(sum.Sum(nil))
 }
+
+// TestATokensLife: a token signs cluster-info until it expires. It goes then, and its
+// signature with it.
+func TestATokensLife(t *testing.T) {
+	s := here(t)
+	s.run(t, "--controllers=bootstrapsigner,tokencleaner")
+	maps := s.kube.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: events.ClusterInfo}, Data: map[string]string{"kubeconfig": "{}"}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, maps.Delete(context.Background(), events.ClusterInfo, metav1.DeleteOptions{})) })
+	is := func(what, want string) {
+		t.Helper()
+		eventually(t, what, func() string {
+			now, err := maps.Get(t.Context(), events.ClusterInfo, metav1.GetOptions{})
+			must(t, err)
+			if got := now.Data["jws-kubeconfig-aaaaaa"]; got != want {
+				return fmt.Sprintf("the signature is %q, want %q", got, want)
+			}
+			return ""
+		})
+	}
+	token := s.join(t, "aaaaaa", events.BootstrapToken, expiring(time.Now().Add(10*time.Second)))
+	is("the token signs", jws("{}", "aaaaaa", joinSecret))
+	s.secretGoes(t, metav1.NamespaceSystem, token.Name)
+	is("the signature goes", "")
+}
