@@ -116,6 +116,8 @@ var Exemptions = []Exemption{
 	exempt("mirror-taken-twice", "EndpointSlice mirroring", "the API server refuses it, and upstream tries again"),
 	exempt("twins-among-mirrors", "EndpointSlice mirroring", chance),
 
+	exempt("taint-tried-again", "node lifecycle", ""),
+	exempt("silence-that-cannot-be-said", "node lifecycle", ""),
 	exempt("migration-after-the-last", "storage version migrator", nextTurn),
 	exempt("stored-versions-after-a-failure", "storage version migrator", ""),
 	exempt("range-that-stays", "ServiceCIDR", ""),

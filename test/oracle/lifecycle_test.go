@@ -25,38 +25,46 @@ import (
 // readiness of the pods and what users were told must be the same.
 func TestNodesLiveAsUpstreams(t *testing.T) {
 	fewer(t, 10)
-	rapid.Check(t, func(r *rapid.T) {
-		f := &fleet{out: map[string]bool{}}
-		f.config.Large = rapid.SampledFrom([]int{0, 2, -1}).Draw(r, "large")
-		f.config.Secondary = rapid.SampledFrom([]float32{0.05, -1}).Draw(r, "secondary rate")
-		f.single = rapid.Bool().Draw(r, "one zone")
-		for range rapid.IntRange(1, 7).Draw(r, "nodes") {
-			f.join(r)
+	rapid.Check(t, func(r *rapid.T) { anyFleet(r).livesAlike(t, r, oracle.Refusal{}) })
+}
+
+// anyFleet is some nodes with what becomes of them.
+func anyFleet(r *rapid.T) *fleet {
+	f := &fleet{out: map[string]bool{}}
+	f.config.Large = rapid.SampledFrom([]int{0, 2, -1}).Draw(r, "large")
+	f.config.Secondary = rapid.SampledFrom([]float32{0.05, -1}).Draw(r, "secondary rate")
+	f.single = rapid.Bool().Draw(r, "one zone")
+	for range rapid.IntRange(1, 7).Draw(r, "nodes") {
+		f.join(r)
+	}
+	f.chapter()
+	for range rapid.IntRange(1, 4).Draw(r, "chapters") {
+		for _, name := range f.names {
+			if !f.out[name] && rapid.IntRange(0, 1).Draw(r, name) == 0 {
+				f.act(r, name)
+			}
+		}
+		if rapid.IntRange(0, 5).Draw(r, "one more") == 0 {
+			f.follow(r)
 		}
 		f.chapter()
-		for range rapid.IntRange(1, 4).Draw(r, "chapters") {
-			for _, name := range f.names {
-				if !f.out[name] && rapid.IntRange(0, 1).Draw(r, name) == 0 {
-					f.act(r, name)
-				}
-			}
-			if rapid.IntRange(0, 5).Draw(r, "one more") == 0 {
-				f.follow(r)
-			}
-			f.chapter()
-		}
-		cluster := oracle.Cluster{Config: f.config, Chapters: f.chapters}
-		diff, err := cluster.Compare(t)
-		for again := 0; again < raced && err == nil && diff != ""; again++ {
-			diff, err = cluster.Compare(t)
-		}
-		if err != nil {
-			r.Fatalf("%v\n%s", err, strings.Join(f.story, "\n"))
-		}
-		if diff != "" {
-			r.Fatalf("upstream (-) and we (+) come to different ends %s%+v\n%s", diff, f.config, strings.Join(f.story, "\n"))
-		}
-	})
+	}
+	return f
+}
+
+// livesAlike plays the life with both, where something is refused.
+func (f *fleet) livesAlike(t *testing.T, r *rapid.T, refused oracle.Refusal) {
+	cluster := oracle.Cluster{Config: f.config, Chapters: f.chapters, Refused: refused}
+	diff, err := cluster.Compare(t)
+	for again := 0; again < raced && err == nil && diff != ""; again++ {
+		diff, err = cluster.Compare(t)
+	}
+	if err != nil {
+		r.Fatalf("%v\n%s", err, strings.Join(f.story, "\n"))
+	}
+	if diff != "" {
+		r.Fatalf("upstream (-) and we (+) come to different ends %s%+v where is refused: %v\n%s", diff, f.config, refused, strings.Join(f.story, "\n"))
+	}
 }
 
 // TestANewZoneEndsADisruption holds what docs/differences.md says of the first node of a zone

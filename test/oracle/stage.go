@@ -119,6 +119,13 @@ func (s *Stage) Do(act func(*sim.API)) {
 	s.Refuse, s.Writes = refuse, wrote
 }
 
+// refuseFromNow has it refuse something, while a controller may act.
+func (s *Stage) refuseFromNow(r Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Refuse = r.refuses()
+}
+
 // Objects are all that there is of the kinds, in order.
 func (s *Stage) Objects() (all []metav1.Object) {
 	for _, k := range s.kinds {

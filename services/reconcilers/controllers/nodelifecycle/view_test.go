@@ -173,7 +173,7 @@ func TestRates(t *testing.T) {
 		add(k.up, is("True"))
 		add(k.down, is("False"))
 		add(k.out, is("False"), func(n *corev1.Node) { n.Labels = map[string]string{exclude: ""} })
-		if got := z.rate(c); got != k.want {
+		if got := z.rate(c, nil); got != k.want {
 			t.Errorf("%d ready, %d not, %d left out: %v, want %v", k.up, k.down, k.out, got, k.want)
 		}
 	}

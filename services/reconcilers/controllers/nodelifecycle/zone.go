@@ -46,7 +46,7 @@ const (
 func (z *Zone) decide(c Config, disrupted bool, now time.Time) reconcile.Decision {
 	silence, silent := z.silence(c, now)
 	decision := reconcile.Join(z.evict(c, disrupted, silent, now), silence)
-	counted, down := z.figures()
+	counted, down := z.figures(silent)
 	if counted > 0 {
 		decision.Figures = append(decision.Figures,
 			z.figure(size, float64(counted)), z.figure(unhealthy, float64(down)), z.figure(health, float64(100*(counted-down))/float64(counted)))
@@ -58,11 +58,13 @@ func (z *Zone) figure(metric string, value float64) reconcile.Figure {
 	return reconcile.Figure{Metric: metric, Value: value, Labels: []string{z.Name}}
 }
 
-// figures are how many nodes of the zone count, and how many of them are not ready.
-func (z *Zone) figures() (counted, down int) {
+// figures are how many nodes of the zone count, and how many of them are not ready. One that
+// is silent is not, before that is said, too: where it cannot be said at once the pods of
+// others would go in a zone of which most nodes are silent.
+func (z *Zone) figures(silent map[string]bool) (counted, down int) {
 	for _, m := range z.Members {
 		if m.Node != nil && counts(m.Node) {
-			if counted++; !ready(m.Node) {
+			if counted++; !ready(m.Node) || silent[m.Node.Name] {
 				down++
 			}
 		}
@@ -164,7 +166,7 @@ func hush(n *corev1.Node, now time.Time) events.Command {
 // evict taints one node that is not ready, so that its pods go: the one that has been so
 // for longest, as often as the zone's rate allows.
 func (z *Zone) evict(c Config, disrupted bool, silent map[string]bool, now time.Time) reconcile.Decision {
-	rate, waiting := z.rate(c), z.waiting(silent)
+	rate, waiting := z.rate(c, silent), z.waiting(silent)
 	switch {
 	case len(waiting) == 0:
 		return reconcile.Nothing("no pods have to go")
@@ -218,8 +220,8 @@ func (z *Zone) waiting(silent map[string]bool) (waiting []*corev1.Node) {
 // ready is an island of its own.
 //
 // Upstream: ComputeZoneState and setLimiterInZone.
-func (z *Zone) rate(c Config) float32 {
-	counted, down := z.figures()
+func (z *Zone) rate(c Config, silent map[string]bool) float32 {
+	counted, down := z.figures(silent)
 	switch {
 	case down == counted || down <= 2 || float32(down)/float32(counted) < c.Many:
 		return c.Rate

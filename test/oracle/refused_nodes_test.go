@@ -1,0 +1,83 @@
+package oracle_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/test/oracle"
+)
+
+// The requests about nodes and their pods of which some are refused: taints and labels, the
+// reports of silent nodes, and that pods are not ready.
+var nodeRequests = []oracle.Refusal{
+	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name},
+	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name, Status: true},
+	{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Pods.Name, Status: true},
+}
+
+// TestRefusedNodesLiveAsUpstreams has an API server refuse what is written of nodes and their
+// pods. That nodes are silent is refused in passing only: where it can never be written,
+// upstream leaves these nodes out when it judges how badly off their zone is.
+func TestRefusedNodesLiveAsUpstreams(t *testing.T) {
+	fewer(t, 20)
+	rapid.Check(t, func(r *rapid.T) {
+		refused := refusalOf(r, nodeRequests)
+		if refused.Kind == kinds.Nodes.Name && refused.Status && refused.Times > 2 {
+			oracle.Uses("silence-that-cannot-be-said")
+			refused.Times = 2
+		}
+		anyFleet(r).livesAlike(t, r, refused)
+	})
+}
+
+// TestSilentNodesCountThoughItCannotBeSaid holds what docs/differences.md says of nodes whose
+// silence cannot be written: in their zone they are not ready, and the pods of a node that
+// says so itself stay where most others are silent.
+func TestSilentNodesCountThoughItCannotBeSaid(t *testing.T) {
+	f := &fleet{out: map[string]bool{}}
+	for range 6 {
+		f.add("east", "", true, 0)
+	}
+	f.chapter()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		f.does(func(k *oracle.Kubelets) { k.Silent[name] = true }, "%s falls silent", name)
+	}
+	f.chapter()
+	f.does(func(k *oracle.Kubelets) {
+		k.Told["n0"] = true
+		k.Report("n0", func(n *corev1.Node) { say(n, corev1.NodeReady, corev1.ConditionFalse) })
+	}, "n0 says that it is not ready")
+	f.chapter()
+	refused := oracle.Refusal{Verb: plan.Patch, Also: plan.Update, Kind: kinds.Nodes.Name, Status: true, Times: 1 << 30, Answer: oracle.Refusals(plan.Patch)[0]}
+	diff, err := oracle.Cluster{Config: f.config, Chapters: f.chapters, Refused: refused}.Compare(t)
+	if want := "after chapter 2:\n- n0 taint node.kubernetes.io/not-ready=:NoExecute\n"; err != nil || diff != want {
+		t.Errorf("%v, %q, want %q", err, diff, want)
+	}
+}
+
+// TestRefusedNodesBite: a controller that gives up at a refusal leaves nodes otherwise than
+// upstream does, whatever was refused.
+func TestRefusedNodesBite(t *testing.T) {
+	fleets := rapid.Custom(anyFleet)
+	for _, request := range nodeRequests {
+		request.Times, request.Answer = 2, oracle.Refusals(request.Verb)[0]
+		t.Run(fmt.Sprint(request.Kind, request.Status), func(t *testing.T) {
+			for seed := range enough {
+				f := fleets.Example(seed)
+				diff, err := oracle.Cluster{Config: f.config, Chapters: f.chapters, Refused: request, Changed: giveUp}.Compare(t)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff != "" {
+					return
+				}
+			}
+			t.Errorf("nothing was noticed in %d lives", enough)
+		})
+	}
+}
