@@ -132,12 +132,9 @@ func (w Cluster) Compare(t *testing.T) (diff string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("ask ours: %w", err)
 	}
+	stays := map[string]bool{}
 	for i := range theirs {
-		if theirs[i].blamed {
-			theirs[i].lines = slices.DeleteFunc(theirs[i].lines, func(line string) bool {
-				return strings.HasSuffix(line, string(corev1.TaintEffectNoExecute)) && !slices.Contains(ours[i].lines, line)
-			})
-		}
+		theirs[i].lines, stays = theirs[i].withoutStaying(ours[i], stays)
 		if diff := equalSets(theirs[i].lines, ours[i].lines); diff != "" {
 			return fmt.Sprintf("after chapter %d:\n%s", i, diff), nil
 		}
@@ -154,6 +151,22 @@ func (w Cluster) Compare(t *testing.T) (diff string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// withoutStaying leaves out of upstream's lines the taints that drive pods away and stay where
+// no node is ready; and those that have stayed when one is ready again, by the nodes' names.
+func (r reel) withoutStaying(ours reel, before map[string]bool) (lines []string, stays map[string]bool) {
+	stays = map[string]bool{}
+	for _, line := range r.lines {
+		name, _, _ := strings.Cut(line, " ")
+		drives := strings.HasSuffix(line, string(corev1.TaintEffectNoExecute)) && !slices.Contains(ours.lines, line)
+		if drives && (r.blamed || before[name]) {
+			stays[name] = true
+		} else {
+			lines = append(lines, line)
+		}
+	}
+	return lines, stays
 }
 
 // forgets tells whether upstream forgets a taint that keeps pods off, or a label, that was

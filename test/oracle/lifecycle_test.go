@@ -83,7 +83,7 @@ func TestANewZoneEndsADisruption(t *testing.T) {
 
 // raced is how often upstream is asked again: when a zone gets so badly off that no more pods
 // are evicted there, it is chance whether one more node is tainted in the same moment.
-const raced = 3
+const raced = 8
 
 // fleet is the life of some nodes in the making.
 type fleet struct {
