@@ -29,6 +29,23 @@ var ResourceClaims = claimsUnder(nil)
 // ResourceClaimsWithoutLists is the same controller where templates may have no lists of devices.
 var ResourceClaimsWithoutLists = claimsUnder(gate.Set{gate.DRAPrioritizedList: false})
 
+// RefusedClaims is the same controller where some writes are refused. Upstream tells of each
+// create that was; of one that is tried again by the writer ours tells nothing.
+var RefusedClaims = func() Life {
+	l := claimsUnder(nil)
+	l.Chapter = 40 * time.Minute // two of upstream's longest back-offs
+	l.Fair = func(theirs, ours []string) ([]string, []string) {
+		untold := func(line string) string {
+			if strings.Contains(line, ": create ResourceClaim : ") {
+				return ""
+			}
+			return line
+		}
+		return letLines("refused-claims-told", theirs, untold), letLines("refused-claims-told", ours, untold)
+	}
+	return l
+}()
+
 func claimsUnder(gates gate.Set) Life {
 	return Life{
 		Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {

@@ -2,6 +2,7 @@ package oracle_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle"
 	"github.com/millrace/millrace/test/sim"
 )
@@ -30,6 +32,40 @@ func TestClaimsAreAsUpstreams(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusedClaimsAreAsUpstreams is the same on an API server that refuses some of what is
+// written, which is tried again within the chapter.
+func TestRefusedClaimsAreAsUpstreams(t *testing.T) {
+	fewer(t, 4)
+	rapid.Check(t, func(r *rapid.T) {
+		v := &lab{}
+		for range rapid.IntRange(1, 16).Draw(r, "chapters") {
+			v.refuse(r)
+			v.act(r)
+			v.chapter()
+		}
+		v.compare(t, r, oracle.RefusedClaims)
+	})
+}
+
+// refuse has one sort of requests refused in a chapter, or none. A name is never said to be
+// taken: upstream leaves names to the API server, ours makes them. A forced apply has no conflicts.
+func (v *lab) refuse(r *rapid.T) {
+	v.refused = rapid.SampledFrom([]oracle.Refusal{
+		{},
+		{Verb: plan.Create, Kind: kinds.ResourceClaims.Name}, {Verb: plan.Patch, Kind: kinds.Pods.Name, Status: true},
+		{Verb: plan.Update, Kind: kinds.ResourceClaims.Name, Status: true}, {Verb: plan.Update, Kind: kinds.ResourceClaims.Name},
+		{Verb: plan.Delete, Kind: kinds.ResourceClaims.Name},
+	}).Draw(r, "refused")
+	if v.refused.Verb == "" {
+		return
+	}
+	v.refused.Times = rapid.IntRange(1, 2).Draw(r, "times")
+	v.refused.Answer = rapid.SampledFrom(slices.DeleteFunc(oracle.Refusals(v.refused.Verb), func(answer plan.Response) bool {
+		return oracle.Lasting(answer) || answer.Reason == string(metav1.StatusReasonAlreadyExists) || v.refused.Verb == plan.Patch && answer.Reason == string(metav1.StatusReasonConflict)
+	})).Draw(r, "answer")
+	v.story = append(v.story, v.refused.String())
 }
 
 // lab is a place with pods that use devices. One thing happens at a time: which of several pods

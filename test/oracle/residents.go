@@ -47,6 +47,9 @@ type Life struct {
 type Chapter struct {
 	Acts  func(*sim.API)
 	Loose bool
+	// Refused is what the API server refuses of what controllers write, for as long as the
+	// chapter takes; none of it where that is its zero value.
+	Refused Refusal
 }
 
 // publishedCA is the certificate that is published.
@@ -138,6 +141,7 @@ func (l Life) ours(chapters []Chapter) (pages [][]string, err error) {
 	a.Stage = NewStage(func() time.Time { return a.Now }, l.Kinds...)
 	a.Begin(l.Kinds...)
 	for _, chapter := range chapters {
+		a.Stage.refuse(chapter.Refused)
 		a.Stage.Do(chapter.Acts)
 		if err := a.Until(a.Now.Add(l.Chapter)); err != nil {
 			return nil, err
@@ -166,6 +170,7 @@ func (l Life) theirs(chapters []Chapter) (pages [][]string, err error) {
 	done := make(chan struct{})
 	go func() { defer close(done); run() }()
 	for _, chapter := range chapters {
+		s.refuse(chapter.Refused)
 		s.Do(chapter.Acts)
 		time.Sleep(l.Chapter)
 		synctest.Wait()

@@ -125,6 +125,8 @@ type village struct {
 	moment   []func(*sim.API)
 	chapters []oracle.Chapter
 	story    []string
+	// refused is what is refused in the chapter that comes next.
+	refused oracle.Refusal
 }
 
 func (v *village) does(act func(*sim.API), what string, args ...any) {
@@ -147,7 +149,7 @@ func (v *village) chapter() {
 const mostAtOnce = 40
 
 func (v *village) end(moment []func(*sim.API), loose bool) {
-	v.chapters = append(v.chapters, oracle.Chapter{Loose: loose, Acts: func(api *sim.API) {
+	v.chapters = append(v.chapters, oracle.Chapter{Loose: loose, Refused: v.refused, Acts: func(api *sim.API) {
 		for _, act := range moment {
 			act(api)
 		}

@@ -126,6 +126,13 @@ func (s *Stage) refuseFromNow(r Refusal) {
 	s.Refuse = r.refuses()
 }
 
+// refuse has some requests that write refused from now on.
+func (s *Stage) refuse(r Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Refuse = r.refuses()
+}
+
 // Objects are all that there is of the kinds, in order.
 func (s *Stage) Objects() (all []metav1.Object) {
 	for _, k := range s.kinds {
