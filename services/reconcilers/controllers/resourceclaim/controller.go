@@ -22,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -193,6 +194,9 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 		}
 	}
 	keys := []events.Key{keyOfClaim(claim.Namespace, claim.Name)}
+	if before, seen := was.Object.(*resourcev1.ResourceClaim); seen && !now.None() && alike(before, claim) {
+		return keys // drivers write what they do with devices into claims, and there may be many pods
+	}
 	owner, _ := ownerOf(claim)
 	for _, p := range reconcile.List(s, kinds.Pods, claim.Namespace) {
 		if len(p.Spec.ResourceClaims) > 0 && (p.UID == owner.UID || names(p, claim.Name)) && !done(p) {
@@ -200,6 +204,13 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 		}
 	}
 	return keys
+}
+
+// alike tells whether two versions of a claim leave the same to do for its pods.
+func alike(a, b *resourcev1.ResourceClaim) bool {
+	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && (a.Status.Allocation == nil) == (b.Status.Allocation == nil) &&
+		slices.Equal(a.Status.ReservedFor, b.Status.ReservedFor) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
+		a.Annotations[resourcev1.PodResourceClaimAnnotation] == b.Annotations[resourcev1.PodResourceClaimAnnotation]
 }
 
 // keysOfTemplate maps a template to the pods that ask for claims by it.

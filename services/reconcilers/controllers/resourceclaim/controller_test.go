@@ -90,10 +90,26 @@ func TestWhoseTurnAClaimIs(t *testing.T) {
 	waiting.Spec.ResourceClaims = append(waiting.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "f", ResourceClaimName: ptr.To("second")})
 	w := world().Put(kinds.Pods.Kind, running, lacking, waiting, pod("new", "e"), at(using("ended", "shared"), succeeded)).
 		Put(kinds.ResourceClaims.Kind, claim("second"))
+	all := []events.Key{keyOfClaim(namespace, "first"), keyOfClaim(namespace, "second")}
+	other := func(change func(c *resourcev1.ResourceClaim)) *resourcev1.ResourceClaim {
+		c := claim("first")
+		change(c)
+		return c
+	}
 	for what, c := range map[string]struct {
 		was, now *resourcev1.ResourceClaim
 		want     []events.Key
 	}{
+		"one with other devices' status": {claim("first"), other(func(c *resourcev1.ResourceClaim) {
+			c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "d"}}
+		}), all[:1]},
+		"one that is allocated":  {other(func(c *resourcev1.ResourceClaim) { c.Status.Allocation = nil }), claim("first"), all},
+		"one that was made anew": {other(func(c *resourcev1.ResourceClaim) { c.UID = "before" }), claim("first"), all},
+		"one that was reserved":  {claim("first", reconciletest.Pod("x")), claim("first"), all},
+		"one of another owner":   {of(pod("new"), "f", claim("first")), claim("first"), all},
+		"one for another entry": {other(func(c *resourcev1.ResourceClaim) {
+			c.Annotations = map[string]string{resourcev1.PodResourceClaimAnnotation: "f"}
+		}), claim("first"), all},
 		"a claim that no pod names":       {nil, claim("alone"), []events.Key{keyOfClaim(namespace, "alone")}},
 		"one of a pod with a node":        {nil, claim("shared"), []events.Key{keyOfClaim(namespace, "shared")}},
 		"one that a pod waits for":        {nil, claim("first"), []events.Key{keyOfClaim(namespace, "first"), keyOfClaim(namespace, "second")}},
