@@ -32,14 +32,13 @@ const (
 )
 
 var overlays = map[string]overlay{
-	"kubernetes":              {"kubernetes", []string{"notary/notary.yaml"}, system, withNotary, nil},
-	"kubernetes with tokens":  {"kubernetes", []string{"kubernetes/tokens.yaml"}, system, "tokens: {roles: true}", nil},
-	"kubernetes with signers": {"kubernetes", []string{"kubernetes/certificates.yaml"}, system, "signing: {roles: true}", nil},
-	"kubernetes-classic":      {"kubernetes-classic", []string{"notary/notary.yaml"}, system, withNotary, nil},
-	"kubernetes-split":        {"kubernetes-split", []string{"notary/notary.yaml"}, system, withNotary, nil},
-	"kubernetes-ha":           {"kubernetes-ha", nil, system, "", nil},
-	"kubernetes-shadow":       {"kubernetes-shadow", nil, "millrace-shadow", "", nil},
-	"monitored":               {"kubernetes", nil, system, "observability: {podMonitor: true, prometheusRule: true}", []string{"observability/kubernetes/podmonitor.yaml"}},
+	"kubernetes":             {"kubernetes", []string{"notary/notary.yaml"}, system, withNotary, nil},
+	"kubernetes with tokens": {"kubernetes", []string{"kubernetes/tokens.yaml"}, system, "tokens: {roles: true}", nil},
+	"kubernetes-classic":     {"kubernetes-classic", []string{"notary/notary.yaml"}, system, withNotary, nil},
+	"kubernetes-split":       {"kubernetes-split", []string{"notary/notary.yaml"}, system, withNotary, nil},
+	"kubernetes-ha":          {"kubernetes-ha", nil, system, "", nil},
+	"kubernetes-shadow":      {"kubernetes-shadow", nil, "millrace-shadow", "", nil},
+	"monitored":              {"kubernetes", nil, system, "observability: {podMonitor: true, prometheusRule: true}", []string{"observability/kubernetes/podmonitor.yaml"}},
 }
 
 // applied are the objects of an overlay.

@@ -26,7 +26,7 @@ var subjects = []subject{
 	{"deployment", ""}, {"set", ""}, {"job", ""}, {"cronJob", ""}, {"autoscaler", ""}, {"claim", ""}, {"volume", ""}, {"class", ""},
 	{"resourceClaim", ""},
 	{"policy", ""}, {"quota", ""}, {"secret", ""}, {"storageVersion", ""}, {"role", ""}, {"budget", ""}, {"request", ""}, {"serviceCIDR", ""}, {"group", ""}, {"migration", ""}, {"configMap", ""},
-	{"persistentVolume", kinds.PersistentVolumes.Name}, {"bundletrustBundle", ""},
+	{"persistentVolume", kinds.PersistentVolumes.Name}, {"trustBundle", ""},
 	{"pod", kinds.Pods.Name}, {"stray", kinds.Pods.Name}, {"rule", kinds.DeviceTaintRules.Name}, {"node", kinds.Nodes.Name},
 	{"service", kinds.Services.Name}, {"endpoints", kinds.Endpoints.Name}, {"namespace", kinds.Namespaces.Name},
 }

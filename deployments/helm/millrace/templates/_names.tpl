@@ -30,8 +30,7 @@
 {{- $chosen | toJson -}}
 {{- end -}}
 
-{{/* Those of a mode, with the rights that they need; serviceaccount-token-controller and
-     certificatesigningrequest-signing-controller have roles of their own. */}}
+{{/* Those of a mode, with the rights that they need; serviceaccount-token-controller has roles of its own. */}}
 {{- define "millrace.active" -}}
 {{- $names := list -}}
 {{- range $name, $mode := include "millrace.chosen" . | fromJson }}{{ if eq $mode "active" }}{{ $names = append $names $name }}{{ end }}{{ end -}}
@@ -95,5 +94,5 @@
 {{- if and .Values.writer.split.enabled (eq .Values.rbac.impersonation "classic") }}{{ fail "writer.split needs rbac.impersonation=constrained: no overlay has both, and nothing tests them together" }}{{ end -}}
 {{- if and .Values.writer.split.modes (not .Values.writer.split.enabled) }}{{ fail "writer.split.modes is set, and writer.split.enabled is not: set writer.mode for the one writer" }}{{ end -}}
 {{- if and (has "*" .Values.rbac.customKinds) (gt (len .Values.rbac.customKinds) 1) }}{{ fail "rbac.customKinds: \"*\" stands for every kind: give it alone, or the names without it" }}{{ end -}}
-{{- if and (not (include "millrace.active" . | fromJsonArray)) (or .Values.writer.split.enabled .Values.tokens.secret .Values.tokens.roles .Values.signing.secret .Values.signing.roles) }}{{ fail "no controller is active, so that there is no writer: writer.split, tokens and signing have no meaning; set controllers.default or controllers.modes" }}{{ end -}}
+{{- if and (not (include "millrace.active" . | fromJsonArray)) (or .Values.writer.split.enabled .Values.tokens.secret .Values.tokens.roles .Values.signing.secret) }}{{ fail "no controller is active, so that there is no writer: writer.split, tokens and signing have no meaning; set controllers.default or controllers.modes" }}{{ end -}}
 {{- end -}}

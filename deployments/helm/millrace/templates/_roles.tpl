@@ -207,7 +207,7 @@ subjects:
 {{- $active := include "millrace.active" . | fromJsonArray -}}
 {{- $writers := list -}}
 {{- if and $active (not .Values.writer.split.enabled) -}}
-{{- $writers = list (dict "name" "writer" "controllers" (without $active "serviceaccount-token-controller" "certificatesigningrequest-signing-controller") "mode" .Values.writer.mode "list" "" "share" "") -}}
+{{- $writers = list (dict "name" "writer" "controllers" (without $active "serviceaccount-token-controller") "mode" .Values.writer.mode "list" "" "share" "") -}}
 {{- else if $active -}}
 {{- $shares := dict "workloads" list "collectors" list "credentials" list -}}
 {{- $taken := list -}}
