@@ -67,6 +67,7 @@ func TestKeys(t *testing.T) {
 		"a claim that comes":                 {kinds.PersistentVolumeClaims.Kind, nil, d, []events.Key{key("d"), keyOfVolume("w")}},
 		"a claim that goes":                  {kinds.PersistentVolumeClaims.Kind, d, nil, []events.Key{key("d"), keyOfVolume("w")}},
 		"a claim that names another volume":  {kinds.PersistentVolumeClaims.Kind, d, moved, []events.Key{key("d"), keyOfVolume("v"), keyOfVolume("w")}},
+		"a claim that gets a second volume":  {kinds.PersistentVolumeClaims.Kind, pvc("d", "1Gi"), moved, []events.Key{key("d"), keyOfVolume("v"), keyOfVolume("w")}},
 		"a claim that changes":               {kinds.PersistentVolumeClaims.Kind, b, b, []events.Key{key("b"), keyOfVolume("v")}},
 		"a volume that is free":              {kinds.PersistentVolumes.Kind, v, v, []events.Key{keyOfVolume("v"), key("a"), key("b")}},
 		"a volume that becomes free":         {kinds.PersistentVolumes.Kind, w, freed, []events.Key{keyOfVolume("w"), key("d"), key("a")}},
