@@ -71,6 +71,7 @@ func TestViolations(t *testing.T) {
 		{csr.KubeletClient, address, usages(client, signs), "IP subjectAltNames are not allowed"},
 		{csr.KubeletClient, mailbox, usages(client, signs), "Email subjectAltNames are not allowed"},
 		{csr.KubeletClient, uri, usages(client, signs), "URI subjectAltNames are not allowed"},
+		{csr.KubeletClient, of("system:masters", "system:nodes"), usages(client, signs), "subject organization is not system:nodes"},
 		{csr.KubeletClient, of("system:masters"), usages(client, signs), "subject organization is not system:nodes"},
 		{csr.KubeletClient, of(), usages(client, signs), "subject organization is not system:nodes"},
 		{csr.KubeletClient, named("system:admin"), usages(client, signs), "subject common name does not begin with system:node:"},
