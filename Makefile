@@ -28,7 +28,7 @@ DAY := $(shell expr $$(date -u +%s) / 86400 % 7)
 LEVELS := system unit oracle sim observability ui fuzz-some mutants-some
 # Tests that hold a promise against a clock, or the whole machine's work: one after the other.
 # Tests of test/system whose records are in the corpus.
-CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenTheyAreKnownToBeEmpty|AClassThatIsUsed|APodsOwnVolume|PodsThatNobodyElseEnds|APIServersThatAreGone|ARangeThatServicesNeed|PoliciesWhoseExpressionsDoNotFit|ClaimsGoWithASetThatNeverGotReady|OldRequestsForCertificates|KubeletsGetTheirCertificates|TheRootCertificateInABundle|ATokensLife|DevicesOfPods|APodGroupThatPodsAreIn|OldRequestsForPodsCertificates|PodsLeaveTaintedDevices|RulesTaintDevices|ObjectsAreStoredInTheNewVersion|NodesGetRangesOfTheirOwn|AVolumeThatIsToBeLarger|VolumesFollowTheirPods)$$
+CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenTheyAreKnownToBeEmpty|AClassThatIsUsed|APodsOwnVolume|PodsThatNobodyElseEnds|APIServersThatAreGone|ARangeThatServicesNeed|PoliciesWhoseExpressionsDoNotFit|ClaimsGoWithASetThatNeverGotReady|OldRequestsForCertificates|KubeletsGetTheirCertificates|TheRootCertificateInABundle|ATokensLife|DevicesOfPods|APodGroupThatPodsAreIn|OldRequestsForPodsCertificates|PodsLeaveTaintedDevices|RulesTaintDevices|ObjectsAreStoredInTheNewVersion|ClaimsGetVolumes|NodesGetRangesOfTheirOwn|AVolumeThatIsToBeLarger|VolumesFollowTheirPods)$$
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help

@@ -97,6 +97,9 @@ func divided(t *testing.T, golden string, m corev1.ConfigMap) {
 		mode := values.Controllers.Modes[e.Name]
 		if mode == "" {
 			mode = values.Controllers.Default
+			if e.Off {
+				mode = "off"
+			}
 		}
 		if acts, looks := includes(all.acting, e.Name), includes(all.looking, e.Name); acts != (mode == "active") || looks != (mode == "shadow") {
 			t.Errorf("%s: %s is %s; it acts: %t, it looks on: %t", golden, e.Name, mode, acts, looks)

@@ -80,9 +80,10 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name},
 		},
 		Tells: reconcile.Tells{
-			{Kind: kinds.PersistentVolumeClaims.Kind, Reasons: []string{
-				waitForConsumer, waitForPod, failedBinding, mismatch, lost, misbound, provisioningFailed, externalProvisioning,
+			{Kind: kinds.PersistentVolumeClaims.Kind, On: reconcile.Itself, Reasons: []string{
+				waitForConsumer, waitForPod, failedBinding, lost, misbound, provisioningFailed, externalProvisioning,
 			}},
+			{Kind: kinds.PersistentVolumeClaims.Kind, Reasons: []string{mismatch}}, // of a volume's turn, too
 			{Kind: kinds.PersistentVolumes.Kind, On: reconcile.Itself, Reasons: []string{mismatch, unknownPolicy, failedDelete, failedRecycle}},
 		},
 		Remembers: true,

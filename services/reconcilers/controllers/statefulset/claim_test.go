@@ -66,7 +66,8 @@ func TestAPodDoesNotWaitForTheClaimsOfOthers(t *testing.T) {
 }
 
 // held: a turn that does nothing to pods and claims leaves no claim of a pod that is there
-// without the owner that it should have. A set may be deleted before a pod is ready.
+// without the owner that it should have, unless the claim is being deleted. A set may be deleted
+// before a pod is ready.
 func held(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 	if v.Set.DeletionTimestamp != nil {
 		return nil
@@ -81,7 +82,7 @@ func held(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 		there := p != nil && owner.Controls(v.Set, p) && !pod.Terminal(p)
 		if there {
 			for _, b := range s.bonds(v.ordinal(p), p) {
-				if !b.settled() {
+				if b.DeletionTimestamp == nil && !b.settled() {
 					return fmt.Errorf("claim %s has not the owner that it should have", b.Name)
 				}
 			}
