@@ -390,10 +390,8 @@ var forgeries = []forgery{
 	{"an Event of another reason", noticed(func(n *events.Notice) { n.Reason = "for ged" })},
 	{"an Event about another kind", noticed(func(n *events.Notice) { n.About.Kind, n.About.APIVersion = "Secret", "v1" })},
 	{"an Event elsewhere", func(h honest, c *events.Command) bool {
-		if c.OnApplied != nil && h.d.Name == "persistentvolume-binder-controller" && c.OnApplied.Reason == "VolumeMismatch" {
-			return false // which the turn of a volume tells of any claim
-		}
-		return h.turn.Key.Namespace != "" && noticed(func(n *events.Notice) { n.About.Namespace = "kube-system" })(h, c)
+		mismatch := c.OnApplied != nil && c.OnApplied.Reason == "VolumeMismatch" // the turn of a volume tells it of any claim
+		return h.turn.Key.Namespace != "" && !mismatch && noticed(func(n *events.Notice) { n.About.Namespace = "kube-system" })(h, c)
 	}},
 	{"an Event about a node", func(h honest, c *events.Command) bool {
 		return h.d.Name != "node-lifecycle-controller" && h.d.Name != "garbage-collector-controller" && noticed(func(n *events.Notice) {

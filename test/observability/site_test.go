@@ -99,7 +99,7 @@ func (s *site) watchKCM(ctx context.Context) (map[string]family, error) {
 		Controllers: "deployment-controller,replicaset-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller," +
 			"statefulset-controller,job-controller,cronjob-controller,ttl-after-finished-controller,node-ipam-controller," +
 			"endpointslice-controller,endpointslice-mirroring-controller,ephemeral-volume-controller,node-lifecycle-controller,taint-eviction-controller," +
-			"horizontal-pod-autoscaler-controller",
+			"horizontal-pod-autoscaler-controller,device-taint-eviction-controller,persistentvolume-binder-controller",
 		Args: []string{"--authorization-always-allow-paths=/metrics,/healthz"},
 	})
 	if err != nil {
