@@ -206,7 +206,7 @@ func none(events.Ref) metav1.Object { return nil }
 
 func every(t testing.TB) []reconcile.Any {
 	t.Helper()
-	all, err := controllers.Select([]string{"*"}, controllers.Whole())
+	all, err := controllers.Select(controllers.Everything(), controllers.Whole())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,6 +83,7 @@ func addMoot(f *pflag.FlagSet) {
 		{"pv-recycler-pod-template-filepath-hostpath", "", recycled},
 		{"pv-recycler-minimum-timeout-hostpath", 60, recycled},
 		{"pv-recycler-timeout-increment-hostpath", 30, recycled},
+		{"flex-volume-plugin-dir", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", "no FlexVolumes are attached or expanded here"},
 		{"namespace-sync-period", 5 * time.Minute, "a namespace is looked at whenever something could have come of it"},
 		{"attach-detach-reconcile-sync-period", time.Minute, attached},
 		{"disable-attach-detach-reconcile-sync", false, attached},
@@ -106,7 +107,7 @@ var instead = []struct{ flags, do string }{
 	{"bind-address= secure-port= permit-", "health, metrics and profiles are served at --health-address; take it out"},
 	{"tls-sni-cert-key= tls-curve-preferences= disable-http2-serving= http2-", "the health address has one certificate (--tls-cert-file) and does not speak HTTP/2; take it out"},
 	{"show-hidden-metrics allow-metric disabled-metrics=", "metrics are all shown; take it out"},
-	{"cloud- cluster-name= configure-cloud- external-cloud- node-sync-period= route-reconciliation flex-volume concurrent-service-syncs=",
+	{"cloud- cluster-name= configure-cloud- external-cloud- node-sync-period= route-reconciliation concurrent-service-syncs=",
 		"it is of a controller that stays with kube-controller-manager; leave it there"},
 }
 

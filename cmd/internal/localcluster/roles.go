@@ -21,7 +21,7 @@ func (c *Cluster) applyRoles(ctx context.Context) error {
 
 // roles are the roles of the users Watcher, Writer and Millrace.
 func roles() ([]byte, error) {
-	chosen, err := controllers.Select([]string{"*"}, controllers.Whole())
+	chosen, err := controllers.Select(controllers.Everything(), controllers.Whole())
 	if err != nil {
 		return nil, fmt.Errorf("choose the controllers of the roles: %w", err)
 	}
