@@ -39,7 +39,7 @@ const (
 	expiration = "expiration"
 )
 
-// The times that JSON has a form for. Whoever writes another one into a token says the same
+// The times that JSON has a form for. A user who writes another one into a token says the same
 // by the first or the last of them.
 var (
 	firstTime = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)

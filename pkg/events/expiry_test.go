@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What is told of a token is when it expires. Whatever somebody writes there has a JSON form,
+// What is told of a token is when it expires. Whatever a user writes there has a JSON form,
 // and is not repeated where it is no time.
 func TestExpiryOf(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

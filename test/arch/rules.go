@@ -292,7 +292,7 @@ var doors = []Door{
 	{
 		Imports: []string{"services/writer/apply/authority"},
 		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/authority", "cmd/internal/command", "test/..."},
-		Because: "whoever can sign certificates may be any user: the authority alone has the keys, wiring hands it to the door, and the door uses it",
+		Because: "a process that can sign certificates may be any user: the authority alone has the keys, wiring hands it to the door, and the door uses it",
 	},
 }
 

@@ -86,7 +86,7 @@ func TestBootstrapTokensExpire(t *testing.T) {
 }
 
 // TestClusterInfoIsSigned: the ConfigMap has a signature of each token that signs, from when
-// there is one until it is gone or has expired, also where nobody deletes it. Nothing of what
+// there is one until it is gone or has expired, also where no user deletes it. Nothing of what
 // is in a token is on the bus, in its files, or in a log.
 func TestClusterInfoIsSigned(t *testing.T) {
 	s := here(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheRootCertificateInABundle: where bundles are served and the gate is on, the root
-// certificate is published as one of the API server's signer, comes back where somebody deletes
+// certificate is published as one of the API server's signer, comes back where a user deletes
 // it, and ends the bundle of an older certificate; those of other signers stay.
 func TestTheRootCertificateInABundle(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheStaticPod: its flags are known to the program, what they name is mounted, file by file,
-// and it is answered on the address that its probes ask. Until somebody takes the flag out, all
+// and it is answered on the address that its probes ask. Until the flag is taken out, all
 // controllers look on.
 func TestTheStaticPod(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployments, "static-pod", "millrace.yaml"))

@@ -34,7 +34,7 @@ func Signers() []string {
 // Upstream: pkg/controller/certificates/signer, handle.
 const Failure = "SignerValidationFailure"
 
-// Settled is why a request is not to be signed, whoever its signer is, as it stands; empty
+// Settled is why a request is not to be signed by any signer, as it stands; empty
 // where it is to be signed.
 //
 // Upstream: pkg/controller/certificates, IsCertificateRequestApproved and HasTrueCondition.

@@ -88,7 +88,7 @@ func certification(version, signer string) events.Command {
 }
 
 // An approved request gets its certificate in its status; all else of it stays as it is, and
-// the certificate is told to nobody.
+// the certificate is in no message.
 func TestARequestIsCertified(t *testing.T) {
 	s := fakeserver.New(t)
 	object := wanted(t, func(spec, _ map[string]any) { spec["large"] = int64(1<<60 + 1) })

@@ -49,7 +49,7 @@ func TestExpiry(t *testing.T) {
 	}{
 		"a token":                 {bootstrapType, map[string]string{"expiration": "2030-01-01T13:00:00+01:00", "token-secret": canary}, `{"at":"2030-01-01T12:00:00Z"}`},
 		"one that does not":       {bootstrapType, map[string]string{"token-secret": canary}, `{}`},
-		"one that nobody can say": {bootstrapType, map[string]string{"expiration": canary}, `{"unreadable":true}`},
+		"one that cannot be read": {bootstrapType, map[string]string{"expiration": canary}, `{"unreadable":true}`},
 		"another Secret":          {"Opaque", map[string]string{"expiration": "2030-01-01T12:00:00Z"}, `{"other":true}`},
 	} {
 		s := fakeserver.New(t)
@@ -83,7 +83,7 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 		"gone":              {func(s *fakeserver.Server, _ *events.Command) { s.Remove(bootstrapPath + "abc") }, 0, events.Absent, 404},
 		"in any namespace":  {func(_ *fakeserver.Server, c *events.Command) { c.Namespace = "shop" }, 0, events.Refused, 0},
 		"it may not":        {nil, http.StatusForbidden, events.Refused, http.StatusForbidden},
-		"nobody answers":    {nil, http.StatusInternalServerError, events.Failed, http.StatusInternalServerError},
+		"no answer":         {nil, http.StatusInternalServerError, events.Failed, http.StatusInternalServerError},
 		"there are no such": {nil, http.StatusNotFound, events.Refused, http.StatusNotFound},
 	} {
 		s := fakeserver.New(t)
@@ -113,7 +113,7 @@ func TestExpiryOfWhatIsNone(t *testing.T) {
 	untold(t, "no list", r)
 }
 
-// The client library logs what it receives where somebody asks it to, and nothing of tokens.
+// The client library logs what it receives where its verbosity asks it to, and nothing of tokens.
 func TestNobodyLogsTokens(t *testing.T) {
 	s := fakeserver.New(t)
 	version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"token-secret": canary})

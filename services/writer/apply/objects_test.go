@@ -105,7 +105,7 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 	}
 }
 
-// How a resource is served, and that nothing is known where nobody says.
+// How a resource is served, and that nothing is known where the API server does not say.
 func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))

@@ -184,7 +184,7 @@ func TestNotSigned(t *testing.T) {
 		"tokens are not there": {nil, refuse("GET", "/secrets", 500), events.Failed, 500},
 		"may not write it":     {nil, refuse("PUT", "/cluster-info", 403), events.Refused, 403},
 		"it is not taken":      {nil, refuse("PUT", "/cluster-info", 422), events.Refused, 422},
-		"somebody was faster":  {nil, refuse("PUT", "/cluster-info", 409), events.Conflict, 409},
+		"another was faster":   {nil, refuse("PUT", "/cluster-info", 409), events.Conflict, 409},
 	} {
 		s := fakeserver.New(t)
 		signer(s, "abcdef", goldenKey, nil)
@@ -217,7 +217,7 @@ func TestNothingToSign(t *testing.T) {
 	}
 }
 
-// When the answer is lost nobody takes it for done: who decides next has it looked at again.
+// When the answer is lost it does not count as done: the next turn has it looked at again.
 func TestALostSignature(t *testing.T) {
 	s := fakeserver.New(t)
 	signer(s, "abcdef", goldenKey, nil)

@@ -141,7 +141,7 @@ func (d *deed) request() Request {
 		r.Subresource = subScale
 	}
 	if r.Verb == Read && (c.Kind == kinds.Secrets.Name || c.Certifies()) {
-		// What is in a Secret is nobody's business, and a certificate is in no command: an
+		// What is in a Secret may be in no message, and a certificate is in no command: an
 		// effect in doubt is no effect.
 		r.Verb = Look
 	}

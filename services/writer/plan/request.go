@@ -77,13 +77,13 @@ func (r Request) FillsToken() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
 }
 
-// Signs is true for a patch that whoever makes the request makes of what it finds
+// Signs is true for a patch whose body the door makes of what it finds
 // ([events.SubSignatures]).
 func (r Request) Signs() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Signs()
 }
 
-// Certifies is true for a patch that whoever makes the request answers with a certificate
+// Certifies is true for a patch that the door answers with a certificate
 // ([events.SubCertificate]).
 func (r Request) Certifies() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Certifies()

@@ -67,7 +67,7 @@ func inTime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 	case signs != (!v.Signed || expired && !found):
 		return fmt.Errorf("it is signed: %v", signs)
 	case !signs && v.Until != nil && d.WakeAt.IsZero():
-		return errors.New("nobody looks at it when a token expires")
+		return errors.New("it is not looked at when a token expires")
 	default:
 		return nil
 	}

@@ -195,7 +195,7 @@ func TestWhatIsHeard(t *testing.T) {
 		"a page":                           {result(asks, "m", events.Answered, 0, question, page), `"question":` + question + `,"objects":` + page},
 		"no answer":                        {result(asks, "m", events.Refused, 410, question, ""), ``},
 		"an answer that cannot be read":    {result(asks, "m", events.Answered, 0, question, `[]`), `"unread"`},
-		"an answer to nobody's question":   {result(asks, "m", events.Answered, 0, "", page), `"unread"`},
+		"an answer to no question":         {result(asks, "m", events.Answered, 0, "", page), `"unread"`},
 		"a page of another resource":       {result(asks, "m", events.Answered, 0, `{"resource":"gadgets.example.com","version":"100"}`, page), ``},
 		"no definition":                    {result(definitions.Name, "widgets.example.com", events.Absent, 404, "", ""), `"definition":{}`},
 		"a definition":                     {result(definitions.Name, "widgets.example.com", events.Answered, 0, "", definition), `"definition":{"name":"widgets.example.com","uid":"d","resourceVersion":"5","generation":3,"since":3,"storage":"v2","stored":["v1","v2"]}`},

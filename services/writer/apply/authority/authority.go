@@ -1,9 +1,9 @@
 // Package authority signs certificates as the signers that Kubernetes has itself, as
 // kube-controller-manager signs them.
 //
-// Whoever has a key of a signer may be any of its subjects: of the signer of clients any user
+// The holder of a key of a signer may be any of its subjects: of the signer of clients any user
 // and group. So the keys are in no other package, and the package judges each request itself:
-// what is not approved, or breaks the rules of its signer, is not signed whoever asks.
+// what is not approved, or breaks the rules of its signer, is not signed for any caller.
 package authority
 
 import (

@@ -204,7 +204,7 @@ func TestForHowLong(t *testing.T) {
 	}
 }
 
-// Whoever asks: what is not approved, was answered, is for another signer, breaks a rule or is
+// For every caller: what is not approved, was answered, is for another signer, breaks a rule or is
 // not of its own key is not signed.
 func TestWhatIsNotSigned(t *testing.T) {
 	signer := newCA(t, "ca", now.Add(time.Hour))
